@@ -1,0 +1,105 @@
+"""What it costs a member to take an example, or to leave it.
+
+A cost is any callable (logits (M, B, C, …), target (B, …), state) -> (M, B), averaged over pixels where there are any.
+"""
+
+from collections.abc import Callable
+from math import log
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from torchmcl.errors import UsageError
+from torchmcl.opinions import wide
+from torchmcl.state import State
+
+Cost = Callable[[Tensor, Tensor, State], Tensor]
+
+
+def cross_entropy(logits: Tensor, target: Tensor, state: State) -> Tensor:
+    """l_m = -log p_m(y), the task's own loss: eq. 1 to 5 of Kim et al. 2022.
+
+    >>> cross_entropy(torch.zeros(2, 1, 4), torch.tensor([3]), State())
+    tensor([[1.3863],
+            [1.3863]])
+    """
+    return _label(logits, target.expand(len(logits), *target.shape))
+
+
+def nothing(logits: Tensor, target: Tensor, state: State) -> Tensor:
+    """0: a member that leaves an example learns nothing from it (IE, MCL, sMCL).
+
+    >>> nothing(torch.randn(2, 1, 4), torch.tensor([3]), State())
+    tensor([[0.],
+            [0.]])
+    """
+    return wide(logits).new_zeros(logits.shape[:2])
+
+
+def to_uniform(logits: Tensor, target: Tensor, state: State) -> Tensor:
+    """KL(U || p_m) = -log C - 1/C sum_c log p_m(c): CMCL's confident oracle loss, Lee et al. 2017.
+
+    >>> to_uniform(torch.zeros(1, 1, 4), torch.tensor([3]), State())
+    tensor([[0.]])
+    """
+    return by_example(-log(logits.shape[2]) - wide(logits).log_softmax(2).mean(2))
+
+
+def to_random_label(logits: Tensor, target: Tensor, state: State) -> Tensor:
+    """-log p_m(c), c uniform over the C classes: CMCL's stochastic labelling, equal to KL(U || p_m) + log C on average.
+
+    The label may hit the true one. It is drawn from PyTorch's generator, as dropout's masks are.
+
+    >>> to_random_label(torch.zeros(1, 1, 4), torch.tensor([3]), State())
+    tensor([[1.3863]])
+    """
+    return _label(logits, torch.randint(logits.shape[2], (len(logits), *target.shape), device=logits.device))
+
+
+def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int | None = None) -> Tensor:
+    """KL(A || p_m) = -log p_m(auxiliary), the auxiliary class being the last output: eq. 5 of Kim et al. 2022.
+
+    >>> to_auxiliary(torch.zeros(1, 1, 4), torch.tensor([2]), State())
+    tensor([[1.3863]])
+    """
+    outputs = logits.shape[2]
+    if classes is not None and outputs != classes + 1:
+        raise UsageError(
+            f"Expected {classes + 1} outputs, {classes} classes and the auxiliary one last, got {outputs}. "
+            "Build the network with method.outputs."
+        )
+    if target.device.type == "cpu" and int(target.max()) >= outputs - 1:
+        raise UsageError(
+            f"Expected targets from 0 to {outputs - 2}, below the auxiliary class, got {int(target.max())}. "
+            f"Give the network one output more than there are classes."
+        )
+    return _label(logits, torch.full_like(target, outputs - 1).expand(len(logits), *target.shape))
+
+
+class Scaled(nn.Module):
+    """A cost times a number.
+
+    >>> Scaled(cross_entropy, 0.5)(torch.zeros(1, 1, 4), torch.tensor([3]), State())
+    tensor([[0.6931]])
+    """
+
+    def __init__(self, cost: Cost, by: float) -> None:
+        super().__init__()
+        self.cost = cost
+        self.by = by
+
+    def forward(self, logits: Tensor, target: Tensor, state: State) -> Tensor:
+        """(M, B, C, …), (B, …) -> (M, B)."""
+        return self.by * self.cost(logits, target, state)
+
+
+def _label(logits: Tensor, label: Tensor) -> Tensor:
+    """-log p_m(label), label (M, B, …) -> (M, B)."""
+    loss = F.cross_entropy(wide(logits).flatten(0, 1), label.flatten(0, 1), reduction="none")
+    return by_example(loss.view(*logits.shape[:2], *loss.shape[1:]))
+
+
+def by_example(cost: Tensor) -> Tensor:
+    """(M, B, …) -> (M, B): the mean over pixels."""
+    return cost.flatten(2).mean(2) if cost.ndim > 2 else cost

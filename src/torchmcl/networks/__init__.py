@@ -1,0 +1,59 @@
+from collections.abc import Callable
+from difflib import get_close_matches
+from inspect import Parameter, signature
+from typing import Any
+
+from torchmcl.errors import UsageError
+from torchmcl.networks.fcn import fcn
+from torchmcl.networks.googlenet import googlenet
+from torchmcl.networks.mlp import mlp
+from torchmcl.networks.mobilenet import mobilenet_v2
+from torchmcl.networks.preact_resnet import preact_resnet10
+from torchmcl.networks.resnet import resnet10, resnet18, resnet34
+from torchmcl.networks.simple_cnn import simple_cnn
+from torchmcl.networks.vgg import vgg16
+from torchmcl.split import Split
+
+_BUILDERS: dict[str, Callable[..., Split]] = {
+    "simple_cnn": simple_cnn,
+    "vgg16": vgg16,
+    "resnet10": resnet10,
+    "resnet18": resnet18,
+    "resnet34": resnet34,
+    "preact_resnet10": preact_resnet10,
+    "googlenet": googlenet,
+    "mobilenet_v2": mobilenet_v2,
+    "fcn": fcn,
+    "mlp": mlp,
+}
+NAMES = tuple(_BUILDERS)
+
+__all__ = ["NAMES", "build", *_BUILDERS]
+
+
+def build(name: str, classes: int = 10, **options: Any) -> Split:
+    """Build a network by its name, with the options its own function takes.
+
+    >>> build("resnet10", classes=11, width=16).features
+    16
+    >>> build("resnet19")
+    Traceback (most recent call last):
+        ...
+    torchmcl.errors.UsageError: Expected a network out of simple_cnn, vgg16, resnet10, resnet18, resnet34,
+        preact_resnet10, googlenet, mobilenet_v2, fcn, mlp, got 'resnet19'. Did you mean 'resnet18'?
+    >>> build("resnet10", depth=3)
+    Traceback (most recent call last):
+        ...
+    torchmcl.errors.UsageError: Expected options of resnet10 out of width, channels, cut, got depth.
+    """
+    if name not in NAMES:
+        near = get_close_matches(str(name).lower(), NAMES, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"Expected a network out of {', '.join(NAMES)}, got {name!r}.{hint}")
+    taken = {option: about for option, about in signature(_BUILDERS[name]).parameters.items() if option != "classes"}
+    if unknown := [option for option in options if option not in taken]:
+        raise UsageError(f"Expected options of {name} out of {', '.join(taken)}, got {', '.join(unknown)}.")
+    needed = [option for option, about in taken.items() if about.default is Parameter.empty]
+    if missing := [option for option in needed if option not in options]:
+        raise UsageError(f"Expected {' and '.join(missing)} for {name}, got none. Pass {missing[0]}=….")
+    return _BUILDERS[name](classes, **options)

@@ -1,0 +1,101 @@
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from torchmcl.networks.initial import glorot
+from torchmcl.networks.layers import Cut, convolution, head, positive, scaled, split
+from torchmcl.split import Split
+
+
+class Widths(NamedTuple):
+    """Channels of one inception module, as table 1 of Szegedy et al. 2015 heads its columns.
+
+    >>> Widths(64, 96, 128, 16, 32, 32).outputs
+    256
+    """
+
+    one: int
+    three_reduce: int
+    three: int
+    five_reduce: int
+    five: int
+    pool: int
+
+    @property
+    def outputs(self) -> int:
+        """Channels of the four branches, side by side."""
+        return self.one + self.three + self.five + self.pool
+
+
+STAGES = (
+    (Widths(64, 96, 128, 16, 32, 32), Widths(128, 128, 192, 32, 96, 64)),
+    (
+        Widths(192, 96, 208, 16, 48, 64),
+        Widths(160, 112, 224, 24, 64, 64),
+        Widths(128, 128, 256, 24, 64, 64),
+        Widths(112, 144, 288, 32, 64, 64),
+        Widths(256, 160, 320, 32, 128, 128),
+    ),
+    (Widths(256, 160, 320, 32, 128, 128), Widths(384, 192, 384, 48, 128, 128)),
+)
+
+
+class Inception(nn.Module):
+    """Four branches of different reach, side by side (Szegedy et al. 2015, figure 2b).
+
+    Two 3x3 convolutions stand for the 5x5 one: the same reach for fewer multiplications (Szegedy et al. 2016).
+
+    >>> Inception(192, Widths(64, 96, 128, 16, 32, 32))(torch.zeros(2, 192, 8, 8)).shape
+    torch.Size([2, 256, 8, 8])
+    """
+
+    def __init__(self, inputs: int, widths: Widths) -> None:
+        super().__init__()
+        self.one = nn.Sequential(*convolution(inputs, widths.one, 1))
+        self.three = nn.Sequential(
+            *convolution(inputs, widths.three_reduce, 1), *convolution(widths.three_reduce, widths.three)
+        )
+        self.five = nn.Sequential(
+            *convolution(inputs, widths.five_reduce, 1),
+            *convolution(widths.five_reduce, widths.five),
+            *convolution(widths.five, widths.five),
+        )
+        self.pool = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), *convolution(inputs, widths.pool, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, inputs, H, W) -> (B, widths.outputs, H, W)."""
+        return torch.cat((self.one(x), self.three(x), self.five(x), self.pool(x)), dim=1)
+
+
+def googlenet(classes: int = 10, *, width: int = 192, channels: int = 3, cut: Cut = "exchange") -> Split:
+    """GoogLeNet for small images: (B, channels, H, W) -> (B, classes).
+
+    Szegedy et al. 2015, table 1, inception modules 3a to 5b. The CIFAR form: one 3x3 convolution in front, batch
+    normalisation after every convolution, neither dropout nor the two auxiliary classifiers [I]. The paper states no
+    initialisation; this is Glorot & Bengio's [I].
+
+    Cuts: "exchange" after the front convolution: the inception modules themselves begin with a pooling branch, and
+    192 channels there rather than 480 before the first stride keep fusion affordable [I]. "last_stage" before 5a.
+
+    >>> googlenet(classes=10, width=12)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    positive(classes=classes, width=width, channels=channels)
+    third, fourth, fifth = (
+        [Widths(*(scaled(published, width, 192) for published in module)) for module in stage] for stage in STAGES
+    )
+    low = convolution(channels, width)
+    middle = [
+        *_stage(width, third),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        *_stage(third[-1].outputs, fourth),
+        nn.MaxPool2d(3, stride=2, padding=1),
+    ]
+    high = [*_stage(fourth[-1].outputs, fifth), *head(fifth[-1].outputs, classes)]
+    return glorot(split(low, middle, high, cut=cut, features=(width, fourth[-1].outputs)))
+
+
+def _stage(inputs: int, modules: list[Widths]) -> list[nn.Module]:
+    widths = [inputs, *(module.outputs for module in modules)]
+    return [Inception(before, module) for before, module in zip(widths[:-1], modules, strict=True)]

@@ -1,0 +1,77 @@
+from torch import Tensor, nn
+
+from torchmcl.networks.initial import he
+from torchmcl.networks.layers import Cut, convolution, head, positive, split
+from torchmcl.split import Split
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut, added and then activated (He et al. 2016, figure 2 and eq. 1, 2).
+
+    >>> import torch
+    >>> BasicBlock(4, 8, stride=2)(torch.zeros(2, 4, 32, 32)).shape
+    torch.Size([2, 8, 16, 16])
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int = 1) -> None:
+        super().__init__()
+        # The last activation of either path waits for the sum.
+        self.residual = nn.Sequential(*convolution(inputs, outputs, stride=stride), *convolution(outputs, outputs)[:-1])
+        changes = stride != 1 or inputs != outputs
+        self.shortcut = nn.Sequential(*convolution(inputs, outputs, 1, stride=stride)[:-1] if changes else ())
+        self.activation = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
+        return self.activation(self.residual(x) + self.shortcut(x))
+
+
+def resnet10(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
+    """ResNet-10 for small images: (B, channels, H, W) -> (B, classes); see `resnet18`, with one block a stage [I].
+
+    >>> import torch
+    >>> resnet10(classes=10, width=4)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    return _resnet((1, 1, 1, 1), classes, width=width, channels=channels, cut=cut)
+
+
+def resnet18(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
+    """ResNet-18 for small images: (B, channels, H, W) -> (B, classes).
+
+    He et al. 2016, "Deep Residual Learning for Image Recognition", table 1, initialised as in He et al. 2015. The
+    CIFAR form: a 3x3 convolution of stride 1 in place of 7x7, stride 2 and pooling [I: Kim et al. 2022 publish
+    parameter counts that fit it].
+
+    Cuts: "exchange" before stage 2, the first to down-sample; "last_stage" before stage 4.
+
+    >>> network = resnet18(classes=11)
+    >>> sum(p.numel() for p in network.parameters()), sum(p.numel() for p in network.stem.parameters())
+    (11174475, 149824)
+    """
+    return _resnet((2, 2, 2, 2), classes, width=width, channels=channels, cut=cut)
+
+
+def resnet34(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
+    """ResNet-34 for small images: (B, channels, H, W) -> (B, classes); see `resnet18`, with 3, 4, 6, 3 blocks.
+
+    >>> import torch
+    >>> resnet34(classes=10, width=4)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    return _resnet((3, 4, 6, 3), classes, width=width, channels=channels, cut=cut)
+
+
+def _resnet(blocks: tuple[int, int, int, int], classes: int, *, width: int, channels: int, cut: Cut) -> Split:
+    positive(classes=classes, width=width, channels=channels)
+    low = [*convolution(channels, width), *_stage(width, width, blocks[0], stride=1)]
+    middle = [
+        *_stage(width, 2 * width, blocks[1], stride=2),
+        *_stage(2 * width, 4 * width, blocks[2], stride=2),
+    ]
+    high = [*_stage(4 * width, 8 * width, blocks[3], stride=2), *head(8 * width, classes)]
+    return he(split(low, middle, high, cut=cut, features=(width, 4 * width)), fan="out")
+
+
+def _stage(inputs: int, outputs: int, count: int, *, stride: int) -> list[nn.Module]:
+    return [BasicBlock(inputs, outputs, stride=stride), *(BasicBlock(outputs, outputs) for _ in range(count - 1))]

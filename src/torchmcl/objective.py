@@ -1,0 +1,123 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from torchmcl.assignment import Assignment
+from torchmcl.costs import Cost
+from torchmcl.errors import UsageError
+from torchmcl.joint import Joint
+from torchmcl.opinions import Opinions, describe
+from torchmcl.state import State
+
+__all__ = ["Objective", "Outcome", "Phases", "State"]
+
+
+class Outcome(NamedTuple):
+    """What an objective makes of a batch: `loss` to minimise; (M, B) each, `weights`, cost to `take` and to `leave`."""
+
+    loss: Tensor
+    weights: Tensor
+    take: Tensor
+    leave: Tensor
+
+
+class Objective(nn.Module):
+    """The one equation of the family: each member takes an example or leaves it, and both have a cost.
+
+    L = mean_B sum_m [ w_m take_m + (1 - w_m) leave_m ] + joint costs, summed over members so that the learning rate
+    does not depend on M. The weights come from `assign`, given each member's regret = take - leave: for the k least,
+    L is the minimum over all choices of k members (eq. 3 and 5 of Kim et al. 2022). The choice carries no gradient.
+
+    `take` and `leave` are costs, `assign` an assignment, `joint` any number of costs of the ensemble as a whole;
+    `rank` is the cost to leave that enters the regret where it is not `leave` itself.
+
+    >>> from torchmcl import costs, assignment
+    >>> stochastic_mcl = Objective(costs.cross_entropy, costs.nothing, assignment.TopK(1))
+    >>> outcome = stochastic_mcl(torch.tensor([[[9.0, 0.0]], [[0.0, 9.0]]]), torch.tensor([1]))
+    >>> outcome.weights.squeeze()
+    tensor([0., 1.])
+    """
+
+    def __init__(
+        self, take: Cost, leave: Cost, assign: Assignment, *, joint: Sequence[Joint] = (), rank: Cost | None = None
+    ) -> None:
+        super().__init__()
+        self.take = take
+        self.leave = leave
+        self.assign = assign
+        self.joint = tuple(joint)
+        self.rank = rank
+
+    def forward(self, opinions: Opinions | Tensor, target: Tensor, state: State | None = None) -> Outcome:
+        """Opinions or logits (M, B, C, …), target (B, …) -> outcome."""
+        opinions, target, state = inspect(opinions, target, state)
+        with torch.autocast(opinions.logits.device.type, enabled=False):
+            take = self.take(opinions.logits, target, state)
+            leave = self.leave(opinions.logits, target, state)
+            with torch.no_grad():
+                rank = leave if self.rank is None else self.rank(opinions.logits, target, state)
+                weights = self.assign(take.detach() - rank.detach(), state)
+            loss = (weights * take + (1 - weights) * leave).sum(0).mean()
+            for cost in self.joint:
+                loss = loss + cost(opinions, target, weights, state)
+        return Outcome(loss, weights, take, leave)
+
+
+class Phases(nn.Module):
+    """One objective up to epoch `after`, another from then on: eq. 4 of Kim et al. 2022.
+
+    A phase once left does not come back, whatever epoch a later loop counts.
+
+    >>> from torchmcl import methods
+    >>> amcl = methods.build("amcl", members=2, classes=3, warmup=1).objective
+    >>> logits, target = torch.randn(2, 8, 4), torch.randint(3, (8,))
+    >>> [amcl(logits, target, State(epoch)) and amcl.phase for epoch in (1, 2)]
+    [0, 1]
+    """
+
+    def __init__(self, first: nn.Module, then: nn.Module, *, after: int) -> None:
+        super().__init__()
+        self.first = first
+        self.then = then
+        self.after = after
+        self.phase = 0
+
+    def forward(self, opinions: Opinions | Tensor, target: Tensor, state: State | None = None) -> Outcome:
+        """Opinions or logits (M, B, C, …), target (B, …) -> outcome of the phase."""
+        state = state or State()
+        phase = max(self.phase, int(state.epoch > self.after))
+        outcome: Outcome = (self.then if phase else self.first)(opinions, target, state)
+        if self.training:
+            self.phase = phase
+        return outcome
+
+    def get_extra_state(self) -> Tensor:
+        """The phase; not a buffer, so that asking never waits for the device."""
+        return torch.tensor(self.phase)
+
+    def set_extra_state(self, state: Any) -> None:
+        """Load it back."""
+        self.phase = int(state)
+
+
+def inspect(opinions: Opinions | Tensor, target: Tensor, state: State | None) -> tuple[Opinions, Tensor, State]:
+    """Check what came, once, and complete it: logits in float32 or wider, targets int64, the group that is counted.
+
+    Targets are looked at on the CPU only: on another device that would wait for it at every step.
+    """
+    opinions, state = Opinions.of(opinions), state or State()
+    B, C, *pixels = opinions.logits.shape[1:]
+    if target.shape != (B, *pixels) or target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise UsageError(
+            f"Expected logits (M, B, C, …) and an integer target (B, …), "
+            f"got {describe(opinions.logits)} and {describe(target)}."
+        )
+    if target.device.type == "cpu" and (int(target.min()) < 0 or int(target.max()) >= C):
+        raise UsageError(f"Expected targets from 0 to {C - 1}, got {int(target.min())} to {int(target.max())}.")
+    target = target.long()
+    if state.group is None and not pixels:
+        state = replace(state, group=target)
+    return opinions, target, state

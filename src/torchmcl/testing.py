@@ -1,0 +1,170 @@
+"""Conformance checks for costs, assignments and objectives: the family's own pass them, and yours can too.
+
+Each raises an AssertionError that says what is wrong, and returns nothing.
+"""
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from torchmcl.assignment import Assignment
+from torchmcl.costs import Cost
+from torchmcl.methods import Method
+from torchmcl.objective import Outcome
+from torchmcl.opinions import Opinions
+from torchmcl.state import State
+from torchmcl.surveys import survey
+
+LATE = State(epoch=1000, epochs=1000)
+
+
+def check_cost(cost: Cost, *, auxiliary: bool = False) -> None:
+    """Check that a cost is (M, B), of each member alone, in float32 or wider, finite with its gradient at any logits.
+
+    >>> from torchmcl import costs
+    >>> check_cost(costs.to_uniform)
+    """
+    for pixels in ((), (3, 4)):
+        logits, target = _batch(3, 6, 4 + auxiliary, pixels, auxiliary=auxiliary)
+        value = _seeded(cost, logits, target)
+        _require(value.shape == (3, 6), f"a cost is (M, B) = (3, 6), got {tuple(value.shape)} for pixels {pixels}")
+        _require(value.dtype == torch.float32, f"float32 logits give a float32 cost, got {value.dtype}")
+        alone = _seeded(cost, logits[:1], target)
+        _require(torch.allclose(alone[0], value[0], atol=1e-6), "a member's cost does not depend on other members")
+        _require(_seeded(cost, logits.double(), target).dtype == torch.float64, "float64 logits give a float64 cost")
+        for narrow in (torch.float16, torch.bfloat16):
+            rounded = logits.to(narrow)
+            same = torch.equal(_seeded(cost, rounded, target), _seeded(cost, rounded.float(), target))
+            _require(same, f"{narrow} logits are computed in float32")
+        extreme = (1e4 * logits.sign()).requires_grad_()
+        at_extreme = _seeded(cost, extreme, target)
+        _require(bool(at_extreme.isfinite().all()), "logits of +-1e4 give a finite cost")
+        if at_extreme.requires_grad:
+            (gradient,) = torch.autograd.grad(at_extreme.sum(), extreme)
+            _require(bool(gradient.isfinite().all()), "logits of +-1e4 give a finite gradient")
+
+
+def check_assignment(assign: Callable[[int], Assignment], *, members: int = 4) -> None:
+    """Check an assignment, given as `k -> assignment`: (M, B), in [0, 1], sum at least k, no gradient, all 1 at k = M.
+
+    >>> from torchmcl import assignment
+    >>> check_assignment(assignment.TopK)
+    """
+    regret = torch.randn(members, 16, generator=torch.Generator().manual_seed(0))
+    order = torch.tensor([*range(1, members), 0])
+    for k in range(1, members + 1):
+        for state in (State(1, 10), State(10, 10), LATE):
+            weights = assign(k)(regret.clone().requires_grad_(), state)
+            _require(weights.shape == regret.shape, f"weights are (M, B) as regret, got {tuple(weights.shape)}")
+            _require(not weights.requires_grad, "the choice carries no gradient")
+            _require(bool(((weights >= 0) & (weights <= 1)).all()), "weights lie in [0, 1]")
+            _require(bool((weights.sum(0) > k - 1e-4).all()), f"at least k={k} members' worth take each example")
+            falls = torch.gather(weights, 0, regret.argsort(0)).diff(dim=0)
+            _require(bool((falls < 1e-6).all()), "less regret never means less weight")
+            permuted = assign(k)(regret[order], state)
+            _require(torch.allclose(permuted, weights[order], atol=1e-6), "permuting members permutes the weights")
+            if k == members:
+                _require(bool((weights == 1).all()), "at k = M everyone takes everything")
+            _require(bool(assign(k)(regret * 1e6, state).isfinite().all()), "weights are finite at extreme regret")
+
+
+def check_objective(build: Callable[[int, int, int], Method | nn.Module]) -> None:
+    """Check an objective, given as `members, classes, k -> Method or objective`, in its first and its last phase.
+
+    Shapes, range, no gradient through the choice, a finite gradient at extreme logits, 16 bit input computed in
+    float32, permuting members changes nothing, k = M equals the independent ensemble; with and without pixels.
+
+    >>> from torchmcl import methods
+    >>> check_objective(lambda members, classes, k: methods.build("amcl", members, classes, k=k))
+    """
+    for pixels in ((), (2, 3)):
+        for k in (1, 2, 4):
+            for late in (False, True):
+                _check_objective(lambda k=k: _as_method(build(4, 3, k), members=4, classes=3), k, pixels, late=late)
+
+
+def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...], *, late: bool) -> None:
+    outputs, gated = build().outputs, build().gate is not None
+    # Few examples, three times over: a class is then always taken by the same members, and no count ties with another.
+    logits = _batch(4, 3, outputs, pixels)[0].repeat_interleave(3, dim=1)
+    target = torch.arange(3).repeat_interleave(3).reshape(9, *[1] * len(pixels)).expand(9, *pixels)
+    gate = torch.rand(4, 9, generator=torch.Generator().manual_seed(1)).softmax(0) if gated else None
+    trained = _trained(build().objective, Opinions(logits, gate), target, late=late)
+
+    def outcome(logits: Tensor, gate: Tensor | None = gate, objective: nn.Module = trained, seed: int = 0) -> Outcome:
+        return _judge(copy.deepcopy(objective), Opinions(logits, gate), target, LATE if late else State(), seed)
+
+    where = f"(k={k}, pixels {pixels}, {'last' if late else 'first'} phase)"
+    whole = outcome(leaf := logits.clone().requires_grad_())
+    _require(whole.loss.shape == () and bool(whole.loss.isfinite()), f"the loss is a finite scalar {where}")
+    for name in ("weights", "take", "leave"):
+        part: Tensor = getattr(whole, name)
+        _require(part.shape == (4, 9), f"{name} is (M, B) = (4, 9), got {tuple(part.shape)} {where}")
+        _require(part.dtype == torch.float32, f"{name} of float32 logits is float32, got {part.dtype} {where}")
+    _require(not whole.weights.requires_grad, f"the choice carries no gradient {where}")
+    _require(bool(((whole.weights >= 0) & (whole.weights <= 1)).all()), f"weights lie in [0, 1] {where}")
+    (gradient,) = torch.autograd.grad(whole.loss, leaf)
+    _require(bool(gradient.isfinite().all()), f"the gradient is finite {where}")
+
+    extreme = (1e4 * logits.sign()).requires_grad_()
+    (gradient,) = torch.autograd.grad(outcome(extreme).loss, extreme)
+    _require(bool(gradient.isfinite().all()), f"logits of +-1e4 give a finite gradient {where}")
+
+    for narrow in (torch.float16, torch.bfloat16):
+        rounded = logits.to(narrow)
+        same = torch.equal(outcome(rounded).loss, outcome(rounded.float()).loss)
+        _require(same, f"{narrow} logits are computed in float32 {where}")
+    _require(outcome(logits.double()).loss.dtype == torch.float64, f"float64 stays float64 {where}")
+
+    order = torch.tensor([2, 0, 3, 1])
+    permuted_gate = None if gate is None else gate[order]
+    retrained = _trained(build().objective, Opinions(logits[order], permuted_gate), target, late=late)
+    permuted = outcome(logits[order], permuted_gate, retrained)
+    chance = not torch.equal(outcome(logits, seed=1).loss, whole.loss)  # a random loss is only equal on average
+    same = chance or torch.allclose(permuted.loss, whole.loss, rtol=1e-5)
+    _require(same, f"permuting members changes nothing {where}")
+    _require(torch.allclose(permuted.weights, whole.weights[order], atol=1e-6), f"weights follow members {where}")
+
+    if k == 4:
+        assigned = (whole.weights * whole.take + (1 - whole.weights) * whole.leave).sum(0).mean()
+        _require(torch.allclose(assigned, whole.take.sum(0).mean()), f"k = M equals the independent ensemble {where}")
+
+
+def _trained(objective: nn.Module, opinions: Opinions, target: Tensor, *, late: bool) -> nn.Module:
+    """The objective as a loop would bring it to its first or its last phase."""
+    index = torch.arange(len(target))
+    for state in (State(), LATE) if late else (State(),):
+        survey(objective, lambda x: opinions, [(opinions.logits, target, index)], state)
+        if late and state is not LATE:
+            _judge(objective, opinions, target, state)
+    return objective
+
+
+def _judge(objective: nn.Module, opinions: Opinions, target: Tensor, state: State, seed: int = 0) -> Outcome:
+    group = target.flatten(1)[:, 0] if target.ndim > 1 else target
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return objective(opinions, target, State(state.epoch, state.epochs, group, torch.arange(len(target))))
+
+
+def _as_method(built: Method | nn.Module, members: int, classes: int) -> Method:
+    return built if isinstance(built, Method) else Method(members, classes, built)
+
+
+def _batch(M: int, B: int, C: int, pixels: tuple[int, ...], *, auxiliary: bool = False) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(M, B, C, *pixels, generator=generator)
+    return logits, torch.randint(C - auxiliary, (B, *pixels), generator=generator)
+
+
+def _seeded(cost: Cost, logits: Tensor, target: Tensor) -> Tensor:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return cost(logits, target, State())
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise AssertionError(f"Expected that {what}.")

@@ -1,0 +1,221 @@
+import copy
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from torchmcl import Ensemble, Split, State, UsageError, exchange, methods, networks, survey
+from torchmcl.ensemble import Gate
+
+
+def parameters(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+def tiny(outputs):
+    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, outputs))
+
+
+def tiny_split(outputs):
+    return Split(nn.Sequential(nn.Linear(4, 6), nn.ReLU()), nn.Linear(6, outputs))
+
+
+class Own(nn.Module):
+    def __init__(self, outputs):
+        super().__init__()
+        self.layer = nn.Linear(4, outputs)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "thousands"), [("weight_sharing", 55_458), ("feature_sharing", 56_058), ("feature_fusion", 56_444)]
+)
+def test_the_papers_parameter_counts(name, thousands):
+    """Table 2: 5 x ResNet-18, 10 classes and the auxiliary one."""
+    ensemble = Ensemble.build("amcl", "resnet18", members=5, classes=10, exchange=name, preset="paper_count")
+    assert round(parameters(ensemble) / 1000) == thousands
+
+
+def test_parameter_counts_of_the_other_presets():
+    plain = 5 * 11_174_475
+    build = partial(Ensemble.build, "amcl", "resnet18", members=5, classes=10)
+    assert parameters(build(exchange="none")) == plain
+    assert parameters(build(exchange="feature_sharing")) == plain
+    assert parameters(build(exchange="weight_sharing")) == plain - 4 * 149_824
+    assert parameters(build()) == 56_442_744
+    assert parameters(build(preset="light")) < plain + 35_000
+
+
+@pytest.mark.parametrize("method", methods.NAMES)
+@pytest.mark.parametrize("between", exchange.NAMES)
+def test_any_exchange_with_any_method(method, between):
+    """One step of training and one of evaluation, on 8x8 images."""
+    method = methods.build(method, members=3, classes=4)
+    ensemble = Ensemble.build(method, "simple_cnn", width=4, channels=1, exchange=between)
+    x, target, index = torch.randn(5, 1, 8, 8), torch.tensor([0, 1, 2, 3, 0]), torch.arange(5)
+    state = State(index=index)
+    survey(method.objective, ensemble, [(x, target, index)], state)
+    opinions = ensemble(x)
+    assert opinions.logits.shape == (3, 5, method.outputs)
+    assert (opinions.gate is not None) == (method.gate is not None)
+    method.objective(opinions, target, state).loss.backward()
+    # Everything takes part (DDP needs it so): a gradient for every parameter, be it zero.
+    assert all(p.grad is not None for p in ensemble.parameters())
+    ensemble.eval()
+    with torch.no_grad():
+        answer = method.combine(ensemble(x))
+        assert torch.equal(answer, method.combine(ensemble(x)))  # nothing random at test
+    assert answer.shape == (5, 4)
+    torch.testing.assert_close(answer.sum(1), torch.ones(5))
+
+
+@pytest.mark.parametrize("method", methods.NAMES)
+def test_each_method_has_its_papers_exchange(method):
+    default = {"cmcl": "FeatureSharing", "vmcl": "WeightSharing", "one": "WeightSharing", "amcl": "FeatureFusion"}
+    ensemble = Ensemble.build(method, "simple_cnn", members=2, classes=3, width=4)
+    assert type(ensemble.exchange).__name__ == default.get(method, "Separate")
+
+
+@pytest.mark.parametrize("between", exchange.NAMES)
+@pytest.mark.parametrize("preset", exchange.PRESETS)
+def test_vectors_are_exchanged_too(between, preset):
+    ensemble = Ensemble.build("vmcl", "mlp", members=3, inputs=6, width=8, exchange=between, preset=preset)
+    assert ensemble(torch.randn(4, 6)).logits.shape == (3, 4, 10)
+
+
+def test_segmentation_answers_at_the_size_of_the_image():
+    method = methods.build("amcl", members=2, classes=2, groups=38)
+    ensemble = Ensemble.build(method, "fcn", width=8)
+    x, target = torch.randn(2, 3, 75, 125), torch.randint(2, (2, 75, 125))
+    opinions = ensemble(x)
+    assert opinions.logits.shape == (2, 2, 3, 75, 125)
+    outcome = method.objective(opinions, target, State(group=torch.tensor([0, 37])))
+    outcome.loss.backward()
+    assert outcome.weights.shape == (2, 2)
+    assert method.combine(opinions).shape == (2, 2, 75, 125)
+    assert method.memory.counts.shape == (38, 2)
+
+
+def test_one_is_cut_before_the_last_stage():
+    early = Ensemble.build("vmcl", "resnet10", members=2, width=4)
+    late = Ensemble.build("one", "resnet10", members=2, width=4)
+    assert parameters(late.stems) > parameters(early.stems)
+    assert early(torch.randn(2, 3, 32, 32)).logits.shape == late(torch.randn(2, 3, 32, 32)).logits.shape
+
+
+def test_members_start_different_and_do_not_depend_on_how_many_there_are():
+    three = Ensemble.build("ie", tiny, members=3)
+    five = Ensemble.build("ie", tiny, members=5)
+    first = [body.weight for body in (body[0] for body in five.bodies)]
+    assert all(not torch.equal(a, b) for i, a in enumerate(first) for b in first[:i])
+    assert all(torch.equal(a[0].weight, b[0].weight) for a, b in zip(three.bodies, five.bodies, strict=False))
+
+
+def test_the_same_seed_gives_the_same_ensemble_and_leaves_the_global_generator_alone():
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one, two, other = (Ensemble.build("amcl", "simple_cnn", width=4, seed=seed) for seed in (7, 7, 8))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert not torch.equal(next(one.parameters()), next(other.parameters()))
+
+
+def test_copies_are_refused():
+    shared = tiny(10)
+    with pytest.raises(UsageError, match="same in members 0 and 1"):
+        Ensemble.build("ie", lambda outputs: shared)
+
+    def reseeding(outputs):
+        torch.manual_seed(0)
+        return tiny(outputs)
+
+    with pytest.raises(UsageError, match="start from different weights"):
+        Ensemble.build("ie", reseeding)
+    with pytest.raises(UsageError, match="start from different weights"):
+        Ensemble([shared, copy.deepcopy(shared)])
+
+
+def test_a_checkpoint_reloads_as_m_members():
+    one, two = (Ensemble.build("amcl", "simple_cnn", members=3, width=4, seed=seed) for seed in (0, 1))
+    two.load_state_dict(one.state_dict())
+    assert len(two.bodies) == 3
+    assert len(two.state_dict()) == len(one.state_dict())
+    x = torch.randn(2, 3, 32, 32)
+    assert torch.equal(one.eval()(x).logits, two.eval()(x).logits)
+
+
+def test_evaluation_mode_reaches_every_member():
+    ensemble = Ensemble.build("amcl", "simple_cnn", members=3, width=4).eval()
+    assert not any(module.training for module in ensemble.modules())
+
+
+def test_a_plain_module_has_nothing_to_exchange():
+    with pytest.warns(UserWarning, match="plain modules have none to give"):
+        ensemble = Ensemble.build("amcl", Own, members=2, classes=3)
+    assert ensemble(torch.randn(5, 4)).logits.shape == (2, 5, 4)
+    Ensemble.build("amcl", Own, members=2, classes=3, exchange="none")
+    Ensemble.build("ie", Own, members=2, classes=3)
+    with pytest.raises(UsageError, match="can be split for exchange 'feature_fusion', got plain modules"):
+        Ensemble.build("amcl", Own, exchange="feature_fusion")
+    with pytest.raises(UsageError, match="vmcl's gate looks at their features"):
+        Ensemble.build("vmcl", Own, exchange="none")
+
+
+def test_a_sequential_with_a_cut_and_a_split_are_the_same():
+    cut = Ensemble.build("amcl", tiny, members=2, cut=2)
+    split = Ensemble.build("amcl", tiny_split, members=2)
+    x = torch.randn(3, 4)
+    assert torch.equal(cut(x).logits, split(x).logits)
+    assert type(cut.exchange).__name__ == "FeatureFusion"
+
+
+def test_members_of_different_architectures():
+    kinds = ["resnet10", "simple_cnn", lambda outputs: networks.vgg16(outputs, width=4)]
+    method = methods.build("amcl", members=3)
+    ensemble = Ensemble([networks.build("resnet10", 11, width=4), networks.build("simple_cnn", 11, width=8)])
+    assert ensemble(torch.randn(2, 3, 32, 32)).logits.shape == (2, 2, 11)
+    with pytest.raises(UsageError, match="equally many features"):
+        Ensemble.build(method, [partial(networks.simple_cnn, width=w) for w in (4, 8, 4)])
+    mixed = Ensemble.build(method, [partial(networks.simple_cnn, width=w) for w in (4, 8, 4)], exchange="none")
+    assert mixed(torch.randn(2, 3, 32, 32)).logits.shape == (3, 2, 11)
+    equal = [partial(networks.simple_cnn, width=4), partial(networks.resnet10, width=4), *kinds[2:]]
+    assert Ensemble.build(method, equal)(torch.randn(2, 3, 32, 32)).logits.shape == (3, 2, 11)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: Ensemble.build("amcl", "resnet19"), "Did you mean 'resnet18'"),
+        (lambda: Ensemble.build("amcl", ["mlp"] * 2, members=3), "one network for all or 3, one a member, got 2"),
+        (lambda: Ensemble.build(methods.build("ie", 3, 4), tiny, members=2), "3 members and 4 classes"),
+        (lambda: Ensemble.build("ie", tiny, width=8), r"options \(width\)"),
+        (lambda: Ensemble.build("ie", lambda outputs: "network"), "return an nn.Module, got str"),
+        (lambda: Ensemble.build("amcl", tiny, cut=3), "1 to 2 of 3 layers"),
+        (lambda: Ensemble.build("amcl", Own, cut=1), "nn.Sequential to cut at 1, got Own"),
+        (lambda: Ensemble.build("amcl", tiny, cut=1, exchange="gossip"), "exchange of none, weight_sharing"),
+        (lambda: Gate("swing", 4, 3), "gate 'conv' or 'pool'"),
+        (lambda: Split(nn.Identity(), nn.Identity()).features, "features=…"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(call, says):
+    with pytest.raises(UsageError, match=says) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_batch_of_one_trains():
+    for name in ("amcl", "vmcl", "one", "cmcl"):
+        method = methods.build(name, members=2, classes=3)
+        ensemble = Ensemble.build(method, "simple_cnn", width=4)
+        method.objective(ensemble(torch.randn(1, 3, 32, 32)), torch.tensor([1])).loss.backward()
+
+
+def test_channels_last_gives_the_same():
+    ensemble = Ensemble.build("amcl", "simple_cnn", members=2, width=8).eval()
+    x = torch.randn(2, 3, 32, 32)
+    plain = ensemble(x).logits
+    ensemble.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(ensemble(x.to(memory_format=torch.channels_last)).logits, plain, atol=1e-5, rtol=1e-4)

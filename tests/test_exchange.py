@@ -1,0 +1,102 @@
+import pytest
+import torch
+from torch import nn
+
+from torchmcl import Split, UsageError, exchange
+from torchmcl.exchange import FeatureFusion, FeatureSharing, PooledNorm, WeightSharing
+
+
+def parameters(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+def features(M=3, B=2, D=8, *maps):
+    return [torch.randn(B, D, *maps) for _ in range(M)]
+
+
+def test_feature_sharing_expected_is_the_definition():
+    h = features(4, 2, 8, 5, 5)
+    shared = FeatureSharing(keep=0.7).eval()(h)
+    for m in range(4):
+        torch.testing.assert_close(shared[m], h[m] + 0.7 * sum(h[n] for n in range(4) if n != m))
+
+
+def test_feature_sharing_is_random_in_training_and_right_on_average():
+    torch.manual_seed(0)
+    h = features(3, 1, 4)
+    module = FeatureSharing(keep=0.7).train()
+    draws = torch.stack([torch.stack(module(h)) for _ in range(4000)])
+    torch.testing.assert_close(draws.mean(0), torch.stack(module.eval()(h)), atol=0.06, rtol=0)
+    # Every element is its own plus each of the others' or nothing of it, unscaled; pairs are drawn apart.
+    for m in range(3):
+        others = [h[n] for n in range(3) if n != m]
+        possible = torch.stack([h[m] + a * others[0] + b * others[1] for a in (0, 1) for b in (0, 1)])
+        assert (draws[:, m, None] - possible).abs().amin(1).max() < 1e-5
+
+
+def test_feature_sharing_at_test_can_be_random_as_in_the_original():
+    h = features(3, 2, 8)
+    module = FeatureSharing(at_test="random").eval()
+    assert not torch.equal(module(h)[0], module(h)[0])
+    with pytest.raises(UsageError, match="'expected' or 'random'"):
+        FeatureSharing(at_test="never")
+
+
+def test_feature_sharing_sends_gradient_to_everyone():
+    h = [x.requires_grad_() for x in features(3, 2, 8)]
+    FeatureSharing().train()(h)[0].sum().backward()
+    assert all(x.grad.abs().sum() > 0 for x in h)
+
+
+@pytest.mark.parametrize("preset", exchange.PRESETS)
+@pytest.mark.parametrize("maps", [(), (1, 1), (5, 7), (16, 16)])
+def test_fusion_gives_everyone_the_same_feature_of_the_same_form(preset, maps):
+    fused = FeatureFusion(8, 3, preset=preset)(features(3, 2, 8, *maps))
+    assert len(fused) == 3
+    assert fused[0].shape == (2, 8, *maps)
+    assert fused[0] is fused[1] is fused[2]
+
+
+@pytest.mark.parametrize("preset", exchange.PRESETS)
+def test_fusion_learns_from_every_member(preset):
+    h = [x.requires_grad_() for x in features(3, 2, 8, 4, 4)]
+    module = FeatureFusion(8, 3, preset=preset)
+    module(h)[0].square().sum().backward()
+    assert all(x.grad.abs().sum() > 0 for x in h)
+    assert all(p.grad is not None for p in module.parameters())
+
+
+def test_fusion_sizes():
+    """METHODS: BAM 385,921 on 5 x 64 channels; a learned 3x3 and its normalisation 184,448 more; light about 34K."""
+    assert parameters(FeatureFusion(64, 5, preset="paper_count")) == 385_921
+    assert parameters(FeatureFusion(64, 5, preset="default")) == 385_921 + 184_320 + 128
+    assert 33_000 < parameters(FeatureFusion(64, 5, preset="light")) < 35_000
+
+
+@pytest.mark.parametrize("preset", exchange.PRESETS)
+def test_a_batch_of_one_in_training(preset):
+    assert FeatureFusion(8, 3, preset=preset).train()(features(3, 1, 8, 4, 4))[0].isfinite().all()
+
+
+def test_pooled_norm_is_batch_normalisation_but_for_one():
+    ours, theirs = PooledNorm(4), nn.BatchNorm1d(4)
+    x = torch.randn(6, 4)
+    assert torch.equal(ours(x), theirs(x))
+    before = ours.running_mean.clone()
+    assert torch.equal(ours(x[:1]), theirs.eval()(x[:1]))
+    assert torch.equal(ours.running_mean, before)
+
+
+def test_weight_sharing_gives_everyone_the_one_feature():
+    (h,) = features(1)
+    assert all(x is h for x in WeightSharing(4)([h]))
+
+
+def test_bad_input():
+    split = Split(nn.Conv2d(3, 8, 3), nn.Flatten())
+    with pytest.raises(UsageError, match="exchange of none, weight_sharing"):
+        exchange.build("gossip", split, 3)
+    with pytest.raises(UsageError, match="preset of default, paper_count, light"):
+        exchange.build("feature_fusion", split, 3, preset="heavy")
+    with pytest.raises(UsageError, match=r"8 channels at the cut, got \(2, 9\)"):
+        FeatureFusion(8, 3)(features(3, 2, 9))

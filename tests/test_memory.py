@@ -1,0 +1,111 @@
+import copy
+import pickle
+
+import joined
+import pytest
+import torch
+
+from torchmcl import Memory, State, UsageError, methods
+
+
+def recorded(counts, **options):
+    """A memory that has counted just that."""
+    counts = torch.tensor(counts)
+    memory = Memory(*counts.shape, **options)
+    group, member = counts.nonzero(as_tuple=True)
+    times = counts[group, member]
+    weights = torch.nn.functional.one_hot(member.repeat_interleave(times), counts.shape[1]).T
+    memory.record(weights, group.repeat_interleave(times))
+    assert torch.equal(memory.counts, counts)
+    return memory
+
+
+def test_each_class_goes_to_those_who_took_it_most():
+    memory = recorded([[5, 1, 3], [0, 2, 2], [1, 0, 0]], k=1)
+    memory.fix()
+    assert memory.flags.int().tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0]]
+    memory = recorded([[5, 1, 3], [0, 2, 2], [1, 0, 0]], k=2)
+    memory.fix()
+    assert memory.flags.int().tolist() == [[1, 0, 1], [0, 1, 1], [1, 1, 0]]
+
+
+def test_a_class_that_never_occurs_goes_to_the_first():
+    memory = recorded([[0, 4, 0], [0, 0, 0]], k=2)
+    memory.fix()
+    assert memory.flags.int().tolist() == [[1, 1, 0], [1, 1, 0]]
+
+
+def test_fixed_once():
+    memory = recorded([[5, 1], [1, 5]])
+    memory.fix()
+    flags = memory.flags.clone()
+    memory.record(torch.tensor([[0] * 50, [1] * 50]), torch.zeros(50, dtype=int))
+    memory.fix()
+    assert torch.equal(memory.flags, flags)
+    assert memory.counts.tolist() == [[5, 1], [1, 5]]
+
+
+def test_balance_leaves_nobody_without_a_class():
+    counts = [[9, 1, 0], [9, 0, 1], [9, 0, 0], [9, 3, 0]]
+    plain, fair = recorded(counts), recorded(counts, balance=True)
+    plain.fix()
+    fair.fix()
+    assert plain.flags.sum(0).tolist() == [4, 0, 0]
+    assert sorted(fair.flags.sum(0).tolist()) == [1, 1, 2]
+    assert fair.flags.sum(1).tolist() == [1, 1, 1, 1]
+
+
+def test_balance_in_training():
+    method = methods.build("amcl", 4, 8, warmup=1, balance=True)
+    logits, target = torch.randn(4, 64, 9), torch.arange(8).repeat(8)
+    logits[0, torch.arange(64), target] = 9.0  # member 0 is best at everything
+    method.objective(logits, target, State(1))
+    outcome = method.objective(logits, target, State(2))
+    assert method.memory.counts.sum(0).tolist() == [64, 0, 0, 0]
+    assert outcome.weights.sum(1).tolist() == [16, 16, 16, 16]
+
+
+def test_recall_before_it_is_fixed_and_outside_training_fixes_nothing():
+    memory = recorded([[5, 1], [1, 5]]).eval()
+    weights = memory.recall(torch.zeros(2, 3), State(group=torch.tensor([0, 1, 1])))
+    assert weights.tolist() == [[1, 0, 0], [0, 1, 1]]
+    assert not memory.fixed
+
+
+def test_an_empty_memory_says_so():
+    with pytest.raises(UsageError, match="warmup >= 1"):
+        Memory(2, 2).recall(torch.zeros(2, 1), State(group=torch.tensor([0])))
+
+
+def test_copies_and_pickles_share_one_memory_between_the_phases():
+    method = methods.build("amcl", 3, 4, warmup=1)
+    for other in (copy.deepcopy(method.objective), pickle.loads(pickle.dumps(method.objective))):
+        logits, target = torch.randn(3, 16, 5), torch.arange(4).repeat(4)
+        first = other(logits, target, State(1))
+        second = other(logits, target, State(2))
+        assert second.weights.sum() == first.weights.sum() == 16
+        assert not method.memory.counts.any()  # the original has seen nothing
+
+
+def test_two_processes_fix_the_same_flags():
+    torch.manual_seed(0)
+    logits, target = torch.randn(6, 5, 32, 11), torch.randint(10, (6, 32))
+    one = joined.amcl(0, logits, target, world=1)
+    two = joined.in_two_processes(joined.amcl, logits, target)
+    for process in two:
+        assert torch.equal(process["counts"], one["counts"])  # summed at every step: any checkpoint has the whole
+        assert torch.equal(process["flags"], one["flags"])
+    alone = joined.amcl(0, logits, target, world=2)
+    assert not torch.equal(alone["flags"], one["flags"])  # half the data would have decided otherwise
+
+
+def test_two_processes_share_what_they_surveyed():
+    for process in joined.in_two_processes(joined.table):
+        assert process["known"].tolist() == [True] * 4 + [False] * 2 + [True]
+        assert process["rows"][process["known"]][:, 0].tolist() == [1, 11, 11, 1, 11]
+    torch.manual_seed(0)
+    logits, target = torch.randn(3, 9, 4), torch.randint(4, (9,))
+    held = joined.in_two_processes(joined.mcl, logits, target)
+    best = methods.build("smcl", 3, 4).objective(logits, target).weights
+    assert torch.equal(held[0], best)
+    assert torch.equal(held[1], best)
