@@ -45,7 +45,7 @@ def test_top_k_of_regret_is_the_best_of_all_subsets(data):
         chosen = tuple(weights[:, b].nonzero().flatten().tolist())
         assert value[chosen] == min(value.values())
         regret = (take - leave)[:, b].tolist()
-        assert chosen == tuple(sorted(sorted(range(M), key=lambda m: (regret[m], m))[:k]))  # noqa: B023
+        assert chosen == tuple(sorted(sorted(range(M), key=lambda m: (regret[m], m))[:k]))
 
 
 def test_temperature_zero_is_winner_takes_all():

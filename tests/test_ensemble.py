@@ -195,7 +195,10 @@ def test_members_of_different_architectures():
         (lambda: Ensemble.build("ie", lambda outputs: "network"), "return an nn.Module, got str"),
         (lambda: Ensemble.build("amcl", tiny, cut=3), "1 to 2 of 3 layers"),
         (lambda: Ensemble.build("amcl", Own, cut=1), "nn.Sequential to cut at 1, got Own"),
-        (lambda: Ensemble.build("amcl", tiny, cut=1, exchange="gossip"), "exchange of none, weight_sharing"),
+        (
+            lambda: Ensemble.build("amcl", tiny, cut=1, exchange="gossip"),
+            "kind of exchange out of none, weight_sharing",
+        ),
         (lambda: Gate("swing", 4, 3), "gate 'conv' or 'pool'"),
         (lambda: Split(nn.Identity(), nn.Identity()).features, "features=…"),
     ],

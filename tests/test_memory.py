@@ -1,10 +1,10 @@
 import copy
 import pickle
 
-import joined
 import pytest
 import torch
 
+import joined
 from torchmcl import Memory, State, UsageError, methods
 
 

@@ -308,7 +308,8 @@ def test_emadnn(case, bounded):
             for n in range(case.M):
                 if m != n:
                     values = [
-                        (p[m] * p[n]).sum() if bounded else (p[m] * torch.log(p[n])).sum() for p, _ in pixelwise(case, b)
+                        (p[m] * p[n]).sum() if bounded else (p[m] * torch.log(p[n])).sum()
+                        for p, _ in pixelwise(case, b)
                     ]
                     total = total + scale * sum(values) / len(values) / case.B
     agree(case, loss_of("emadnn", case, weight=0.3, bounded=bounded), total)

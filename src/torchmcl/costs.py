@@ -89,6 +89,11 @@ class Scaled(nn.Module):
         self.cost = cost
         self.by = by
 
+    def extra_repr(self) -> str:
+        """What is scaled, where it is a plain function, and by how much."""
+        name = "" if isinstance(self.cost, nn.Module) else f"{getattr(self.cost, '__name__', self.cost)}, "
+        return f"{name}by={self.by}"
+
     def forward(self, logits: Tensor, target: Tensor, state: State) -> Tensor:
         """(M, B, C, …), (B, …) -> (M, B)."""
         return self.by * self.cost(logits, target, state)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchmcl.errors import UsageError
+from torchmcl.errors import UsageError, known_name
 from torchmcl.split import Split
 
 PRESETS = ("default", "paper_count", "light")
@@ -91,6 +91,7 @@ class FeatureFusion(nn.Module):
 
     def __init__(self, features: int, members: int, *, preset: str = "default") -> None:
         super().__init__()
+        known_name("preset", preset, PRESETS)
         width = features * members
         self.features = features
         self.members = members
@@ -103,8 +104,6 @@ class FeatureFusion(nn.Module):
                 self.reduce = SumOfMembers(members)
             case "light":
                 self.reduce = _convolution(width, features, 1)
-            case _:
-                raise UsageError(f"Expected a preset of {', '.join(PRESETS)}, got {preset!r}.")
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, D, …) -> M times the same (B, D, …)."""
@@ -229,10 +228,8 @@ def build(name: str, split: Split, members: int, *, preset: str = "default") -> 
     >>> build("feature_sharing", Split(nn.Conv2d(3, 8, 3), nn.Flatten()), members=5)
     FeatureSharing()
     """
-    if name not in NAMES:
-        raise UsageError(f"Expected an exchange of {', '.join(NAMES)}, got {name!r}.")
-    if preset not in PRESETS:
-        raise UsageError(f"Expected a preset of {', '.join(PRESETS)}, got {preset!r}.")
+    known_name("kind of exchange", name, NAMES)
+    known_name("preset", preset, PRESETS)
     exchange: WeightSharing | FeatureSharing | FeatureFusion
     match name:
         case "none":

@@ -6,7 +6,6 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import nn
 from torchmcl.assignment import Annealed, Evolving, Relaxed, TopK, everyone
 from torchmcl.combine import Combiner, drop_auxiliary, gated, gated_logits, mean
 from torchmcl.costs import Scaled, cross_entropy, nothing, to_auxiliary, to_random_label, to_uniform
-from torchmcl.errors import UsageError
+from torchmcl.errors import UsageError, known_name
 from torchmcl.joint import BestTeacher, Choice, GatedTeacher, Joint, Margin, Similarity
 from torchmcl.memory import Memory, Record
 from torchmcl.objective import Objective, Phases
@@ -160,6 +159,13 @@ FAMILY: dict[str, Callable[..., Method]] = {
 NAMES = tuple(FAMILY)
 
 
+def register(method: Callable[..., Method]) -> Callable[..., Method]:
+    """Let `build` know a method of your own, `(members, classes, *, k=1, …) -> Method`, by the function's name."""
+    if FAMILY.setdefault(method.__name__, method) is not method:
+        raise UsageError(f"Expected a name that no method has yet, got {method.__name__!r}. Rename the function.")
+    return method
+
+
 def build(name: str, members: int = 5, classes: int = 10, **options: Any) -> Method:
     """Make a method of the family for `members` networks and `classes` classes.
 
@@ -167,10 +173,7 @@ def build(name: str, members: int = 5, classes: int = 10, **options: Any) -> Met
     >>> method.outputs, method.exchange, method.memory.counts.shape
     (11, 'feature_fusion', torch.Size([10, 5]))
     """
-    if name not in FAMILY:
-        near = get_close_matches(name, FAMILY, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"Expected a method of {', '.join(FAMILY)}, got {name!r}.{hint}")
+    known_name("method", name, FAMILY)
     known = list(inspect.signature(FAMILY[name]).parameters)[2:]
     if unknown := sorted(set(options) - set(known)):
         raise UsageError(f"Expected options of {name}: {', '.join(known)}; got {', '.join(unknown)}.")

@@ -51,6 +51,12 @@ class Objective(nn.Module):
         self.joint = tuple(joint)
         self.rank = rank
 
+    def extra_repr(self) -> str:
+        """The parts that are plain functions; modules print themselves."""
+        parts = {name: getattr(self, name) for name in ("take", "leave", "assign", "rank", "joint")}
+        plain = {name: part for name, part in parts.items() if part and not isinstance(part, nn.Module)}
+        return ", ".join(f"{name}={getattr(part, '__name__', part)}" for name, part in plain.items())
+
     def forward(self, opinions: Opinions | Tensor, target: Tensor, state: State | None = None) -> Outcome:
         """Opinions or logits (M, B, C, …), target (B, …) -> outcome."""
         opinions, target, state = inspect(opinions, target, state)

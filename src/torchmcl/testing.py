@@ -5,6 +5,8 @@ Each raises an AssertionError that says what is wrong, and returns nothing.
 
 import copy
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -79,10 +81,8 @@ def check_objective(build: Callable[[int, int, int], Method | nn.Module]) -> Non
     >>> from torchmcl import methods
     >>> check_objective(lambda members, classes, k: methods.build("amcl", members, classes, k=k))
     """
-    for pixels in ((), (2, 3)):
-        for k in (1, 2, 4):
-            for late in (False, True):
-                _check_objective(lambda k=k: _as_method(build(4, 3, k), members=4, classes=3), k, pixels, late=late)
+    for pixels, k, late in product(((), (2, 3)), (1, 2, 4), (False, True)):
+        _check_objective(partial(_as_method, build, k), k, pixels, late=late)
 
 
 def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...], *, late: bool) -> None:
@@ -149,8 +149,9 @@ def _judge(objective: nn.Module, opinions: Opinions, target: Tensor, state: Stat
         return objective(opinions, target, State(state.epoch, state.epochs, group, torch.arange(len(target))))
 
 
-def _as_method(built: Method | nn.Module, members: int, classes: int) -> Method:
-    return built if isinstance(built, Method) else Method(members, classes, built)
+def _as_method(build: Callable[[int, int, int], Method | nn.Module], k: int) -> Method:
+    built = build(4, 3, k)
+    return built if isinstance(built, Method) else Method(4, 3, built)
 
 
 def _batch(M: int, B: int, C: int, pixels: tuple[int, ...], *, auxiliary: bool = False) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,8 @@
 from collections.abc import Callable
-from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any
 
-from torchmcl.errors import UsageError
+from torchmcl.errors import UsageError, known_name
 from torchmcl.networks.fcn import fcn
 from torchmcl.networks.googlenet import googlenet
 from torchmcl.networks.mlp import mlp
@@ -46,10 +45,7 @@ def build(name: str, classes: int = 10, **options: Any) -> Split:
         ...
     torchmcl.errors.UsageError: Expected options of resnet10 out of width, channels, cut, got depth.
     """
-    if name not in NAMES:
-        near = get_close_matches(str(name).lower(), NAMES, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"Expected a network out of {', '.join(NAMES)}, got {name!r}.{hint}")
+    known_name("network", name, NAMES)
     taken = {option: about for option, about in signature(_BUILDERS[name]).parameters.items() if option != "classes"}
     if unknown := [option for option in options if option not in taken]:
         raise UsageError(f"Expected options of {name} out of {', '.join(taken)}, got {', '.join(unknown)}.")

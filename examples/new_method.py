@@ -1,0 +1,33 @@
+"""A new method in twenty lines: members leave an example the softer the more they lose by taking it."""
+
+import torch
+
+from torchmcl import Ensemble, Method, Objective, costs, methods
+from torchmcl.testing import check_assignment, check_objective
+
+
+# --8<-- [start:core]
+class Soft:
+    """The k best take it whole; the others in proportion to how close they came."""
+
+    def __init__(self, k):
+        self.k = k
+
+    def __call__(self, regret, state):
+        best = regret.detach().sort(0).values[self.k - 1]
+        return torch.exp(-(regret.detach() - best).clamp_min(0))
+
+
+def soft_cmcl(members, classes, *, k=1, beta=0.75):
+    """CMCL with soft edges."""
+    objective = Objective(costs.cross_entropy, costs.Scaled(costs.to_uniform, beta), Soft(k))
+    return Method(members, classes, objective, exchange="feature_sharing")
+
+
+check_assignment(Soft)
+check_objective(lambda members, classes, k: soft_cmcl(members, classes, k=k))
+methods.register(soft_cmcl)
+ensemble = Ensemble.build("soft_cmcl", "simple_cnn", members=3, classes=10, width=8)
+# --8<-- [end:core]
+print(methods.build("soft_cmcl", members=3, classes=10, k=2).objective)
+print(ensemble(torch.randn(4, 3, 32, 32)).logits.shape)
