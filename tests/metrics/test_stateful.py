@@ -2,11 +2,11 @@ import pickle
 
 import pytest
 import torch
-from metric_cases import CASES, INPUTS, B, Case, M, process
 from torch import nn
 from torch.testing import assert_close
 from torchmetrics import Metric, MetricCollection
 
+from metric_cases import CASES, INPUTS, B, Case, M, process
 from torchmcl import metrics
 from torchmcl.errors import UsageError
 
