@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from torchmcl.metrics.shapes import check, wide
+from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Average
+from torchmcl.opinions import wide
 
 BINS = 15  # what the field reports
 

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from torchmcl.errors import UsageError
-from torchmcl.metrics.shapes import check, wide
+from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Average, MemberAverage, Total
+from torchmcl.opinions import wide
 
 
 def disagreement(probabilities: Tensor) -> Tensor:

@@ -3,8 +3,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from torchmcl.metrics.shapes import check, wide
+from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Average, MemberAverage
+from torchmcl.opinions import wide
 
 _MEMBERS = "probabilities (M, B, C, …) and target (B, …)"
 _COMBINED = "probabilities (B, C, …) and target (B, …)"

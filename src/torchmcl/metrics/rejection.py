@@ -3,8 +3,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from torchmcl.metrics.shapes import check, wide
+from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Whole
+from torchmcl.opinions import wide
 
 _INPUTS = "confidence (B,) and wrong (B,)"
 

@@ -25,15 +25,6 @@ def check(pattern: str, *tensors: Tensor, empty: bool = False) -> None:
         raise UsageError(f"Expected {expected}, got {' and '.join(str(tuple(tensor.shape)) for tensor in tensors)}.")
 
 
-def wide(tensor: Tensor) -> Tensor:
-    """The same numbers in float32 or wider: what a metric computes in.
-
-    >>> wide(torch.zeros(1, dtype=torch.bfloat16)).dtype, wide(torch.zeros(1, dtype=torch.float64)).dtype
-    (torch.float32, torch.float64)
-    """
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-
-
 @cache
 def _axes(pattern: str) -> tuple[tuple[str, ...], ...]:
     """The axes of each bracket: "weights (M, B) and group (B,)" -> (("M", "B"), ("B",))."""

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from torchmcl.errors import UsageError
-from torchmcl.metrics.shapes import wide
+from torchmcl.opinions import wide
 
 
 class Shell(Metric):
