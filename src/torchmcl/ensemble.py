@@ -3,7 +3,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +13,7 @@ from torchmcl.exchange import PooledNorm, on_maps
 from torchmcl.methods import Method
 from torchmcl.methods import build as build_method
 from torchmcl.opinions import Opinions
+from torchmcl.seeds import seed_of
 from torchmcl.split import Split, at_input_size
 
 __all__ = ["Ensemble", "Gate", "Opinions", "Split"]
@@ -171,7 +171,7 @@ def _gate_features(members: Sequence[nn.Module], method: Method) -> int:
 def _seeded(seed: int, part: int) -> Iterator[None]:
     """A seed of its own for each part, the same whatever the number of parts; the caller's generator is left alone."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(np.random.SeedSequence([seed, part]).generate_state(1, np.uint64)[0]) >> 1)
+        torch.manual_seed(seed_of(seed, part))
         yield
 
 

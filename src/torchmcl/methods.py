@@ -85,7 +85,7 @@ def mcl_kd(
     """MCL with knowledge distillation, Mun et al. 2018; `pretrain` epochs as an independent ensemble come first [I]."""
     leave = Scaled(ToTeacher(temperature=temperature, after=pretrain), beta)
     alone, special = Objective(cross_entropy, nothing, everyone), Objective(cross_entropy, leave, TopK(k))
-    return Method(members, classes, Phases(alone, special, after=pretrain))
+    return Method(members, classes, Phases(alone, special, after=pretrain, names=("independent", "specialising")))
 
 
 def amcl(
@@ -109,7 +109,8 @@ def amcl(
     leave = partial(to_auxiliary, classes=classes)
     by_loss = Objective(cross_entropy, Scaled(leave, beta), Record(TopK(k), counted))
     by_memory = Objective(cross_entropy, Scaled(leave, gamma), counted.recall)
-    objective = Phases(by_loss, by_memory, after=warmup) if memory else by_loss
+    phases = Phases(by_loss, by_memory, after=warmup, names=("loss-based", "memory-based"))
+    objective = phases if memory else by_loss
     return Method(members, classes, objective, auxiliary=True, combine=drop_auxiliary, exchange="feature_fusion")
 
 
@@ -166,21 +167,30 @@ def register(method: Callable[..., Method]) -> Callable[..., Method]:
     return method
 
 
-def build(name: str, members: int = 5, classes: int = 10, **options: Any) -> Method:
+def options(name: str) -> list[str]:
+    """What a method can be told besides members and classes.
+
+    >>> options("cmcl")
+    ['k', 'beta', 'stochastic']
+    """
+    known_name("method", name, FAMILY)
+    return list(inspect.signature(FAMILY[name]).parameters)[2:]
+
+
+def build(name: str, members: int = 5, classes: int = 10, **given: Any) -> Method:
     """Make a method of the family for `members` networks and `classes` classes.
 
     >>> method = build("amcl", members=5, classes=10, k=1, beta=.01, gamma=.5, warmup=5)
     >>> method.outputs, method.exchange, method.memory.counts.shape
     (11, 'feature_fusion', torch.Size([10, 5]))
     """
-    known_name("method", name, FAMILY)
-    known = list(inspect.signature(FAMILY[name]).parameters)[2:]
-    if unknown := sorted(set(options) - set(known)):
+    known = options(name)
+    if unknown := sorted(set(given) - set(known)):
         raise UsageError(f"Expected options of {name}: {', '.join(known)}; got {', '.join(unknown)}.")
     if members < 1 or classes < 2:
         raise UsageError(f"Expected at least 1 member and 2 classes, got {members} and {classes}.")
-    if not 1 <= (1 if options.get("k") is None else options["k"]) <= members:
-        raise UsageError(f"Expected 1 <= k <= {members} members, got k={options['k']}.")
-    if any(options.get(count, 1) < 1 for count in ("warmup", "round", "rampup")):
+    if not 1 <= (1 if given.get("k") is None else given["k"]) <= members:
+        raise UsageError(f"Expected 1 <= k <= {members} members, got k={given['k']}.")
+    if any(given.get(count, 1) < 1 for count in ("warmup", "round", "rampup")):
         raise UsageError("Expected warmup, round and rampup of at least 1 epoch, got less.")
-    return replace(FAMILY[name](members, classes, **options), name=name)
+    return replace(FAMILY[name](members, classes, **given), name=name)

@@ -84,8 +84,11 @@ class Phases(nn.Module):
     [0, 1]
     """
 
-    def __init__(self, first: nn.Module, then: nn.Module, *, after: int) -> None:
+    def __init__(
+        self, first: nn.Module, then: nn.Module, *, after: int, names: tuple[str, str] = ("first", "then")
+    ) -> None:
         super().__init__()
+        self.names = names
         self.first = first
         self.then = then
         self.after = after

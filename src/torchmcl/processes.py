@@ -1,5 +1,6 @@
 """Sums and maxima over all processes of a training; of one process, the value itself."""
 
+import torch
 from torch import Tensor, distributed
 
 
@@ -24,3 +25,16 @@ def highest(x: Tensor) -> Tensor:
     if many():
         distributed.all_reduce(x, op=distributed.ReduceOp.MAX)
     return x
+
+
+def gathered(x: Tensor) -> Tensor:
+    """The parts (N_i, …) of all processes, one after another, in every process."""
+    if not many():
+        return x
+    sizes = [torch.zeros_like(torch.tensor([len(x)], device=x.device)) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(sizes, torch.tensor([len(x)], device=x.device))
+    longest = max(int(size) for size in sizes)
+    padded = torch.cat([x, x.new_zeros(longest - len(x), *x.shape[1:])])
+    parts = [torch.empty_like(padded) for _ in sizes]
+    distributed.all_gather(parts, padded.contiguous())
+    return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)])

@@ -27,7 +27,13 @@ _BUILDERS: dict[str, Callable[..., Split]] = {
 }
 NAMES = tuple(_BUILDERS)
 
-__all__ = ["NAMES", "build", *_BUILDERS]
+__all__ = ["NAMES", "build", "builder", *_BUILDERS]
+
+
+def builder(name: str) -> Callable[..., Split]:
+    """The function that builds the network of that name."""
+    known_name("network", name, NAMES)
+    return _BUILDERS[name]
 
 
 def build(name: str, classes: int = 10, **options: Any) -> Split:
@@ -45,8 +51,7 @@ def build(name: str, classes: int = 10, **options: Any) -> Split:
         ...
     torchmcl.errors.UsageError: Expected options of resnet10 out of width, channels, cut, got depth.
     """
-    known_name("network", name, NAMES)
-    taken = {option: about for option, about in signature(_BUILDERS[name]).parameters.items() if option != "classes"}
+    taken = {option: about for option, about in signature(builder(name)).parameters.items() if option != "classes"}
     if unknown := [option for option in options if option not in taken]:
         raise UsageError(f"Expected options of {name} out of {', '.join(taken)}, got {', '.join(unknown)}.")
     needed = [option for option, about in taken.items() if about.default is Parameter.empty]

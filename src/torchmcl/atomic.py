@@ -1,0 +1,28 @@
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+from uuid import uuid4
+
+
+def write(path: Path, put: Callable[[IO[bytes]], object] | str | bytes) -> None:
+    """Write a file whole or not at all: under another name beside it, then renamed.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> write(path, "whole")
+    >>> path.read_text(), len(list(path.parent.iterdir()))
+    ('whole', 1)
+    """
+    draft = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
+    try:
+        with open(draft, "wb") as file:
+            if callable(put):
+                put(file)
+            else:
+                file.write(put.encode() if isinstance(put, str) else put)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)

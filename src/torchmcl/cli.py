@@ -1,0 +1,271 @@
+"""The command line: arguments and calls, nothing else."""
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from torchmcl import __version__, exchange, methods, networks
+from torchmcl.errors import UsageError
+
+EXAMPLE = "torchmcl train --method amcl --network simple_cnn --data cifar10 --members 5 --epochs 20 --out runs/first"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command -> exit code: 0, 2 for what cannot be done, 128 + n where signal n stopped it after saving."""
+    given = [plain_name(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    debug = "--debug" in given
+    try:
+        return run([word for word in given if word != "--debug"])
+    except UsageError as problem:
+        if debug:
+            raise
+        print(f"torchmcl: {problem}", file=sys.stderr)
+        return 2
+    except OSError as problem:
+        if debug:
+            raise
+        print(f"torchmcl: Expected to read and write files, got: {problem}.", file=sys.stderr)
+        return 2
+
+
+def run(arguments: list[str]) -> int:
+    """Parse and call."""
+    from jsonargparse import ArgumentError
+
+    if not arguments:
+        arguments = ["--help"]
+    parser = build_parser()
+    try:
+        options = parser.parse_args(arguments)
+    except ArgumentError as problem:
+        raise UsageError(f"{one_line(problem)} Try: torchmcl {command_of(arguments)}--help") from problem
+    command = options["subcommand"]
+    return COMMANDS[command](options[command].as_dict())
+
+
+def train(options: dict[str, Any]) -> int:
+    """Train an ensemble and keep it in a folder."""
+    from torchmcl.training.fit import fit
+    from torchmcl.training.folder import read_config
+    from torchmcl.training.loop import Interrupted
+
+    options.pop("config", None)
+    resume = options.pop("resume")
+    if resume is not None:
+        options = {**read_config(Path(resume)), "out": resume, "resume": True, "quiet": options["quiet"]}
+    elif options["out"] is None:
+        raise UsageError(f"Expected --out, the folder to keep the run in, or --resume RUN. Try: {EXAMPLE}")
+    try:
+        fit(**options)
+    except Interrupted as stopped:
+        print(f"\ntorchmcl: stopped by {stopped}, everything saved. Go on: torchmcl train --resume {options['out']}")
+        return 128 + stopped.number
+    print(f"kept in {options['out']}. Look: torchmcl evaluate {options['out']}")
+    return 0
+
+
+def evaluate(options: dict[str, Any]) -> int:
+    """Measure a trained run, on its own test set unless another is named."""
+    from torchmcl.training.evaluate import evaluate_run
+    from torchmcl.training.source import Source
+
+    source = Source(**{field.name: options[f"data_{field.name}"] for field in fields(Source)})
+    figures = evaluate_run(Path(options["run"]), options["data"], source)
+    if options["json"]:
+        print(json.dumps(figures, indent=1))
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{options['run']} on {figures['data']}: {figures['examples']} examples")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in figures.items():
+        if isinstance(value, int | float):
+            table.add_row(name, f"{value:g}")
+        elif isinstance(value, list) and name == "members":
+            table.add_row("members' errors", "  ".join(f"{error:.2f}" for error in value))
+    Console().print(table)
+    return 0
+
+
+def predict(options: dict[str, Any]) -> int:
+    """Say what images show."""
+    from torchmcl.predictor import Specialists
+
+    specialists = Specialists.load(options["run"])
+    rows = specialists.describe(options["images"])
+    if options["json"]:
+        print(json.dumps(rows, indent=1))
+        return 0
+    for row in rows:
+        print(f"{row['image']}: {row['label']} ({row['confidence']:.1%}), member {row['member']}")
+    return 0
+
+
+def ls(options: dict[str, Any]) -> int:
+    """List methods, networks, exchanges and data sets."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from torchmcl import data
+
+    console = Console(width=max(Console().width, 100))
+    for title, rows in (
+        ("methods", {name: methods.FAMILY[name].__doc__ for name in methods.NAMES}),
+        ("networks", {name: networks.builder(name).__doc__ for name in networks.NAMES}),
+        ("exchanges", dict(zip(exchange.NAMES, ABOUT_EXCHANGE, strict=True))),
+        ("data sets", data.ABOUT),
+    ):
+        table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
+        for name, about in rows.items():
+            table.add_row(f"[bold]{name}[/]", str(about).strip().splitlines()[0].replace("[I]", r"\[I]"))
+        console.print(table)
+    return 0
+
+
+COMMANDS = {"train": train, "evaluate": evaluate, "predict": predict, "ls": ls}
+ABOUT_EXCHANGE = (
+    "Nothing is exchanged.",
+    "All members read the features of one stem.",
+    "Members add random parts of each other's features.",
+    "All members go on with one attended fusion of everyone's features.",
+)
+
+
+def build_parser() -> Any:
+    """All commands and their options."""
+    from jsonargparse import ArgumentParser, set_docstring_parse_options
+
+    set_docstring_parse_options(attribute_docstrings=False)
+    parser = ArgumentParser(
+        prog="torchmcl", exit_on_error=False, description=f"Specialist ensembles. For example: {EXAMPLE}"
+    )
+    parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
+    commands = parser.add_subcommands(required=True)
+    for name, add in (("train", add_train), ("evaluate", add_evaluate), ("predict", add_predict), ("ls", None)):
+        own = ArgumentParser(exit_on_error=False, description=COMMANDS[name].__doc__)
+        if add:
+            add(own)
+        commands.add_subcommand(name, own, help=COMMANDS[name].__doc__)
+    return parser
+
+
+def add_train(parser: Any) -> None:
+    """What is trained, on what, how, and where it is kept."""
+    from torchmcl.training.machine import Machine
+    from torchmcl.training.recipe import Recipe
+    from torchmcl.training.source import Source
+
+    parser.add_argument("--config", action="config", help="a YAML file of options, such as a run's config.yaml")
+    what = parser.add_argument_group("what")
+    what.add_argument("--method", type=str, default="amcl", help=f"one of {', '.join(methods.NAMES)}")
+    what.add_argument("--network", type=str, default="simple_cnn", help=f"one of {', '.join(networks.NAMES)}")
+    what.add_argument("--members", type=int, default=5, help="networks in the ensemble")
+    what.add_argument("--exchange", type=str, default="default", help=f"default, or {', '.join(exchange.NAMES)}")
+    what.add_argument("--preset", type=str, default="default", help=f"of the exchange: {', '.join(exchange.PRESETS)}")
+    for name, (kind, about) in network_options().items():
+        what.add_argument(f"--{name}", type=kind | None, default=None, help=about)
+    what.add_argument("--seed", type=int, default=0, help="of weights, order and splits")
+    of_method = parser.add_argument_group("options of the method, its own default unless given")
+    for name, (kind, about) in method_options().items():
+        of_method.add_argument(f"--{name}", type=kind | None, default=None, help=about)
+    data = parser.add_argument_group("data")
+    data.add_argument("--data", type=str, default="digits", help="a data set, folder:PATH or npz:PATH")
+    add_fields(data, Source, "data_")
+    add_fields(parser.add_argument_group("recipe"), Recipe)
+    add_fields(parser.add_argument_group("machine"), Machine)
+    keep = parser.add_argument_group("run")
+    keep.add_argument("--out", type=str | None, default=None, help="folder to keep the run in")
+    keep.add_argument("--resume", type=str | None, default=None, help="folder of a run to continue")
+    keep.add_argument("--checkpoint_steps", type=int, default=1000, help="steps between checkpoints within an epoch")
+    for name, about in (
+        ("overwrite", "replace an earlier run in the folder"),
+        ("tensorboard", "write a log for TensorBoard, too"),
+        ("quiet", "print nothing but errors"),
+    ):
+        keep.add_argument(f"--{name}", action="store_true", help=about)
+
+
+def add_evaluate(parser: Any) -> None:
+    """Which run, on which data."""
+    from torchmcl.training.source import Source
+
+    parser.add_argument("run", type=str, help="folder of a trained run")
+    parser.add_argument("--data", type=str | None, default=None, help="another data set; its classes must fit")
+    add_fields(parser, Source, "data_")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_predict(parser: Any) -> None:
+    """Which run, which images."""
+    parser.add_argument("run", type=str, help="folder of a trained run")
+    parser.add_argument("images", type=str, nargs="+", help="image files")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_fields(group: Any, kind: type, prefix: str = "") -> None:
+    """One option for each field of a dataclass; its help is in the class's docstring."""
+    about = dict(re.findall(r"^\s+(\w+): (.+)$", kind.__doc__ or "", re.MULTILINE))
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        default = None if field.default is MISSING else field.default
+        if hints[field.name] is bool:
+            group.add_argument(f"--{prefix}{field.name}", action="store_true", help=about[field.name])
+        else:
+            group.add_argument(
+                f"--{prefix}{field.name}", type=hints[field.name], default=default, help=about[field.name]
+            )
+
+
+def method_options() -> dict[str, tuple[Any, str]]:
+    """Option -> its type, and which methods take it with which default."""
+    found: dict[str, tuple[Any, list[str]]] = {}
+    for name in methods.NAMES:
+        hints = get_type_hints(methods.FAMILY[name])
+        for option in methods.options(name):
+            default = signature(methods.FAMILY[name]).parameters[option].default
+            found.setdefault(option, (hints[option], []))[1].append(f"{name} {default}")
+    about = {"k": "members that take each example; 1, for cmcl 4"}
+    return {option: (kind, about.get(option, ", ".join(takers))) for option, (kind, takers) in found.items()}
+
+
+def network_options() -> dict[str, tuple[Any, str]]:
+    """Option -> its type and default; what data and method decide is left out."""
+    found: dict[str, tuple[Any, list[str]]] = {}
+    for name in networks.NAMES:
+        for option, parameter in signature(networks.builder(name)).parameters.items():
+            if option not in ("classes", "channels", "inputs", "cut") and parameter.default is not Parameter.empty:
+                found.setdefault(option, (parameter.annotation, []))[1].append(f"{name} {parameter.default}")
+    return {option: (kind, ", ".join(takers)) for option, (kind, takers) in found.items()}
+
+
+def plain_name(word: str) -> str:
+    """--num-nodes and --data.dir as options are called within: --num_nodes, --data_dir.
+
+    >>> plain_name("--num-nodes=2"), plain_name("--data.dir"), plain_name("-1"), plain_name("a-b.c")
+    ('--num_nodes=2', '--data_dir', '-1', 'a-b.c')
+    """
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word[2:].partition("=")
+    return f"--{re.sub(r'[-.]', '_', name)}{equals}{value}"
+
+
+def command_of(arguments: Sequence[str]) -> str:
+    """'train ' of 'train --epochs x', for a hint."""
+    return f"{arguments[0]} " if arguments and arguments[0] in COMMANDS else ""
+
+
+def one_line(problem: object) -> str:
+    """What a library says over several lines, in one."""
+    return " ".join(str(problem).split()).rstrip(".") + "."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

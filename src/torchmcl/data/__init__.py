@@ -1,0 +1,103 @@
+"""Data sets in their publishers' formats, and batches of them: `load` by name, `from_arrays` of your own."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torchmcl.data import cifar, digits, folder, icoseg, npz, preprocess, svhn, tiny_imagenet
+from torchmcl.data.arrays import from_arrays
+from torchmcl.data.choose import choose, in_memory
+from torchmcl.data.examples import DataSet, Examples
+from torchmcl.data.files import Files, read_image
+from torchmcl.data.loader import Batch, Loader
+from torchmcl.errors import UsageError, known_name
+
+ABOUT = {
+    "digits": "1,797 handwritten digits of 8x8, 10 classes, inside scikit-learn",
+    "cifar10": "60,000 photographs of 32x32, 10 classes",
+    "cifar100": "60,000 photographs of 32x32, 100 classes",
+    "svhn": "99,289 digits of house numbers of 32x32, 10 classes",
+    "tiny-imagenet": "110,000 photographs of 64x64, 200 classes",
+    "icoseg": "449 photographs of 75x125 with masks of their foreground, in 36 groups",
+}
+NAMES = tuple(ABOUT)
+
+__all__ = [
+    "ABOUT",
+    "NAMES",
+    "Batch",
+    "DataSet",
+    "Examples",
+    "Files",
+    "Loader",
+    "from_arrays",
+    "load",
+    "preprocess",
+    "read_image",
+]
+
+
+def load(
+    name: str,
+    *,
+    directory: str | None = None,
+    classes: str | Sequence[str] | None = None,
+    limit: int | None = None,
+    validation: float = 0.0,
+    seed: int = 0,
+    size: int | tuple[int, int] | None = None,
+    parts: Sequence[str] = ("train", "test"),
+) -> DataSet:
+    """A data set by its name, or folder:PATH with one folder of images a class, or npz:PATH with arrays x and y.
+
+    Args:
+        directory: where its files are; then the folder TORCHMCL_DATA names and the user's cache are looked into, and
+            what is in none of them is downloaded into the cache
+        classes: only these, "dog,airplane" or a list, numbered in this order; for segmentation, only these groups
+        limit: at most so many training examples, of each class in proportion
+        validation: the fraction of each class of the training examples that is held out, after `limit`
+        seed: chooses for `limit` and `validation`, and the test set where none is published (but that of digits)
+        size: (H, W), or one side of a square, that files of images are resized to
+        parts: "train" or "test" alone reads no more than is needed for it
+
+    >>> digits = load("digits", classes="3,8", validation=0.1)
+    >>> digits.train, digits.validation, digits.test
+    (Examples(256 of (1, 8, 8), 2 classes), Examples(29 of (1, 8, 8), 2 classes), Examples(72 of (1, 8, 8), 2 classes))
+    """
+    if not parts or not set(parts) <= {"train", "test"}:
+        raise UsageError(f"Expected parts out of train, test, got {', '.join(parts) or 'none'}.")
+    if seed < 0:
+        raise UsageError(f"Expected a seed from 0 on, got {seed}.")
+    data = _read(name, directory, parts, seed, _pair(name, size))
+    data = choose(data, classes=classes, limit=limit, validation=validation, seed=seed)
+    # Last, so that only what is wanted is read from disk.
+    return replace(data, parts={part: in_memory(examples) for part, examples in data.parts.items()})
+
+
+def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, size: tuple[int, int] | None) -> DataSet:
+    kind, _, path = name.partition(":")
+    if kind == "folder" and path:
+        return folder.load(path, parts, seed=seed, size=size)
+    if kind == "npz" and path:
+        return npz.load(path, parts, seed=seed)
+    known_name("data set", name, [*NAMES, "folder:PATH", "npz:PATH"])
+    readers = {
+        "digits": lambda: digits.load(parts),
+        "cifar10": lambda: cifar.cifar10(directory, parts),
+        "cifar100": lambda: cifar.cifar100(directory, parts),
+        "svhn": lambda: svhn.load(directory, parts),
+        "tiny-imagenet": lambda: tiny_imagenet.load(directory, parts, size),
+        "icoseg": lambda: icoseg.load(directory, parts, seed=seed, size=size),
+    }
+    return readers[name]()
+
+
+def _pair(name: str, size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    """Height and width, if they can be chosen."""
+    if size is None:
+        return None
+    if not name.startswith("folder:") and name not in ("tiny-imagenet", "icoseg"):
+        raise UsageError(f"Expected a size for folder:PATH, tiny-imagenet or icoseg alone, got {size} for {name}.")
+    height, width = (size, size) if isinstance(size, int) else size
+    if not (1 <= height <= 10_000 and 1 <= width <= 10_000):
+        raise UsageError(f"Expected a size of 1 to 10,000 pixels each way, got {height} x {width}.")
+    return height, width

@@ -1,0 +1,166 @@
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from torchmcl.data.choose import choose
+from torchmcl.data.examples import DataSet, Examples
+from torchmcl.data.preprocess import NAMES
+from torchmcl.data.strata import Purpose, hold_out
+from torchmcl.errors import UsageError, known_name
+
+
+def from_arrays(
+    x: Any,
+    y: Any = None,
+    x_test: Any = None,
+    y_test: Any = None,
+    classes: Sequence[str] | None = None,
+    *,
+    test: float = 0.2,
+    validation: float = 0.0,
+    limit: int | None = None,
+    seed: int = 0,
+    preprocess: str | None = None,
+    name: str = "arrays",
+) -> DataSet:
+    """A data set of arrays or tensors in memory, or of a torch `Dataset` or `DataLoader` of pairs, given as `x`.
+
+    `x` holds images, (N, H, W), (N, H, W, C) or (N, C, H, W), of bytes or floats, tensors only (N, C, H, W); or a table
+    (N, D). `y` (N,) holds whole numbers or texts. `classes` names the whole numbers from 0 on, or the texts in order;
+    by default the classes are what occurs in `y`, sorted. Without `x_test`, the fraction `test` of each class is taken,
+    chosen by `seed`; with test=0 there is no test part.
+
+    >>> flowers = from_arrays([[5.1, 3.5], [6.2, 2.9], [4.9, 3.1], [5.9, 3.0]], ["rose", "tulip", "rose", "tulip"])
+    >>> flowers.train, flowers.classes
+    (Examples(2 of (2,), 2 classes), ('rose', 'tulip'))
+    """
+    if preprocess is not None:
+        known_name("preprocessing", preprocess, NAMES)
+    x, y = _pairs(x, y, "x and y")
+    label = _labels(y, "y")
+    names = _names(label, classes)
+    train = Examples(_images(x, "x"), _numbered(label, names, classes, "y"), names)
+    parts = {"train": train}
+    choices: dict[str, object] = {}
+    if x_test is not None or y_test is not None:
+        x_test, y_test = _pairs(x_test, y_test, "x_test and y_test")
+        target = _numbered(_labels(y_test, "y_test"), names, classes, "y_test")
+        parts["test"] = Examples(_images(x_test, "x_test"), target, names)
+        shapes = [tuple(part.images.shape[1:]) for part in parts.values()]
+        if shapes[0] != shapes[1] or train.images.dtype != parts["test"].images.dtype:  # type: ignore[union-attr]
+            raise UsageError(f"Expected x and x_test of one shape and type, got {shapes[0]} and {shapes[1]}.")
+    elif test:
+        kept, held = hold_out(train.target, test, seed=seed, purpose=Purpose.TEST)
+        parts = {"train": train.subset(kept), "test": train.subset(held)}
+        choices = {"split": f"{test:g} of each class for the test", "split_seed": seed}
+    # Floats were prepared by whoever made them.
+    prepare = preprocess or ("gcn" if train.images.dtype == torch.uint8 else "none")  # type: ignore[union-attr]
+    return choose(DataSet(name, parts, prepare, choices), limit=limit, validation=validation, seed=seed)
+
+
+def _pairs(x: Any, y: Any, what: str) -> tuple[Any, Any]:
+    """Both as tensors or arrays of one length; a `Dataset` or `DataLoader` is read to its end."""
+    if isinstance(x, Dataset | DataLoader) and y is None:
+        x, y = _read(x if isinstance(x, DataLoader) else DataLoader(x, batch_size=256, generator=torch.Generator()))
+    x, y = (part.detach().cpu() if isinstance(part, Tensor) else _array(part, what) for part in (x, y))
+    if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or len(x) == 0:
+        raise UsageError(f"Expected {what} of one length, got {tuple(x.shape)} and {tuple(y.shape)}.")
+    return x, y
+
+
+def _read(loader: DataLoader) -> tuple[Tensor, Any]:
+    try:
+        batches = [(batch[0], batch[1]) for batch in loader]
+    except (KeyError, IndexError, TypeError) as error:
+        raise UsageError(
+            f"Expected batches (x, y) from the loader, got others: {' '.join(str(error).split())}"
+        ) from error
+    xs, ys = zip(*batches, strict=True) if batches else ((), ())
+    if not xs or not all(isinstance(part, Tensor) for part in xs):
+        raise UsageError("Expected batches (x, y) of tensors from the loader, got none.")
+    label = torch.cat(ys) if isinstance(ys[0], Tensor) else [each for part in ys for each in part]
+    return torch.cat(xs), label
+
+
+def _array(values: Any, what: str) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # ragged
+        raise UsageError(f"Expected {what} as arrays or tensors, got values of different lengths.") from error
+    if array.dtype.kind == "O":
+        texts = array.ndim == 1 and len(array) > 0 and all(isinstance(each, str) for each in array)
+        if not texts:
+            raise UsageError(f"Expected numbers or texts in {what}, got Python objects.")
+        array = array.astype(str)
+    return array
+
+
+def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
+    """(N, C, H, W) uint8 or float32, or a table (N, D) float32."""
+    channels_last = isinstance(x, np.ndarray) and x.ndim == 4 and _channels_last(x.shape, what)
+    if isinstance(x, np.ndarray):
+        if x.dtype.kind not in "biuf":
+            raise UsageError(f"Expected numbers in {what}, got {x.dtype}.")
+        x = x.astype(x.dtype.newbyteorder("="))
+        # torch has few types of its own for whole numbers without sign.
+        x = torch.from_numpy(x if x.dtype.kind in "bf" or x.dtype == np.uint8 else x.astype(np.int64))
+    if x.dim() not in (2, 3, 4) or x.numel() == 0:
+        raise UsageError(f"Expected {what} as images (N, C, H, W) or a table (N, D), got {tuple(x.shape)}.")
+    if x.is_complex():
+        raise UsageError(f"Expected real numbers in {what}, got {x.dtype}.")
+    if x.dim() == 2 or x.is_floating_point():
+        x = x.float()
+        if not bool(x.isfinite().all()):
+            raise UsageError(f"Expected finite numbers in {what}, got NaN or infinity. Fill or remove them.")
+    elif not 0 <= int(x.min()) <= int(x.max()) <= 255:
+        raise UsageError(f"Expected images of 0 to 255 in {what}, got {int(x.min())} to {int(x.max())}.")
+    else:
+        x = x.to(torch.uint8)
+    if x.dim() == 3:
+        x = x[:, None]
+    return (x.permute(0, 3, 1, 2) if channels_last else x).contiguous()
+
+
+def _channels_last(shape: tuple[int, ...], what: str) -> bool:
+    """Whether 1 or 3 channels come last; where that cannot be told, nothing is guessed."""
+    first, last = shape[1] in (1, 3), shape[3] in (1, 3)
+    if first == last:
+        raise UsageError(
+            f"Expected 1 or 3 channels first or last in {what}, got {shape}, which does not tell. "
+            "Pass a tensor (N, C, H, W)."
+        )
+    return last
+
+
+def _labels(y: Tensor | NDArray[Any], what: str) -> NDArray[Any]:
+    label = y.numpy() if isinstance(y, Tensor) else y
+    if label.ndim == 2 and label.shape[1] == 1:
+        label = label[:, 0]
+    if label.ndim != 1 or label.dtype.kind not in "biuUS":
+        raise UsageError(f"Expected whole numbers or texts (N,) in {what}, got {label.dtype} {label.shape}.")
+    return np.char.decode(label, "utf-8") if label.dtype.kind == "S" else label
+
+
+def _names(label: NDArray[Any], classes: Sequence[str] | None) -> tuple[str, ...]:
+    names = tuple(map(str, np.unique(label).tolist() if classes is None else classes))
+    if len(set(names)) != len(names):
+        raise UsageError(f"Expected different names of classes, got {', '.join(names)}.")
+    return names
+
+
+def _numbered(label: NDArray[Any], names: tuple[str, ...], classes: Sequence[str] | None, what: str) -> Tensor:
+    """Labels as places in `names`, (N,) int64."""
+    are_places = classes is not None and label.dtype.kind in "biu"
+    places: dict[Any, int] = {c if are_places else name: c for c, name in enumerate(names)}
+    values, inverse = np.unique(label, return_inverse=True)
+    found = {value: places.get(value if are_places else str(value)) for value in values.tolist()}
+    if unknown := [str(value) for value, place in found.items() if place is None]:
+        raise UsageError(
+            f"Expected labels of {what} out of {', '.join(names[:10])}, got {', '.join(unknown[:5])} besides."
+        )
+    return torch.tensor(list(found.values()))[torch.from_numpy(inverse.reshape(-1))]

@@ -1,0 +1,135 @@
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from torchmcl.data.download import obtain
+from torchmcl.data.examples import DataSet, Examples
+from torchmcl.data.find import whole
+from torchmcl.data.pickles import Array, read_pickle
+from torchmcl.errors import UsageError
+
+PIXELS = 3 * 32 * 32
+MOST = 50_000 * (PIXELS + 500)  # bytes of one file; a pickle names each image besides
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one version of the set is laid out: the files of each part and of names, and where the labels are."""
+
+    folder: str
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    names: str
+    labels: int = 0  # bytes before the pixels, the last of which counts; 0: pickles
+    label_key: str = ""
+    names_key: str = ""
+
+
+_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
+CIFAR10 = (
+    Layout(
+        "cifar-10-batches-bin", tuple(f"{batch}.bin" for batch in _BATCHES), ("test_batch.bin",), "batches.meta.txt", 1
+    ),
+    Layout(
+        "cifar-10-batches-py", _BATCHES, ("test_batch",), "batches.meta", label_key="labels", names_key="label_names"
+    ),
+)
+CIFAR100 = (
+    Layout("cifar-100-binary", ("train.bin",), ("test.bin",), "fine_label_names.txt", 2),
+    Layout("cifar-100-python", ("train",), ("test",), "meta", label_key="fine_labels", names_key="fine_label_names"),
+)
+CLASSES10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_FINE = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
+caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant
+flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree
+motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate
+poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider
+squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
+wardrobe whale willow_tree wolf woman worm
+"""
+CLASSES100 = tuple(_FINE.split())
+
+
+def cifar10(directory: str | None = None, parts: Sequence[str] = ("train", "test")) -> DataSet:
+    """CIFAR-10 of Krizhevsky 2009, binary or Python version, (N, 3, 32, 32) uint8."""
+    return _load("cifar10", CIFAR10, CLASSES10, directory, parts)
+
+
+def cifar100(directory: str | None = None, parts: Sequence[str] = ("train", "test")) -> DataSet:
+    """CIFAR-100 of Krizhevsky 2009 with its 100 fine labels, binary or Python version, (N, 3, 32, 32) uint8."""
+    return _load("cifar100", CIFAR100, CLASSES100, directory, parts)
+
+
+def _load(
+    name: str, layouts: Sequence[Layout], classes: tuple[str, ...], directory: str | None, parts: Sequence[str]
+) -> DataSet:
+    folder = obtain([layout.folder for layout in layouts], directory)
+    layout = next(layout for layout in layouts if layout.folder == folder.name)
+    classes = _names(folder, layout, classes)
+    files = {"train": layout.train, "test": layout.test}
+    return DataSet(
+        name,
+        {part: _part([folder / file for file in files[part]], layout, classes) for part in parts},
+        choices={"version": layout.folder},
+    )
+
+
+def _part(paths: Sequence[Path], layout: Layout, classes: tuple[str, ...]) -> Examples:
+    read = [_binary(path, layout) if layout.labels else _pickled(path, layout) for path in paths]
+    for path, (_, label) in zip(paths, read, strict=True):
+        if (wrong := np.flatnonzero(label >= len(classes))).size:
+            raise UsageError(
+                f"Expected labels below {len(classes)} in {path}, got {label[wrong[0]]} in record {wrong[0]}. "
+                "Get it again."
+            )
+    images = np.concatenate([pixels.reshape(-1, 3, 32, 32) for pixels, _ in read])
+    target = np.concatenate([label for _, label in read]).astype(np.int64)
+    return Examples(torch.from_numpy(images), torch.from_numpy(target), classes)
+
+
+def _binary(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.integer]]:
+    """Records of label bytes, the fine one last, and 3,072 pixels -> pixels (N, 3072), labels (N,)."""
+    record = layout.labels + PIXELS
+    bytes_ = np.fromfile(whole(path, MOST), dtype=np.uint8)
+    if len(bytes_) % record:
+        raise UsageError(f"Expected whole records of {record} bytes in {path}, got {len(bytes_)} bytes. Get it again.")
+    records = bytes_.reshape(-1, record)
+    return records[:, layout.labels :], records[:, layout.labels - 1]
+
+
+def _pickled(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.integer]]:
+    """A pickled dictionary -> pixels (N, 3072), labels (N,)."""
+    content = read_pickle(whole(path, MOST))
+    data, label = content.get("data"), content.get(layout.label_key)
+    pixels = data.bytes_(path) if isinstance(data, Array) else None
+    fits = pixels is not None and pixels.ndim == 2 and pixels.shape[1] == PIXELS and len(pixels) > 0
+    if pixels is None or not fits:
+        raise UsageError(f"Expected data (N, {PIXELS}) uint8 in {path}, got another. Get it again.")
+    if not isinstance(label, list) or not all(type(each) is int and 0 <= each < 256 for each in label):
+        raise UsageError(f"Expected {layout.label_key} as a list of labels in {path}, got another. Get it again.")
+    if len(label) != len(pixels):
+        raise UsageError(f"Expected a label for each of {len(pixels)} images in {path}, got {len(label)}.")
+    return pixels, np.array(label, dtype=np.int64)
+
+
+def _names(folder: Path, layout: Layout, built_in: tuple[str, ...]) -> tuple[str, ...]:
+    """The classes' names, from their file if there is one."""
+    path = folder / layout.names
+    if not path.exists():
+        return built_in
+    whole(path, 10**6)
+    if layout.labels:
+        names: object = path.read_text(encoding="utf-8", errors="replace").split()
+    else:
+        names = read_pickle(path).get(layout.names_key)
+    listed = names if isinstance(names, list) else []
+    # A file written by Python 3 may hold bytes.
+    texts = tuple(name.decode("latin-1") if isinstance(name, bytes) else str(name) for name in listed)
+    if len(texts) != len(built_in) or len(set(texts)) != len(texts):
+        raise UsageError(f"Expected {len(built_in)} different names of classes in {path}, got {len(set(texts))}.")
+    return texts

@@ -1,0 +1,146 @@
+import os
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from torchmcl.data.find import cache, find, missing, places
+from torchmcl.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a file or archive is published, its checksum, and the most bytes it may have, unpacked or not."""
+
+    url: str
+    md5: str
+    most: int
+
+    @property
+    def file(self) -> str:
+        """The name it is published by."""
+        return self.url.rsplit("/", 1)[1]
+
+
+_CIFAR = "https://www.cs.toronto.edu/~kriz/"
+_SVHN = "https://ufldl.stanford.edu/housenumbers/"
+_MB = 10**6
+
+# What each makes, in a place of data -> its source.
+SOURCES = {
+    "cifar-10-batches-bin": Source(_CIFAR + "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", 200 * _MB),
+    "cifar-10-batches-py": Source(_CIFAR + "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 200 * _MB),
+    "cifar-100-binary": Source(_CIFAR + "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8", 200 * _MB),
+    "svhn/train_32x32.mat": Source(_SVHN + "train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373", 300 * _MB),
+    "svhn/test_32x32.mat": Source(_SVHN + "test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", 300 * _MB),
+    "tiny-imagenet-200": Source(
+        "https://cs231n.stanford.edu/tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de", 1000 * _MB
+    ),
+}
+
+
+def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None) -> Path:
+    """The first of these files or folders that is there; else what can be had of them from an archive or the network.
+
+    An archive that lies in one of the places is unpacked, downloaded or not, if its checksum is the published one.
+    """
+    if (found := find(names, directory)) is not None:
+        return found
+    known = {name: SOURCES[name] for name in names if name in SOURCES}
+    if not known:
+        raise missing(names, directory, "it cannot be downloaded.")
+    for name, source in known.items():
+        for place in places(directory):
+            if (place / source.file).is_file():
+                _checked(place / source.file, source)
+                return _unpacked(place / source.file, cache(), name, source)
+    name, source = next(iter(known.items()))
+    try:
+        file = _downloaded(source, cache() / Path(name).parent)
+    except UsageError:
+        raise
+    except (OSError, ValueError) as error:  # no network, no room, not allowed to write, another checksum
+        what = "its checksum is not the published one" if isinstance(error, ValueError) else type(error).__name__
+        reason = f"downloading {source.url} (md5 {source.md5}) failed ({what})."
+        files = [each.file for each in known.values()]
+        raise missing(list(dict.fromkeys([*names, *files])), directory, reason) from error
+    return _unpacked(file, cache(), name, source)
+
+
+def _downloaded(source: Source, folder: Path) -> Path:
+    import pooch
+
+    def bounded(response: Any, *_: Any, **__: Any) -> None:
+        if int(response.headers.get("content-length", 0)) > source.most:
+            raise UsageError(f"Expected at most {source.most} bytes from {source.url}, it announces more.")
+
+    fetch = pooch.HTTPDownloader(progressbar=find_spec("tqdm") is not None, timeout=30, hooks={"response": bounded})
+    return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=fetch))
+
+
+def _checked(file: Path, source: Source) -> None:
+    import pooch
+
+    if pooch.file_hash(str(file), alg="md5") != source.md5:
+        raise UsageError(f"Expected {file} with md5 {source.md5}, got another. Get it again from {source.url}.")
+
+
+def _unpacked(file: Path, place: Path, name: str, source: Source) -> Path:
+    """Unpack an archive beside its final place, then rename: whoever looks for it finds all of it or nothing."""
+    if not file.name.endswith((".tar.gz", ".zip")):
+        return file
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=place) as draft:
+            unpack(file, Path(draft), source.most)
+            if not (Path(draft) / name).is_dir():
+                raise UsageError(f"Expected {name} in {file}, found none.")
+            (Path(draft) / name).rename(place / name)
+    except OSError as error:
+        if not (place / name).exists():  # unless another process was faster
+            raise UsageError(f"Expected to unpack {file} into {place}, could not: {_line(error)}.") from error
+    return place / name
+
+
+def unpack(archive: Path, to: Path, most: int) -> None:
+    """Unpack a tar or zip archive of at most `most` bytes; no member may leave the folder."""
+    try:
+        if archive.name.endswith(".tar.gz"):
+            with tarfile.open(archive) as tar:
+                members = _bounded(archive, tar, most)
+                tar.extractall(to, members, filter="data")
+        else:
+            with zipfile.ZipFile(archive) as pack:
+                if sum(member.file_size for member in pack.infolist()) > most:
+                    raise _too_large(archive, most)
+                for name in pack.namelist():
+                    if not (to / name).resolve().is_relative_to(to.resolve()):
+                        raise UsageError(f"Expected {archive} to stay in its folder, {name!r} would leave it.")
+                pack.extractall(to)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise UsageError(f"Expected a whole archive, got {archive}: {_line(error)}.") from error
+
+
+def _bounded(archive: Path, tar: tarfile.TarFile, most: int) -> list[tarfile.TarInfo]:
+    """The members, counted one by one, for each claims its size before it comes."""
+    members, total = [], 0
+    for member in tar:
+        total += member.size
+        if total > most:
+            raise _too_large(archive, most)
+        members.append(member)
+    return members
+
+
+def _too_large(archive: Path, most: int) -> UsageError:
+    return UsageError(f"Expected {archive} to unpack to at most {most} bytes, it would to more.")
+
+
+def _line(error: BaseException) -> str:
+    """An error in one line."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

@@ -1,0 +1,121 @@
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from torchmcl.data.files import Files
+from torchmcl.errors import UsageError
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Some examples of a set.
+
+    Args:
+        images: (N, C, H, W) uint8, a table (N, D) float32, or `Files` of (N, C, H, W) that are read when asked for
+        target: (N,) int64, or masks (N, H, W) uint8
+        classes: the name of each target
+        group: (N,) int64, the class that a memory counts where it is not the target
+        groups: the name of each group
+
+    >>> few = Examples(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0]), ("cat", "dog"))
+    >>> few.subset([2, 1]).target
+    tensor([0, 1])
+    """
+
+    images: Tensor | Files
+    target: Tensor
+    classes: tuple[str, ...]
+    group: Tensor | None = None
+    groups: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        sizes = [len(part) for part in (self.images, self.target, self.group) if part is not None]
+        if len(set(sizes)) > 1:
+            raise UsageError(f"Expected as many targets and groups as images, got {' and '.join(map(str, sizes))}.")
+        for label, names in ((self.target, self.classes), (self.group, self.groups)):
+            if label is not None and label.numel() and not 0 <= int(label.min()) <= int(label.max()) < len(names):
+                raise UsageError(
+                    f"Expected labels from 0 to {len(names) - 1}, got {int(label.min())} to {int(label.max())}."
+                )
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def __repr__(self) -> str:
+        return f"Examples({len(self)} of {tuple(self.images.shape[1:])}, {len(self.classes)} classes)"
+
+    @property
+    def labels(self) -> Tensor:
+        """What splits keep in proportion and a memory counts, (N,): the group, the target where there is none."""
+        return self.target if self.group is None else self.group
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of `labels`."""
+        return self.classes if self.group is None else self.groups
+
+    def subset(self, index: Tensor | Sequence[int]) -> "Examples":
+        """The examples at these places, (K,), in this order."""
+        at = torch.as_tensor(index)
+        if at.dtype == torch.bool or at.dim() != 1:
+            raise UsageError(f"Expected places (K,) as whole numbers, got {tuple(at.shape)} of {at.dtype}.")
+        at = at.long()
+        images = self.images.subset(at) if isinstance(self.images, Files) else self.images[at]
+        group = None if self.group is None else self.group[at]
+        return Examples(images, self.target[at], self.classes, group, self.groups)
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """A data set, as far as it was asked for.
+
+    Args:
+        name: what it was loaded as
+        parts: "train", "test" and "validation", those that were read
+        preprocess: how its images are meant to be prepared, a name in `preprocess.NAMES`
+        choices: what was decided in reading it (splits, seeds, counts), in plain values that a report can show
+
+    >>> few = Examples(torch.zeros(3, 4), torch.tensor([0, 1, 0]), ("cat", "dog"))
+    >>> pets = DataSet("pets", {"train": few}, preprocess="none")
+    >>> len(pets.train), pets.validation
+    (3, None)
+    >>> pets.test
+    Traceback (most recent call last):
+        ...
+    torchmcl.errors.UsageError: Expected the test part of pets, only its train part was read. Ask for it in parts=….
+    """
+
+    name: str
+    parts: Mapping[str, Examples]
+    preprocess: str = "gcn"
+    choices: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def train(self) -> Examples:
+        """What is trained on."""
+        return self._part("train")
+
+    @property
+    def test(self) -> Examples:
+        """What is never trained on nor chosen by."""
+        return self._part("test")
+
+    @property
+    def validation(self) -> Examples | None:
+        """What was held out of `train` to choose by, if anything was."""
+        return self.parts.get("validation")
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The name of each target."""
+        return next(iter(self.parts.values())).classes
+
+    def _part(self, name: str) -> Examples:
+        if name not in self.parts:
+            raise UsageError(
+                f"Expected the {name} part of {self.name}, only its {' and '.join(self.parts)} part was read. "
+                "Ask for it in parts=…."
+            )
+        return self.parts[name]

@@ -1,0 +1,131 @@
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchmcl.errors import UsageError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+# Named, because Pillow would also open formats that start other programs (EPS).
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+ORIENTATION = 0x0112  # EXIF
+
+
+@dataclass(frozen=True)
+class Files:
+    """Images on disk, read when asked for: of shape (N, C, H, W), indexed by (B,) -> (B, C, H, W) uint8.
+
+    >>> Files(("a.png", "b.png"), size=(32, 48)).shape
+    (2, 3, 32, 48)
+    """
+
+    paths: tuple[str, ...]
+    size: tuple[int, int]
+    channels: int = 3
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(N, C, H, W)."""
+        return (len(self.paths), self.channels, *self.size)
+
+    def __getitem__(self, index: Tensor) -> Tensor:
+        images = torch.empty(len(index), *self.shape[1:], dtype=torch.uint8)
+        for image, at in zip(images, index.tolist(), strict=True):
+            image.copy_(torch.from_numpy(read_image(self.paths[at], self.size, self.channels)))
+        return images
+
+    def subset(self, index: Tensor) -> "Files":
+        """The files at these places, (K,), in this order."""
+        return Files(tuple(self.paths[at] for at in index.tolist()), self.size, self.channels)
+
+
+def read_image(path: str | PathLike[str], size: Sequence[int] | None = None, channels: int = 3) -> NDArray[np.uint8]:
+    """An image as (C, H, W) uint8, upright, in colour (3 channels) or grey (1), resized to `size` (H, W) by bicubic.
+
+    Sixteen bits are scaled to eight; of an animation the first picture is taken; transparency is dropped.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.NamedTemporaryFile(suffix=".png") as file:
+    ...     Image.new("L", (4, 2), 200).save(file.name)
+    ...     read_image(file.name, channels=1)
+    array([[[200, 200, 200, 200],
+            [200, 200, 200, 200]]], dtype=uint8)
+    """
+    from PIL import Image, ImageOps
+
+    with opened(path) as image:
+        upright = ImageOps.exif_transpose(_eight_bits(image))
+        if upright.mode in ("P", "PA"):  # by way of RGBA, for a palette may hold transparency
+            upright = upright.convert("RGBA")
+        picture = upright.convert("RGB" if channels == 3 else "L")
+        if size is not None and picture.size != (size[1], size[0]):
+            picture = picture.resize((size[1], size[0]), Image.Resampling.BICUBIC)
+        pixels = np.asarray(picture, dtype=np.uint8).reshape(picture.height, picture.width, channels)
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def image_size(path: str | PathLike[str]) -> tuple[int, int]:
+    """Height and width of an image as it is read, from its header alone."""
+    with opened(path) as image:
+        # Pillow turns TIFF by itself.
+        turned = image.format != "TIFF" and image.getexif().get(ORIENTATION, 1) >= 5
+        return (image.width, image.height) if turned else (image.height, image.width)
+
+
+@contextmanager
+def opened(path: str | PathLike[str]) -> Iterator["Image"]:
+    """An image to be decoded within; whatever goes wrong there is an error that names the file."""
+    from PIL import Image
+
+    name = fspath(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd metadata
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(name, formats=FORMATS) as image:
+                yield image
+    except UsageError:
+        raise
+    except FileNotFoundError as error:
+        raise UsageError(f"Expected an image at {name}, there is no such file.") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise UsageError(
+            f"Expected an image of at most {Image.MAX_IMAGE_PIXELS} pixels, got more in {name}. Make it smaller."
+        ) from error
+    except Exception as error:  # decoders raise anything when bytes are damaged
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(
+            f"Expected a whole image out of {', '.join(FORMATS)}, got {name}, which cannot be read: {reason}"
+        ) from error
+
+
+def _eight_bits(image: "Image") -> "Image":
+    """Scale sixteen bits to eight, where Pillow's own conversion would clip at 255."""
+    from PIL import Image
+
+    sixteen = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+    if not sixteen:
+        if image.mode in ("I", "F"):
+            raise UsageError(
+                f"Expected an image of 8 or 16 bits, got 32 in {getattr(image, 'filename', '')}, of a range unknown."
+            )
+        return image
+    values = np.asarray(image).astype(np.uint32)
+    scaled = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    scaled.info.update(image.info)
+    scaled.getexif().update(image.getexif())
+    return scaled

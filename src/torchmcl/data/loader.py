@@ -1,0 +1,170 @@
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from torchmcl.data import preprocess as preprocessing
+from torchmcl.data.examples import Examples
+from torchmcl.data.files import Files
+from torchmcl.errors import UsageError
+from torchmcl.seeds import seed_of
+
+RESIDENT = 2 * 1024**3  # bytes of images that are kept on the device
+
+
+class Batch(NamedTuple):
+    """What this process gets of one step.
+
+    `x` (B, C, H, W) or (B, D), prepared, float32; `target` (B,) or (B, H, W), `index` (B,), the places in the set, and
+    `group` (B,) int64; `total` is the size of the whole step's batch over all processes.
+    """
+
+    x: Tensor
+    target: Tensor
+    index: Tensor  # type: ignore[assignment]  # a tuple has a method of that name, which nobody asks a batch for
+    group: Tensor | None
+    total: int
+
+
+@final
+class Loader:
+    """Batches of examples, prepared, on the device, in an order that is a function of seed and epoch alone.
+
+    It remembers nothing, so that epoch 7 from batch 100 on is the same whether or not what is before was read.
+
+    `batch_size` counts the examples of a step over all processes; process `rank` of `world` takes every `world`-th of
+    them, so that a training does not depend on how many processes share it. With `shuffle`, for training, a last batch
+    of fewer than two examples a process is joined to the one before it, for one example has no batch statistics.
+    Without, each example comes once, in order, and a process with nothing to do in the last batch ends before it.
+    `workers` processes read images that are `Files`.
+
+    >>> few = Examples(torch.zeros(5, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1, 1]), ("cat", "dog"))
+    >>> [batch.index.tolist() for batch in Loader(few, batch_size=2, shuffle=False)]
+    [[0, 1], [2, 3], [4]]
+    >>> [batch.total for batch in Loader(few, batch_size=2)]
+    [2, 3]
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        *,
+        batch_size: int = 128,
+        seed: int = 0,
+        shuffle: bool = True,
+        rank: int = 0,
+        world: int = 1,
+        device: str | torch.device = "cpu",
+        preprocess: str = "gcn",
+        workers: int = 0,
+    ) -> None:
+        least = world if shuffle else 1  # each process takes part in each step of a training
+        if world < 1 or not 0 <= rank < world:
+            raise UsageError(f"Expected 0 <= rank < world, got rank {rank} of {world}.")
+        if len(examples) < least:
+            raise UsageError(f"Expected at least {least} examples for {world} processes, got {len(examples)}.")
+        if batch_size < least:
+            raise UsageError(f"Expected batches of at least {least} for {world} processes, got {batch_size}.")
+        if seed < 0 or workers < 0:
+            raise UsageError(f"Expected seed and workers from 0 on, got {seed} and {workers}.")
+        self.examples, self.seed, self.shuffle = examples, seed, shuffle
+        self.rank, self.world, self.workers = rank, world, workers
+        self.device = torch.device(device)
+        self._prepare = preprocessing.apply(preprocess)
+        self._sizes = _sizes(len(examples), batch_size, fewest=2 * world if shuffle else 1)
+
+    def __len__(self) -> int:
+        return sum(size > self.rank for size in self._sizes)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.epoch(1)
+
+    def epoch(self, number: int = 1, *, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, from the `start`-th on."""
+        if number < 0 or not 0 <= start <= len(self):
+            raise UsageError(f"Expected an epoch from 0 on and a start up to {len(self)}, got {number} and {start}.")
+        batches = self._order(number).split(self._sizes)[start : len(self)]
+        totals = self._sizes[start : len(self)]
+        return self._read([batch[self.rank :: self.world] for batch in batches], totals)
+
+    def _order(self, epoch: int) -> Tensor:
+        count = len(self.examples)
+        if not self.shuffle:
+            return torch.arange(count)
+        # Drawn on the CPU: the same on every device.
+        return torch.randperm(count, generator=torch.Generator().manual_seed(seed_of(self.seed, epoch)))
+
+    def _read(self, batches: list[Tensor], totals: list[int]) -> Iterator[Batch]:
+        for index, images, total in zip(batches, self._images(batches), totals, strict=True):
+            index = index.to(self.device)
+            x = images.to(self.device)
+            if x.dim() == 4:
+                x = x.contiguous(memory_format=torch.channels_last)
+            group = None if self._group is None else self._group[index]
+            yield Batch(self._prepare(x), self._target[index].long(), index, group, total)
+
+    def _images(self, batches: list[Tensor]) -> Iterator[Tensor]:
+        images = self._resident
+        if isinstance(images, Files):
+            yield from _read_files(images, batches, self.workers)
+        else:
+            for index in batches:
+                yield images[index.to(images.device)]
+
+    # Moved when first asked for: not every loader is used.
+    @cached_property
+    def _resident(self) -> Tensor | Files:
+        images = self.examples.images
+        return images if isinstance(images, Files) or images.nbytes >= RESIDENT else images.to(self.device)
+
+    @cached_property
+    def _target(self) -> Tensor:
+        return self.examples.target.to(self.device)
+
+    @cached_property
+    def _group(self) -> Tensor | None:
+        return None if self.examples.group is None else self.examples.group.to(self.device)
+
+
+def _sizes(count: int, batch_size: int, fewest: int) -> list[int]:
+    """The sizes of an epoch's batches; a last one below `fewest` is joined to the one before it.
+
+    >>> _sizes(7, 3, fewest=1), _sizes(7, 3, fewest=2)
+    ([3, 3, 1], [3, 4])
+    """
+    whole, rest = divmod(count, batch_size)
+    sizes = [batch_size] * whole + [rest] * (rest > 0)
+    if len(sizes) > 1 and sizes[-1] < fewest:
+        sizes[-2:] = [sum(sizes[-2:])]
+    return sizes
+
+
+class _Batches:
+    """Files as a data set whose items are batches; an error comes as an item, for torch would bury its message."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    def __getitem__(self, index: Tensor) -> Tensor | UsageError:
+        try:
+            return self.files[index]
+        except UsageError as error:
+            return error
+
+
+def _read_files(files: Files, batches: list[Tensor], workers: int) -> Iterator[Tensor]:
+    # Its own generator, or each epoch would draw from torch's global one, and dropout would depend on where data is.
+    reader: DataLoader = DataLoader(
+        _Batches(files),  # type: ignore[arg-type]
+        sampler=batches,
+        batch_size=None,
+        num_workers=workers,
+        generator=torch.Generator(),
+    )
+    for images in reader:
+        if isinstance(images, UsageError):
+            raise images
+        yield images

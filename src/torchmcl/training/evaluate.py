@@ -1,0 +1,94 @@
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchmcl import metrics
+from torchmcl.data.loader import Batch, Loader
+from torchmcl.errors import UsageError
+from torchmcl.methods import Method
+from torchmcl.predictor import Specialists
+from torchmcl.processes import gathered
+from torchmcl.training.folder import read_config
+from torchmcl.training.source import Source
+
+
+@torch.no_grad()
+def answers(method: Method, ensemble: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor, Tensor]:
+    """One pass over the data -> probabilities of members (M, N, C or C + 1) and combined (N, C), target (N,).
+
+    Over several processes each passes over its part and all have the whole in the end, ordered by number of example.
+    """
+    training, parts = ensemble.training, []
+    ensemble.eval()
+    for batch in batches:
+        opinions = ensemble(batch.x)
+        members = opinions.logits.float().softmax(2).transpose(0, 1)
+        parts.append((batch.index, members, method.combine(opinions), batch.target))
+    ensemble.train(training)
+    index, members, combined, target = (gathered(torch.cat(part)) for part in zip(*parts, strict=True))
+    order = index.argsort()
+    return members[order].transpose(0, 1), combined[order], target[order]
+
+
+def evaluate(method: Method, ensemble: nn.Module, batches: Iterable[Batch]) -> dict[str, Any]:
+    """Errors and calibration on labelled examples, in percent but for nll and brier; logits are computed once."""
+    return summary(method, *answers(method, ensemble, batches))
+
+
+def summary(method: Method, members: Tensor, combined: Tensor, target: Tensor) -> dict[str, Any]:
+    """Every figure of one set of answers: members (M, N, C or C + 1), combined (N, C), target (N,)."""
+    real = members[:, :, : method.classes]
+    oracle, top1 = metrics.oracle_error(real, target), metrics.top1_error(combined, target)
+    figures = {
+        "oracle_error": percent(oracle),
+        "oracle_error_strict": percent(metrics.oracle_error(members, target)),
+        "top1_error": percent(top1),
+        "harmonic_mean": percent(metrics.harmonic_mean(oracle, top1)),
+        "members": percents(metrics.member_errors(real, target)),
+        "disagreement": percent(metrics.disagreement(real)),
+        "ece": percent(metrics.ece(combined, target)),
+        "nll": round(float(metrics.nll(combined, target)), 6),
+        "brier": round(float(metrics.brier(combined, target)), 6),
+        "examples": len(target),
+    }
+    truth = combined.gather(1, target[:, None])[:, 0]
+    figures["median_confidence"] = {
+        str(c): round(float(truth[target == c].median()), 6) for c in target.unique().tolist()
+    }
+    return figures
+
+
+def percent(fraction: Tensor) -> float:
+    """A fraction in percent, to a ten-thousandth.
+
+    >>> percent(torch.tensor(0.25))
+    25.0
+    """
+    return round(100 * float(fraction), 4)
+
+
+def percents(fractions: Tensor) -> list[float]:
+    """Fractions in percent."""
+    return [percent(fraction) for fraction in fractions]
+
+
+def evaluate_run(run: Path, data: str | None, source: Source) -> dict[str, Any]:
+    """Measure a trained run on the test part of its own data set, or of another with the same classes."""
+    specialists = Specialists.load(run)
+    config = read_config(run)
+    name, own = data or config["data"], data is None
+    if own:
+        given = {field.name: config.get(f"data_{field.name}") for field in fields(Source)}
+        source = Source(**{name: value for name, value in given.items() if value is not None})
+    chosen = source.load(name, config.get("seed", 0), parts=("test",))
+    if chosen.test.classes != specialists.classes:
+        raise UsageError(
+            f"Expected data with the run's {len(specialists.classes)} classes ({', '.join(specialists.classes[:5])}…), "
+            f"got {len(chosen.test.classes)} of {name} ({', '.join(chosen.test.classes[:5])}…)."
+        )
+    loader = Loader(chosen.test, batch_size=512, shuffle=False, preprocess=specialists.blueprint.preprocess)
+    return {"data": name, **evaluate(specialists.method, specialists.ensemble, loader.epoch())}

@@ -1,0 +1,204 @@
+from dataclasses import fields
+from difflib import get_close_matches
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchmcl import atomic, methods, metrics, networks
+from torchmcl.data.examples import DataSet, Examples
+from torchmcl.data.loader import Loader
+from torchmcl.ensemble import Ensemble, Network
+from torchmcl.errors import UsageError
+from torchmcl.methods import Method
+from torchmcl.predictor import Blueprint, Specialists
+from torchmcl.training.evaluate import evaluate, percent, percents
+from torchmcl.training.folder import as_json, first_process, inspect_folder, start_folder, write_tensorboard
+from torchmcl.training.loop import Training
+from torchmcl.training.machine import Machine
+from torchmcl.training.progress import Screen
+from torchmcl.training.recipe import Recipe
+from torchmcl.training.source import Source
+
+
+def fit(
+    method: str | Method = "amcl",
+    network: Network | list[Network] = "simple_cnn",
+    data: str | DataSet = "digits",
+    *,
+    members: int = 5,
+    exchange: str = "default",
+    preset: str = "default",
+    seed: int = 0,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    checkpoint_steps: int = 1000,
+    tensorboard: bool = False,
+    quiet: bool = False,
+    **options: Any,
+) -> Specialists:
+    """Train an ensemble, by the paper's recipe unless told otherwise, and return it ready to be asked.
+
+    `method`, `network` and `data` are names, or a `Method`, a callable (see `Ensemble.build`) and a `DataSet`.
+    `options` are those of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
+    learning_rate, …), of `Machine` (precision, devices, …) and, with `data_` before them, of `Source` (data_limit, …).
+
+    With `out`, everything is kept in that folder, and a training that was interrupted continues with `resume`.
+
+    >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=1, width=8, quiet=True)
+    >>> specialists.classes[:3]
+    ('0', '1', '2')
+    """
+    parts = sort(options, method, network)
+    recipe, machine = Recipe(**parts["recipe"]), Machine(**parts["machine"])
+    source, name = Source(**parts["data"]), data if isinstance(data, str) else data.name
+    folder = None if out is None else Path(out)
+    if first_process():
+        inspect_folder(folder, overwrite=overwrite, resume=resume)
+    if resume and folder is not None and (folder / "metrics.json").is_file():
+        return Specialists.load(folder, network=None if isinstance(network, str) else network)  # type: ignore[arg-type]
+    chosen = source.load(data, seed) if isinstance(data, str) else data
+    blueprint = plan(method, network, chosen, members, exchange, preset, parts)
+    if isinstance(method, str):
+        method, ensemble = blueprint.build(network, seed=seed)  # type: ignore[arg-type]
+    else:
+        ensemble = Ensemble.build(
+            method, network, exchange=exchange, preset=preset, seed=seed, **blueprint.network_options
+        )
+    fabric = machine.start()
+    screen = Screen(quiet=quiet or not fabric.is_global_zero)
+    if folder is not None and fabric.is_global_zero:
+        given = {"method": method.name, "network": blueprint.network, "data": name, "members": members}
+        given |= {"exchange": exchange, "preset": preset, "seed": seed, "checkpoint_steps": checkpoint_steps}
+        start_folder(folder, {**given, "tensorboard": tensorboard, **options}, overwrite=overwrite)
+
+    def loader(examples: Examples, *, shuffle: bool = False) -> Loader:
+        return Loader(
+            examples,
+            batch_size=recipe.batch_size if shuffle else max(recipe.batch_size, 512),
+            seed=seed,
+            shuffle=shuffle,
+            rank=fabric.global_rank,
+            world=fabric.world_size,
+            device=fabric.device,
+            preprocess=chosen.preprocess,
+            workers=machine.workers,
+        )
+
+    training = Training(
+        fabric,
+        method,
+        ensemble,
+        recipe,
+        train=loader(chosen.train, shuffle=True),
+        everything=loader(chosen.train),
+        validation=None if chosen.validation is None else loader(chosen.validation),
+        data=name,
+        groups=chosen.train.groups or chosen.train.classes,
+        seed=seed,
+        screen=screen,
+        folder=folder,
+        checkpoint_steps=checkpoint_steps,
+        compile=machine.compile,
+    )
+    if resume and folder is not None:
+        training.continue_from(folder)
+    training.run()
+    training.restore_best()
+    result = Specialists(blueprint, method, training.kept)
+    figures = report(training, loader(chosen.test), chosen)
+    if folder is not None and fabric.is_global_zero:
+        result.save(folder)
+        if tensorboard:
+            write_tensorboard(folder, training.at.history)
+        atomic.write(folder / "metrics.json", as_json(figures) + "\n")
+    screen.line(
+        f"test: oracle error {figures['oracle_error']:.2f} %, top-1 error {figures['top1_error']:.2f} %, "
+        f"members {' '.join(f'{error:.1f}' for error in figures['members'])} %"
+    )
+    fabric.barrier()
+    return result
+
+
+def sort(options: dict[str, Any], method: str | Method, network: Any) -> dict[str, dict[str, Any]]:
+    """Whose each option is; what nobody takes is refused.
+
+    >>> sort({"epochs": 3, "width": 8, "beta": 0.1, "data_limit": 9}, "amcl", "resnet10")["method"]
+    {'beta': 0.1}
+    """
+    whose = {f"data_{field.name}": "data" for field in fields(Source)}
+    if isinstance(network, str):
+        whose |= dict.fromkeys(set(signature(networks.builder(network)).parameters) - {"classes", "cut"}, "network")
+    if isinstance(method, str):
+        whose |= dict.fromkeys(methods.options(method), "method")
+    whose |= {field.name: "machine" for field in fields(Machine)} | {field.name: "recipe" for field in fields(Recipe)}
+    parts: dict[str, dict[str, Any]] = {"data": {}, "network": {}, "method": {}, "machine": {}, "recipe": {}}
+    for option, value in options.items():
+        if value is None:  # the default, whoever's it would be
+            continue
+        if option not in whose:
+            near = get_close_matches(option, whose, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(sorted(whose))}."
+            raise UsageError(f"Expected options of {method}, {network}, recipe, machine or data, got {option}.{hint}")
+        parts[whose[option]][option.removeprefix("data_")] = value
+    return parts
+
+
+def plan(
+    method: str | Method,
+    network: Any,
+    data: DataSet,
+    members: int,
+    exchange: str,
+    preset: str,
+    parts: dict[str, dict[str, Any]],
+) -> Blueprint:
+    """What is to be built for this data."""
+    shape = tuple(data.train.images.shape[1:])
+    network_options, method_options = dict(parts["network"]), dict(parts["method"])
+    if isinstance(network, str):
+        takes = signature(networks.builder(network)).parameters
+        if "channels" in takes:
+            network_options.setdefault("channels", shape[0])
+        if "inputs" in takes:
+            network_options.setdefault("inputs", torch.Size(shape).numel())
+    name = method if isinstance(method, str) else method.name
+    if data.train.groups and isinstance(method, str) and "groups" in methods.options(method):
+        method_options["groups"] = len(data.train.groups)
+    return Blueprint(
+        method=name,
+        members=members if isinstance(method, str) else method.members,
+        classes=data.train.classes,
+        network=network if isinstance(network, str) else None,
+        shape=shape,
+        preprocess=data.preprocess,
+        exchange=exchange,
+        preset=preset,
+        method_options=method_options,
+        network_options=network_options,
+    )
+
+
+def report(training: Training, test: Loader, data: DataSet) -> dict[str, Any]:
+    """What is said of a training in the end, errors and shares in percent."""
+    method, taken = training.method, training.last_taken
+    figures = evaluate(method, training.kept, test.epoch())
+    figures["median_confidence"] = {
+        data.train.classes[int(c)]: value for c, value in figures["median_confidence"].items()
+    }
+    figures |= {
+        "share": percents(taken.sum(0) / taken.sum()),
+        "purity": percent(metrics.purity(taken, k=max(round(float(taken.sum()) / len(data.train)), 1))),
+        "assigned": [[round(value, 4) for value in row] for row in taken.tolist()],
+        "epochs": len(training.at.history),
+        "parameters": sum(p.numel() for p in training.plain.parameters()),
+        "warnings": training.at.warnings,
+    }
+    if method.memory is not None:
+        figures |= {"counts": method.memory.counts.tolist(), "flags": method.memory.flags.int().tolist()}
+    if data.validation is not None:
+        last = training.at.history[-1]
+        figures["validation"] = {name: last[name] for name in ("oracle_error", "top1_error")}
+    return figures

@@ -1,0 +1,98 @@
+"""The folder of a run: config.yaml, log.csv, checkpoints/, model.safetensors, metrics.json."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from torchmcl import atomic
+from torchmcl.errors import UsageError
+
+RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", "log.csv", "checkpoints", "tensorboard")
+
+
+def first_process() -> bool:
+    """Whether this process is the one that writes, asked before the processes know each other."""
+    rank = next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK") if name in os.environ), "0")
+    return rank == "0" and os.environ.get("NODE_RANK", "0") == "0"
+
+
+def inspect_folder(folder: Path | None, *, overwrite: bool, resume: bool) -> None:
+    """Refuse to write over a run, or to continue what is none."""
+    if folder is None:
+        if resume:
+            raise UsageError("Expected the folder of the run to continue, got none. Pass out=….")
+        return
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"Expected a folder for the run, got the file {folder}. Choose another --out.")
+    if resume and not (folder / "config.yaml").is_file():
+        raise UsageError(f"Expected a run to continue, with config.yaml in it, got {folder}. Start it without resume.")
+    if not resume and not overwrite and folder.exists() and any(folder.iterdir()):
+        raise UsageError(
+            f"Expected an empty or new folder for the run, got {folder}, which has files in it. "
+            "Continue it with --resume, replace it with --overwrite, or choose another --out."
+        )
+    parent = next(part for part in (folder, *folder.parents) if part.exists())
+    if not os.access(parent, os.W_OK):
+        raise UsageError(f"Expected to be allowed to write into {parent}, am not. Choose another --out.")
+
+
+def start_folder(folder: Path, config: dict[str, Any], *, overwrite: bool) -> None:
+    """Make the run's folder; of an earlier run, only what is a run's is removed."""
+    if overwrite:
+        for name in RUN_FILES:
+            path = folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "config.yaml").exists():
+        plain = {name: value for name, value in config.items() if value is not None}
+        atomic.write(folder / "config.yaml", yaml.safe_dump(plain, sort_keys=False))
+
+
+def write_tensorboard(folder: Path, history: list[dict[str, Any]]) -> None:
+    """The log for TensorBoard, where that is installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as missing:
+        raise UsageError(
+            "Expected tensorboard to be installed for --tensorboard. Try: pip install tensorboard."
+        ) from missing
+    with SummaryWriter(str(folder / "tensorboard")) as writer:
+        for row in history:
+            for name, value in row.items():
+                if isinstance(value, int | float) and name != "epoch":
+                    writer.add_scalar(name, value, row["epoch"])
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """The options that a run was started with."""
+    path = run / "config.yaml"
+    if not path.is_file():
+        raise UsageError(f"Expected the folder of a run, with config.yaml in it, got {run}.")
+    try:
+        config = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        raise UsageError(f"Expected YAML in {path}, got: {' '.join(str(problem).split())}") from problem
+    if not isinstance(config, dict):
+        raise UsageError(f"Expected options in {path}, got {type(config).__name__}.")
+    return config
+
+
+def as_json(figures: dict[str, Any]) -> str:
+    """Figures for people and programs: one a line, a list or a row of a matrix on one line too.
+
+    >>> print(as_json({"flags": [[0, 1], [1, 0]]}))
+    {
+     "flags": [
+      [0, 1],
+      [1, 0]
+     ]
+    }
+    """
+    return re.sub(
+        r"\[\s+([^\[\]{}]*?)\s+\]", lambda row: f"[{' '.join(row[1].split())}]", json.dumps(figures, indent=1)
+    )

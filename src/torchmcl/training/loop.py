@@ -1,0 +1,321 @@
+import pickle
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from torchmcl import atomic, metrics
+from torchmcl.data.loader import Batch, Loader
+from torchmcl.ensemble import Ensemble
+from torchmcl.errors import UsageError
+from torchmcl.methods import Method
+from torchmcl.objective import Phases
+from torchmcl.processes import highest, total
+from torchmcl.seeds import seed_of
+from torchmcl.state import State
+from torchmcl.surveys import survey
+from torchmcl.training import guardrails
+from torchmcl.training.evaluate import evaluate
+from torchmcl.training.progress import Screen
+from torchmcl.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+FORMAT = 1  # of a checkpoint
+
+
+class Interrupted(Exception):  # noqa: N818
+    """A signal ended training, after everything was saved."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+@dataclass
+class Position:
+    """How far training has come: all of it is in a checkpoint, none of it is on the clock.
+
+    `epoch` is under way and `batch` of its batches are done; `loss` and `taken` (groups, M) are sums over the epoch so
+    far; `history` has a row for every epoch that is over.
+    """
+
+    epoch: int = 1
+    batch: int = 0
+    loss: float = 0.0
+    taken: Tensor = field(default_factory=lambda: torch.zeros(0))
+    history: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    best: float = float("inf")
+    best_epoch: int = 0
+
+
+class Training:
+    """One training: a pure function of data, method, recipe and seed, however often it is stopped and continued.
+
+    Each step draws its randomness from (seed, epoch, batch, process), the order of the examples from (seed, epoch) and
+    the learning rate from the epoch, so a checkpoint needs no generator, no sampler and no scheduler.
+    """
+
+    def __init__(
+        self,
+        fabric: "Fabric",
+        method: Method,
+        ensemble: Ensemble,
+        recipe: Recipe,
+        *,
+        train: Loader,
+        everything: Loader,
+        validation: Loader | None,
+        data: str,
+        groups: tuple[str, ...],
+        seed: int,
+        screen: Screen,
+        folder: Path | None = None,
+        checkpoint_steps: int = 1000,
+        compile: bool = False,
+    ) -> None:
+        self.fabric, self.method, self.recipe, self.screen = fabric, method, recipe, screen
+        self.train, self.everything, self.validation = train, everything, validation
+        self.data, self.groups, self.seed = data, groups, seed
+        self.folder, self.checkpoint_steps = folder, checkpoint_steps
+        self.epochs = recipe.length(data)
+        self.plain = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.objective = method.objective.to(fabric.device).train()
+        self.averaged = self._average(recipe.ema)
+        module = cast(nn.Module, torch.compile(ensemble)) if compile else ensemble
+        self.ensemble, self.optimizer = fabric.setup(module, recipe.build(ensemble.parameters()))
+        self.at = Position(taken=self._nothing())
+        self.signal = 0
+
+    @property
+    def model(self) -> nn.Module:
+        """What is evaluated and kept: the ensemble, or the moving average of its weights."""
+        return self.ensemble if self.averaged is None else self.averaged.module
+
+    @property
+    def kept(self) -> Ensemble:
+        """The same, as it was built, outside the engine."""
+        return self.plain if self.averaged is None else cast(Ensemble, self.averaged.module)
+
+    def run(self) -> None:
+        """Train to the end, from wherever the position is."""
+        with self._signals(), self.screen:
+            for epoch in range(self.at.epoch, self.epochs + 1):
+                self._epoch(State(epoch, self.epochs))
+                self._finish(epoch)
+                if self.recipe.patience and epoch - self.at.best_epoch >= self.recipe.patience:
+                    self.screen.line(f"No better top-1 error for {self.recipe.patience} epochs: stopping.")
+                    break
+
+    def _epoch(self, state: State) -> None:
+        examples = ((batch.x, batch.target, batch.index) for batch in self.everything.epoch())
+        survey(self.objective, self.ensemble, examples, state)
+        self.ensemble.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.rate(state.epoch, self.data)
+        self.screen.begin(state.epoch, self.epochs, self.at.batch, len(self.train))
+        loss = torch.tensor(self.at.loss, dtype=torch.float64, device=self._reliable_device())
+        for batch in self.train.epoch(state.epoch, start=self.at.batch):
+            loss += self._step(batch, state).to(loss)
+            self.at.batch += 1
+            if self.at.batch % self.checkpoint_steps == 0 and self.at.batch < len(self.train):
+                self._save(loss)
+            self._obey(loss)
+        self.at.loss = float(total(loss))
+
+    def _step(self, batch: Batch, state: State) -> Tensor:
+        """One step of the optimiser -> the batch's loss times its examples, of this process's part."""
+        torch.manual_seed(seed_of(self.seed, state.epoch, self.at.batch, self.fabric.global_rank))
+        group = batch.target if batch.group is None else batch.group
+        outcome = self.objective(
+            self.ensemble(batch.x), batch.target, State(state.epoch, state.epochs, group, batch.index)
+        )
+        self.optimizer.zero_grad()
+        # Gradients are averaged over processes; a part's weight is its number of examples, which may differ.
+        self.fabric.backward(outcome.loss * (len(batch.x) * self.fabric.world_size / batch.total))
+        if self.recipe.clip:
+            self.fabric.clip_gradients(self.ensemble, self.optimizer, max_norm=self.recipe.clip)
+        self.optimizer.step()
+        if self.averaged is not None:
+            self.averaged.update_parameters(self.plain)
+        loss = outcome.loss.detach()
+        if loss.device.type == "cpu" and not loss.isfinite():
+            raise self._not_finite(loss)
+        self.at.taken += metrics.taken(outcome.weights, group, groups=len(self.groups)).to(self.at.taken)
+        self.screen.step(loss, self.at.taken.sum(0), self.phase)
+        return loss * len(batch.x)
+
+    def _finish(self, epoch: int) -> None:
+        """Close the epoch: validate, warn, keep."""
+        at, taken = self.at, total(self.at.taken.clone())
+        mean = at.loss / len(self.train.examples)
+        if not np.isfinite(mean):
+            raise self._not_finite(mean)
+        share = taken.sum(0) / taken.sum()
+        row: dict[str, Any] = {"epoch": epoch, "phase": self.phase, "loss": round(mean, 8)}
+        row["learning_rate"] = self.recipe.rate(epoch, self.data)
+        if self.validation is not None:
+            found = evaluate(self.method, self.model, self.validation.epoch())
+            row |= {"oracle_error": found["oracle_error"], "top1_error": found["top1_error"]}
+        row |= {f"share_{m}": round(float(part), 6) for m, part in enumerate(share, start=1)}
+        at.history.append(row)
+        self.screen.line(self._line(row))
+        self._warn(row, taken)
+        if self.recipe.patience and row["top1_error"] < at.best:
+            at.best, at.best_epoch = row["top1_error"], epoch
+            self._keep("best.pt", {"ensemble": self.kept.state_dict()})
+        at.epoch, at.batch, at.loss, at.taken = epoch + 1, 0, 0.0, self._nothing()
+        self.last_taken = taken
+        self._save(torch.zeros((), dtype=torch.float64))
+
+    def _warn(self, row: dict[str, Any], taken: Tensor) -> None:
+        takers = float(taken.sum()) / len(self.train.examples)
+        said = guardrails.look(
+            taken, k=round(takers), oracle=row.get("oracle_error"), top1=row.get("top1_error"), method=self.method.name
+        )
+        memory = self.method.memory
+        if memory is not None and memory.fixed:
+            said += guardrails.uncounted(memory.counts, self.groups)
+        for new in (text for text in said if text not in self.at.warnings):
+            self.at.warnings.append(new)
+            self.screen.line(f"warning: {new}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a continuation needs."""
+        at = {name: getattr(self.at, name) for name in Position.__dataclass_fields__}
+        return {
+            "format": FORMAT,
+            "at": at,
+            "last_taken": getattr(self, "last_taken", self._nothing()),
+            "ensemble": self.plain.state_dict(),
+            "objective": self.objective.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "averaged": None if self.averaged is None else self.averaged.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint; sums over processes go to the first, the others begin at nothing."""
+        self.at = Position(**state["at"])
+        self.at.taken = self.at.taken.to(self.fabric.device) * (self.fabric.global_rank == 0)
+        self.at.loss *= self.fabric.global_rank == 0
+        self.last_taken = state["last_taken"].to(self.fabric.device)
+        self.plain.load_state_dict(state["ensemble"])
+        self.objective.load_state_dict(state["objective"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.averaged is not None:
+            self.averaged.load_state_dict(state["averaged"])
+
+    def continue_from(self, folder: Path) -> None:
+        """Go on from the last checkpoint of a run, or from the start where there is none yet."""
+        path = folder / "checkpoints" / "last.pt"
+        if not path.is_file():
+            return
+        try:
+            state = torch.load(path, weights_only=True, map_location=self.fabric.device)
+            if state["format"] != FORMAT:
+                raise ValueError(f"format {state['format']}, this torchmcl reads {FORMAT}")
+            self.load_state_dict(state)
+        except (RuntimeError, ValueError, KeyError, TypeError, EOFError, OSError, pickle.UnpicklingError) as problem:
+            line = " ".join(str(problem).split())[:300]
+            raise UsageError(
+                f"Expected a checkpoint of this run, got {path}: {line}. Remove it to train from the start."
+            ) from problem
+
+    def restore_best(self) -> None:
+        """With patience, the model is that of the best epoch."""
+        if self.recipe.patience and self.folder is not None:
+            best = torch.load(
+                self.folder / "checkpoints" / "best.pt", weights_only=True, map_location=self.fabric.device
+            )
+            self.kept.load_state_dict(best["ensemble"])
+
+    @property
+    def phase(self) -> str:
+        """What the objective is doing, for people."""
+        return self.objective.names[self.objective.phase] if isinstance(self.objective, Phases) else ""
+
+    def _save(self, loss: Tensor) -> None:
+        """Write a checkpoint of everything; a loss that is not finite is never kept."""
+        if self.folder is None:
+            return
+        own = self.at.loss, self.at.taken
+        self.at.loss, self.at.taken = float(total(loss.clone())), total(self.at.taken.clone())
+        if not np.isfinite(self.at.loss):
+            raise self._not_finite(self.at.loss)
+        self._keep("last.pt", self.state_dict())
+        self.at.loss, self.at.taken = own
+
+    def _keep(self, name: str, state: dict[str, Any]) -> None:
+        if self.folder is not None and self.fabric.is_global_zero:
+            (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+            atomic.write(self.folder / "checkpoints" / name, lambda file: torch.save(state, file))
+            if self.at.history:
+                atomic.write(self.folder / "log.csv", table(self.at.history))
+
+    def _obey(self, loss: Tensor) -> None:
+        """A signal to any process ends all of them at the same step, after saving."""
+        number = self.signal
+        if self.fabric.world_size > 1:
+            number = int(highest(torch.tensor(number, device=self.fabric.device)))
+        if number:
+            self._save(loss)
+            raise Interrupted(number)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        def note(number: int, frame: FrameType | None) -> None:
+            if self.signal:  # asked twice: at once
+                raise KeyboardInterrupt
+            self.signal = number
+
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _line(self, row: dict[str, Any]) -> str:
+        errors = ""
+        if self.validation is not None:
+            errors = f"  validation: oracle error {row['oracle_error']:.2f} %, top-1 error {row['top1_error']:.2f} %"
+        shares = " ".join(f"{100 * row[f'share_{m}']:.0f}" for m in range(1, self.method.members + 1))
+        line = f"epoch {row['epoch']}/{self.epochs}  loss {row['loss']:.4f}{errors}  shares {shares}  {row['phase']}"
+        return line.rstrip()
+
+    def _average(self, decay: float | None) -> AveragedModel | None:
+        if decay is None:
+            return None
+        return AveragedModel(self.plain, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+
+    def _nothing(self) -> Tensor:
+        return torch.zeros(len(self.groups), self.method.members, device=self.fabric.device)
+
+    def _reliable_device(self) -> torch.device:
+        """Where sums can be kept in float64, which MPS has not."""
+        return torch.device("cpu") if self.fabric.device.type == "mps" else self.fabric.device
+
+    def _not_finite(self, loss: object) -> UsageError:
+        kept = "" if self.folder is None else f" The last good checkpoint is kept in {self.folder / 'checkpoints'}."
+        return UsageError(
+            f"Expected a finite loss, got {float(loss)} in epoch {self.at.epoch}, batch {self.at.batch + 1}. "  # type: ignore[arg-type]
+            f"Lower learning_rate (now {self.recipe.learning_rate}), set clip, or use precision 32.{kept}"
+        )
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Rows as CSV, the columns those of the fullest."""
+    fullest: dict[str, Any] = max(rows, key=len)
+    columns = list(fullest)
+    lines = [",".join(columns), *(",".join(str(row.get(column, "")) for column in columns) for row in rows)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,61 @@
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from torchmcl.errors import UsageError
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+Precision = Literal["32", "bf16-mixed", "16-mixed"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What training runs on.
+
+    Args:
+        accelerator: auto, cpu, cuda or mps
+        devices: how many processes a node, one a device
+        num_nodes: how many nodes; start them with torchrun
+        strategy: auto, or ddp
+        precision: 32, bf16-mixed or 16-mixed
+        compile: compile the ensemble with torch.compile
+        workers: processes that read images of sets too large for memory
+    """
+
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    devices: int = 1
+    num_nodes: int = 1
+    strategy: Literal["auto", "ddp"] = "auto"
+    precision: Precision = "32"
+    compile: bool = False
+    workers: int = 2
+
+    def __post_init__(self) -> None:
+        if self.devices < 1 or self.num_nodes < 1 or self.workers < 0:
+            raise UsageError(
+                "Expected at least 1 device, 1 node and 0 workers, "
+                f"got {self.devices}, {self.num_nodes} and {self.workers}."
+            )
+
+    def start(self, loggers: Any = None) -> "Fabric":
+        """Start the processes; each goes on from here with its own rank."""
+        from lightning.fabric import Fabric
+
+        try:
+            fabric = Fabric(
+                accelerator=self.accelerator,
+                devices=self.devices,
+                num_nodes=self.num_nodes,
+                strategy=self.strategy,
+                precision="32-true" if self.precision == "32" else self.precision,
+                loggers=loggers,
+            )
+        except (RuntimeError, ValueError) as problem:
+            raise UsageError(f"Expected a machine with {self}; this one has not: {_line(problem)}") from problem
+        fabric.launch()
+        return fabric
+
+
+def _line(problem: Exception) -> str:
+    return " ".join(str(problem).split())

@@ -1,0 +1,97 @@
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import cos, pi
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from torchmcl.errors import UsageError
+
+# Epochs of Kim et al. 2022, appendix B.2; digits and the reader's own sets are ours.
+EPOCHS = {"cifar10": 100, "cifar100": 125, "tiny-imagenet": 150, "icoseg": 300, "svhn": 100, "digits": 30}
+PUBLISHED_DROP = 25
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How weights are learned: appendix B.2 of Kim et al. 2022 by default.
+
+    Args:
+        epochs: passes over the training set; the paper's for the data set unless given
+        batch_size: examples a step, over all processes together
+        optimizer: sgd (with Nesterov momentum), adam or adamw
+        learning_rate: at the start
+        momentum: Nesterov's, for sgd
+        weight_decay: for all weights
+        schedule: step (times drop_to every drop_every epochs), cosine or constant
+        drop_every: epochs between drops; the paper's 25, in proportion to the epochs, unless given
+        drop_to: what is left of the learning rate after a drop
+        clip: largest norm of the gradient; none unless given
+        ema: decay of a moving average of the weights, which is then the model; none unless given
+        patience: stop after so many epochs without a better top-1 error on the validation split; never unless given
+    """
+
+    epochs: int | None = None
+    batch_size: int = 128
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    schedule: Literal["step", "cosine", "constant"] = "step"
+    drop_every: int | None = None
+    drop_to: float = 0.2
+    clip: float | None = None
+    ema: float | None = None
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "drop_every", "patience"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise UsageError(f"Expected {name} of at least 1, got {value}.")
+        if not (self.learning_rate > 0 and self.weight_decay >= 0 and 0 <= self.momentum < 1 and self.drop_to > 0):
+            raise UsageError(
+                "Expected learning_rate > 0, weight_decay >= 0, 0 <= momentum < 1 and drop_to > 0, got "
+                f"{self.learning_rate}, {self.weight_decay}, {self.momentum} and {self.drop_to}."
+            )
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError(f"Expected clip > 0, got {self.clip}.")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise UsageError(f"Expected ema between 0 and 1, got {self.ema}.")
+
+    def length(self, data: str) -> int:
+        """Epochs on a data set.
+
+        >>> Recipe().length("cifar100"), Recipe(epochs=20).length("cifar100"), Recipe().length("folder:mine")
+        (125, 20, 100)
+        """
+        return self.epochs or EPOCHS.get(data, 100)
+
+    def rate(self, epoch: int, data: str) -> float:
+        """Learning rate in an epoch, counted from 1: a function of the epoch alone, so that resuming is exact.
+
+        >>> [Recipe().rate(epoch, "cifar10") for epoch in (1, 25, 26)]
+        [0.1, 0.1, 0.020000000000000004]
+        """
+        epochs = self.length(data)
+        match self.schedule:
+            case "cosine":
+                return self.learning_rate * 0.5 * (1 + cos(pi * (epoch - 1) / epochs))
+            case "constant":
+                return self.learning_rate
+            case _:
+                every = self.drop_every or max(round(PUBLISHED_DROP * epochs / EPOCHS.get(data, 100)), 1)
+                return self.learning_rate * self.drop_to ** ((epoch - 1) // every)
+
+    def build(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
+        """The optimiser."""
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(
+                parameters,
+                lr=self.learning_rate,
+                momentum=self.momentum,
+                nesterov=self.momentum > 0,
+                weight_decay=self.weight_decay,
+            )
+        kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.AdamW
+        return kind(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)

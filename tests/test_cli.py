@@ -1,0 +1,233 @@
+"""The command line as a person types it: good input works, bad input gets one clear line, code 2, nothing written."""
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from torchmcl import cli, methods, networks
+
+
+def torchmcl(line, capsys):
+    """Run a command line -> code, what it printed, what it complained."""
+    capsys.readouterr()
+    try:
+        code = cli.main(shlex.split(line))
+    except SystemExit as leaving:
+        code = leaving.code or 0
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    line = f"train --method amcl --network simple_cnn --data digits --members 2 --epochs 3 --warmup 1 --width 8 --out {folder}"
+    assert cli.main([*shlex.split(line), "--quiet"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 255, (20, 30), dtype=np.uint8)).save(folder / "grey.png")
+    Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(folder / "colour.jpg")
+    return folder
+
+
+def test_help_names_every_command(capsys):
+    code, out, _ = torchmcl("--help", capsys)
+    assert code == 0
+    for command in ("train", "evaluate", "predict", "ls"):
+        assert command in out
+        code, own, _ = torchmcl(f"{command} --help", capsys)
+        assert code == 0
+        assert own
+    assert torchmcl("", capsys)[0] == 0
+    assert "torchmcl" in torchmcl("--version", capsys)[1]
+
+
+def test_train_help_has_every_option(capsys):
+    _, out, _ = torchmcl("train --help", capsys)
+    for option in (
+        "--k",
+        "--beta",
+        "--gamma",
+        "--precision",
+        "--compile",
+        "--num_nodes",
+        "--data_dir",
+        "--ema",
+        "--resume",
+    ):
+        assert option in out
+
+
+def test_ls(capsys):
+    code, out, _ = torchmcl("ls", capsys)
+    assert code == 0
+    for name in (*methods.NAMES, *networks.NAMES, "cifar10", "icoseg", "folder:PATH", "feature_fusion"):
+        assert name in out
+
+
+def test_evaluate_agrees_with_training(run, capsys):
+    code, out, _ = torchmcl(f"evaluate {run} --json", capsys)
+    assert code == 0
+    found, kept = json.loads(out), json.loads((run / "metrics.json").read_text())
+    for figure in ("oracle_error", "oracle_error_strict", "top1_error", "members", "examples"):
+        assert found[figure] == kept[figure]
+    code, out, _ = torchmcl(f"evaluate {run}", capsys)
+    assert code == 0
+    assert "top1_error" in out
+
+
+def test_predict(run, images, capsys):
+    code, out, _ = torchmcl(f"predict {run} {images}/grey.png {images}/colour.jpg --json", capsys)
+    assert code == 0
+    rows = json.loads(out)
+    assert [row["image"] for row in rows] == [f"{images}/grey.png", f"{images}/colour.jpg"]
+    assert sum(rows[0]["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+    code, out, _ = torchmcl(f"predict {run} {images}/grey.png", capsys)
+    assert code == 0
+    assert "grey.png: " in out
+
+
+def test_a_config_repeats_a_run(run, tmp_path, capsys):
+    code, _, err = torchmcl(f"train --config {run}/config.yaml --out {tmp_path}/again --quiet", capsys)
+    assert code == 0, err
+    assert (tmp_path / "again" / "metrics.json").read_text() == (run / "metrics.json").read_text()
+    assert (tmp_path / "again" / "config.yaml").read_text() == (run / "config.yaml").read_text()
+
+
+def test_print_config(capsys):
+    code, out, _ = torchmcl("train --method cmcl --epochs 7 --print_config", capsys)
+    assert code == 0
+    assert "method: cmcl" in out
+    assert "epochs: 7" in out
+
+
+def test_names_with_dashes_and_dots(tmp_path, capsys):
+    line = f"train --method ie --network mlp --width 8 --members 2 --epochs 1 --batch-size=64 --data.limit 200 --out {tmp_path}/r --quiet"
+    assert torchmcl(line, capsys)[0] == 0
+
+
+def damaged(folder, name):
+    path = folder / name
+    if name.endswith(".yaml"):
+        path.write_text("method: [amcl")
+    elif name.endswith(".png"):
+        path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
+    elif name.endswith(".npz"):
+        np.savez(path, x=np.zeros((10, 3)), y=np.zeros(9, dtype=int))
+    elif name == "objects.npz":
+        np.savez(path, x=np.array([object()]), y=np.zeros(1))
+    return path
+
+
+BAD = {
+    "no such command": "trian",
+    "no out": "train --method ie",
+    "unknown option": "train --methd amcl --out {new}",
+    "unknown method": "train --method amlc --out {new}",
+    "unknown network": "train --network resnet19 --out {new}",
+    "unknown data set": "train --data cifar11 --out {new}",
+    "unknown exchange": "train --exchange gossip --epochs 1 --out {new}",
+    "unknown preset": "train --preset heavy --epochs 1 --out {new}",
+    "members not a number": "train --members five --out {new}",
+    "no members": "train --members 0 --out {new}",
+    "k beyond members": "train --members 3 --k 4 --out {new}",
+    "k of nothing": "train --k 0 --out {new}",
+    "an option of another method": "train --method ie --beta 0.1 --out {new}",
+    "an option of another network": "train --network simple_cnn --depth 3 --out {new}",
+    "no epochs": "train --epochs 0 --out {new}",
+    "half an epoch": "train --epochs 1.5 --out {new}",
+    "no batch": "train --batch-size 0 --out {new}",
+    "no rate": "train --learning-rate 0 --out {new}",
+    "a rate that is none": "train --learning-rate nan --out {new}",
+    "negative decay": "train --weight-decay -1 --out {new}",
+    "momentum of one": "train --momentum 1 --out {new}",
+    "unknown optimizer": "train --optimizer lion --out {new}",
+    "unknown schedule": "train --schedule up --out {new}",
+    "unknown precision": "train --precision 8 --out {new}",
+    "unknown accelerator": "train --accelerator abacus --out {new}",
+    "no GPU here": "train --accelerator cuda --epochs 1 --out {new}",
+    "no devices": "train --devices 0 --out {new}",
+    "unknown strategy": "train --strategy hope --out {new}",
+    "no warmup": "train --warmup 0 --out {new}",
+    "ema out of range": "train --ema 2 --out {new}",
+    "width of nothing": "train --width 0 --out {new}",
+    "unknown class": "train --data digits --data.classes 1,eleven --out {new}",
+    "one class": "train --data digits --data.classes 1 --out {new}",
+    "nothing to train on": "train --data digits --data.limit 0 --out {new}",
+    "all of it held out": "train --data digits --data.validation 1 --out {new}",
+    "patience without validation": "train --data digits --data.validation 0 --patience 2 --out {new}",
+    "no such folder of images": "train --data folder:{new}/none --out {new}",
+    "no such npz": "train --data npz:{new}.npz --out {new}",
+    "npz of unequal lengths": "train --data npz:{npz} --out {new}",
+    "out is a file": "train --out {file}",
+    "out has files": "train --out {run}",
+    "out cannot be written": "train --epochs 1 --out /proc/run",
+    "resume of nothing": "train --resume {new}",
+    "config missing": "train --config {new}.yaml --out {new}",
+    "config not YAML": "train --config {yaml} --out {new}",
+    "config with unknown keys": "train --config {strange} --out {new}",
+    "evaluate of nothing": "evaluate {new}",
+    "evaluate on other classes": "evaluate {run} --data digits --data.classes 1,2",
+    "evaluate without a run": "evaluate",
+    "predict of no image": "predict {run}",
+    "predict of a missing image": "predict {run} {new}.png",
+    "predict of a damaged image": "predict {run} {png}",
+    "predict of a folder": "predict {run} {run}",
+    "predict of text": "predict {run} {file}",
+    "model damaged": "evaluate {broken}",
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input(kind, run, tmp_path, capsys):
+    places = {"new": tmp_path / "new", "run": run, "file": tmp_path / "file.txt", "broken": tmp_path / "broken"}
+    places["file"].write_text("text")
+    places["strange"] = tmp_path / "strange.yaml"
+    places["strange"].write_text("colour: blue\n")
+    places["broken"].mkdir()
+    (places["broken"] / "config.yaml").write_text("data: digits\n")
+    (places["broken"] / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:1000])
+    places |= {name[4:]: damaged(tmp_path, name) for name in ("bad.yaml", "bad.png", "bad.npz")}
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    kept = (run / "metrics.json").read_bytes()
+    code, out, err = torchmcl(BAD[kind].format(**places), capsys)
+    assert code == 2, out + err
+    assert "Traceback" not in err
+    assert len(err.strip().splitlines()) == 1, err
+    assert len(err) > 30
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+    assert (run / "metrics.json").read_bytes() == kept
+
+
+def test_there_are_at_least_forty_kinds():
+    assert len(BAD) >= 40
+
+
+def test_debug_shows_where(capsys):
+    with pytest.raises(ValueError, match="Expected"):
+        cli.main(["train", "--members", "0", "--out", "x", "--debug"])
+
+
+def test_an_option_that_torch_would_choke_on(tmp_path, capsys):
+    code, _, err = torchmcl(f"train --seed -1 --out {tmp_path}/r", capsys)
+    assert code == 2
+    assert "seed" in err
+
+
+def test_import_is_light():
+    import subprocess
+    import sys
+
+    heavy = "lightning", "matplotlib", "torchmetrics", "jsonargparse", "sklearn", "scipy", "PIL"
+    script = f"import sys, torchmcl; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout.strip() == "[]"
+    assert torch is not None
