@@ -25,8 +25,8 @@ def torchmcl(line, capsys):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "digits"
-    line = f"train --method amcl --network simple_cnn --data digits --members 2 --epochs 3 --warmup 1 --width 8 --out {folder}"
-    assert cli.main([*shlex.split(line), "--quiet"]) == 0
+    line = "train --method amcl --network simple_cnn --data digits --members 2 --epochs 3 --warmup 1 --width 8 --quiet"
+    assert cli.main([*shlex.split(line), "--out", str(folder)]) == 0
     return folder
 
 
@@ -111,8 +111,8 @@ def test_print_config(capsys):
 
 
 def test_names_with_dashes_and_dots(tmp_path, capsys):
-    line = f"train --method ie --network mlp --width 8 --members 2 --epochs 1 --batch-size=64 --data.limit 200 --out {tmp_path}/r --quiet"
-    assert torchmcl(line, capsys)[0] == 0
+    line = "train --method ie --network mlp --width 8 --members 2 --epochs 1 --batch-size=64 --data.limit 200 --quiet"
+    assert torchmcl(f"{line} --out {tmp_path}/r", capsys)[0] == 0
 
 
 def damaged(folder, name):
@@ -153,6 +153,7 @@ BAD = {
     "unknown optimizer": "train --optimizer lion --out {new}",
     "unknown schedule": "train --schedule up --out {new}",
     "unknown precision": "train --precision 8 --out {new}",
+    "16 bits without a GPU": "train --precision 16-mixed --accelerator cpu --epochs 1 --out {new}",
     "unknown accelerator": "train --accelerator abacus --out {new}",
     "no GPU here": "train --accelerator cuda --epochs 1 --out {new}",
     "no devices": "train --devices 0 --out {new}",

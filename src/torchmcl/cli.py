@@ -120,7 +120,7 @@ def ls(options: dict[str, Any]) -> int:
         ("methods", {name: methods.FAMILY[name].__doc__ for name in methods.NAMES}),
         ("networks", {name: networks.builder(name).__doc__ for name in networks.NAMES}),
         ("exchanges", dict(zip(exchange.NAMES, ABOUT_EXCHANGE, strict=True))),
-        ("data sets", data.ABOUT),
+        ("data sets", {**data.ABOUT, **OWN_DATA}),
     ):
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for name, about in rows.items():
@@ -130,6 +130,10 @@ def ls(options: dict[str, Any]) -> int:
 
 
 COMMANDS = {"train": train, "evaluate": evaluate, "predict": predict, "ls": ls}
+OWN_DATA = {
+    "folder:PATH": "Your images, one folder a class, resized; train/ and test/ in it where there are any.",
+    "npz:PATH": "Your arrays x and y, and x_test and y_test where there are any: images or rows of a table.",
+}
 ABOUT_EXCHANGE = (
     "Nothing is exchanged.",
     "All members read the features of one stem.",
@@ -140,9 +144,8 @@ ABOUT_EXCHANGE = (
 
 def build_parser() -> Any:
     """All commands and their options."""
-    from jsonargparse import ArgumentParser, set_docstring_parse_options
+    from jsonargparse import ArgumentParser
 
-    set_docstring_parse_options(attribute_docstrings=False)
     parser = ArgumentParser(
         prog="torchmcl", exit_on_error=False, description=f"Specialist ensembles. For example: {EXAMPLE}"
     )

@@ -100,7 +100,7 @@ class Specialists:
         if len(self.blueprint.shape) != 3:
             raise UsageError(f"Expected a run that was trained on images, got one for rows of {self.blueprint.shape}.")
         channels, height, width = self.blueprint.shape
-        pixels = [torch.from_numpy(read_image(Path(path), (height, width), channels)) for path in images]
+        pixels = [torch.tensor(read_image(path, (height, width), channels)) for path in images]
         answer = self.predict(torch.stack(pixels))
         return [
             {

@@ -176,3 +176,30 @@ def test_own_network_own_method_own_data():
     method = methods.build("smcl", members=2, classes=3)
     specialists = fit(method, network, own, epochs=2, quiet=True)
     assert specialists.predict(x[:4]).probabilities.shape == (4, 3)
+
+
+def test_tensorboard_when_asked(tmp_path):
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    fit("ie", data="digits", out=tmp_path / "run", tensorboard=True, **TINY)
+    seen = event_accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    seen.Reload()
+    assert [event.step for event in seen.Scalars("top1_error")] == [1, 2, 3]
+
+
+def test_bf16_trains_nearly_as_float32(tmp_path):
+    arguments = {"network": "simple_cnn", "members": 2, "epochs": 6, "warmup": 2, "width": 8, "quiet": True}
+    errors = {}
+    for precision in ("32", "bf16-mixed"):
+        fit("amcl", data="digits", out=tmp_path / precision, precision=precision, **arguments)
+        errors[precision] = json.loads((tmp_path / precision / "metrics.json").read_text())["top1_error"]
+    assert errors["32"] < 20
+    assert abs(errors["32"] - errors["bf16-mixed"]) < 4
+
+
+def test_ema_is_what_is_kept(tmp_path):
+    run = tmp_path / "run"
+    averaged = fit("ie", data="digits", out=run, ema=0.99, **TINY)
+    state = state_of(run)
+    last, kept = state["ensemble"], averaged.ensemble.state_dict()
+    assert not torch.equal(last["bodies.0.0.weight"], kept["bodies.0.0.weight"])
+    assert torch.equal(state["averaged"]["module.bodies.0.0.weight"], kept["bodies.0.0.weight"])

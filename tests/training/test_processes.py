@@ -12,7 +12,7 @@ import pytest
 
 ARGUMENTS = shlex.split(
     "train --method amcl --network mlp --data digits --members 3 --epochs 5 --warmup 2 --width 32 --accelerator cpu "
-    "--learning-rate 0.05"
+    "--learning-rate 0.05 --exchange none"
 )
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 

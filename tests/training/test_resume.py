@@ -93,6 +93,7 @@ def test_a_polite_signal_saves_first(number, whole, tmp_path):
     assert f"torchmcl train --resume {run}" in output
     assert "Traceback" not in output
     process = start("--resume", str(run))
-    assert process.wait() == 0
+    output = process.communicate()[0]
+    assert process.returncode == 0, output
     assert json.loads((run / "metrics.json").read_text()) == json.loads((whole / "metrics.json").read_text())
     assert equal(checkpoint(whole)["ensemble"], checkpoint(run)["ensemble"])

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from torchmcl.data import cifar, digits, folder, icoseg, npz, preprocess, svhn, tiny_imagenet
 from torchmcl.data.arrays import from_arrays
-from torchmcl.data.choose import choose, in_memory
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.files import Files, read_image
 from torchmcl.data.loader import Batch, Loader
+from torchmcl.data.selection import choose, in_memory
 from torchmcl.errors import UsageError, known_name
 
 ABOUT = {

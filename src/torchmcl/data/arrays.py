@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from torchmcl.data.choose import choose
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.preprocess import NAMES
+from torchmcl.data.selection import choose
 from torchmcl.data.strata import Purpose, hold_out
 from torchmcl.errors import UsageError, known_name
 

@@ -36,8 +36,7 @@ def read(file: Path) -> dict[str, NDArray[Any]]:
             wanted = {name: there[name] for name in NAMES if name in there}
             if wanted.keys() not in ({"x", "y"}, set(NAMES)):
                 raise UsageError(
-                    f"Expected arrays x and y, and x_test and y_test or neither, in {file}, "
-                    f"got {', '.join(sorted(there)) or 'none'}."
+                    f"Expected arrays x and y, and x_test and y_test or neither, in {file}, got {sorted(there)[:10]}."
                 )
             if sum(info.file_size for info in wanted.values()) > MOST:
                 raise UsageError(f"Expected at most {MOST} bytes of arrays in {file}, it would unpack to more.")

@@ -60,7 +60,7 @@ class _Reader(pickle._Unpickler):
             return None  # an argument of the former, never called
         if (module, name) == ("_codecs", "encode"):
             return _fresh(_latin)
-        raise UsageError(f"Expected a pickle of arrays of bytes, it asks for {module}.{name}.")
+        raise UsageError(f"Expected a pickle of arrays of bytes, it asks for {f'{module}.{name}'!r}.")
 
 
 def _fresh(function: Callable[..., Any]) -> Callable[..., Any]:

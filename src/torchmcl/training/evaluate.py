@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -34,16 +34,19 @@ def answers(method: Method, ensemble: nn.Module, batches: Iterable[Batch]) -> tu
     return members[order].transpose(0, 1), combined[order], target[order]
 
 
-def evaluate(method: Method, ensemble: nn.Module, batches: Iterable[Batch]) -> dict[str, Any]:
+def evaluate(method: Method, ensemble: nn.Module, loader: Loader) -> dict[str, Any]:
     """Errors and calibration on labelled examples, in percent but for nll and brier; logits are computed once."""
-    return summary(method, *answers(method, ensemble, batches))
+    return summary(method, *answers(method, ensemble, loader), classes=loader.examples.classes)
 
 
-def summary(method: Method, members: Tensor, combined: Tensor, target: Tensor) -> dict[str, Any]:
+def summary(
+    method: Method, members: Tensor, combined: Tensor, target: Tensor, *, classes: Sequence[str]
+) -> dict[str, Any]:
     """Every figure of one set of answers: members (M, N, C or C + 1), combined (N, C), target (N,)."""
     real = members[:, :, : method.classes]
     oracle, top1 = metrics.oracle_error(real, target), metrics.top1_error(combined, target)
-    figures = {
+    truth = combined.gather(1, target[:, None])[:, 0]
+    return {
         "oracle_error": percent(oracle),
         "oracle_error_strict": percent(metrics.oracle_error(members, target)),
         "top1_error": percent(top1),
@@ -54,12 +57,10 @@ def summary(method: Method, members: Tensor, combined: Tensor, target: Tensor) -
         "nll": round(float(metrics.nll(combined, target)), 6),
         "brier": round(float(metrics.brier(combined, target)), 6),
         "examples": len(target),
+        "median_confidence": {
+            classes[c]: round(float(truth[target == c].median()), 6) for c in target.unique().tolist()
+        },
     }
-    truth = combined.gather(1, target[:, None])[:, 0]
-    figures["median_confidence"] = {
-        str(c): round(float(truth[target == c].median()), 6) for c in target.unique().tolist()
-    }
-    return figures
 
 
 def percent(fraction: Tensor) -> float:
@@ -91,4 +92,4 @@ def evaluate_run(run: Path, data: str | None, source: Source) -> dict[str, Any]:
             f"got {len(chosen.test.classes)} of {name} ({', '.join(chosen.test.classes[:5])}…)."
         )
     loader = Loader(chosen.test, batch_size=512, shuffle=False, preprocess=specialists.blueprint.preprocess)
-    return {"data": name, **evaluate(specialists.method, specialists.ensemble, loader.epoch())}
+    return {"data": name, **evaluate(specialists.method, specialists.ensemble, loader)}

@@ -13,8 +13,9 @@ from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
 from torchmcl.methods import Method
 from torchmcl.predictor import Blueprint, Specialists
+from torchmcl.training.board import Board
 from torchmcl.training.evaluate import evaluate, percent, percents
-from torchmcl.training.folder import as_json, first_process, inspect_folder, start_folder, write_tensorboard
+from torchmcl.training.folder import as_json, first_process, inspect_folder, start_folder
 from torchmcl.training.loop import Training
 from torchmcl.training.machine import Machine
 from torchmcl.training.progress import Screen
@@ -60,6 +61,8 @@ def fit(
     if resume and folder is not None and (folder / "metrics.json").is_file():
         return Specialists.load(folder, network=None if isinstance(network, str) else network)  # type: ignore[arg-type]
     chosen = source.load(data, seed) if isinstance(data, str) else data
+    if recipe.patience and chosen.validation is None:
+        raise UsageError("Expected a validation split to be patient with, got none. Pass data_validation, such as 0.1.")
     blueprint = plan(method, network, chosen, members, exchange, preset, parts)
     if isinstance(method, str):
         method, ensemble = blueprint.build(network, seed=seed)  # type: ignore[arg-type]
@@ -67,6 +70,7 @@ def fit(
         ensemble = Ensemble.build(
             method, network, exchange=exchange, preset=preset, seed=seed, **blueprint.network_options
         )
+    board = Board(folder / "tensorboard") if tensorboard and folder is not None and first_process() else None
     fabric = machine.start()
     screen = Screen(quiet=quiet or not fabric.is_global_zero)
     if folder is not None and fabric.is_global_zero:
@@ -99,20 +103,23 @@ def fit(
         groups=chosen.train.groups or chosen.train.classes,
         seed=seed,
         screen=screen,
+        board=board,
         folder=folder,
         checkpoint_steps=checkpoint_steps,
         compile=machine.compile,
     )
     if resume and folder is not None:
         training.continue_from(folder)
-    training.run()
+    try:
+        training.run()
+    finally:
+        if board is not None:
+            board.close()
     training.restore_best()
     result = Specialists(blueprint, method, training.kept)
     figures = report(training, loader(chosen.test), chosen)
     if folder is not None and fabric.is_global_zero:
         result.save(folder)
-        if tensorboard:
-            write_tensorboard(folder, training.at.history)
         atomic.write(folder / "metrics.json", as_json(figures) + "\n")
     screen.line(
         f"test: oracle error {figures['oracle_error']:.2f} %, top-1 error {figures['top1_error']:.2f} %, "
@@ -184,10 +191,7 @@ def plan(
 def report(training: Training, test: Loader, data: DataSet) -> dict[str, Any]:
     """What is said of a training in the end, errors and shares in percent."""
     method, taken = training.method, training.last_taken
-    figures = evaluate(method, training.kept, test.epoch())
-    figures["median_confidence"] = {
-        data.train.classes[int(c)]: value for c, value in figures["median_confidence"].items()
-    }
+    figures = evaluate(method, training.kept, test)
     figures |= {
         "share": percents(taken.sum(0) / taken.sum()),
         "purity": percent(metrics.purity(taken, k=max(round(float(taken.sum()) / len(data.train)), 1))),

@@ -53,21 +53,6 @@ def start_folder(folder: Path, config: dict[str, Any], *, overwrite: bool) -> No
         atomic.write(folder / "config.yaml", yaml.safe_dump(plain, sort_keys=False))
 
 
-def write_tensorboard(folder: Path, history: list[dict[str, Any]]) -> None:
-    """The log for TensorBoard, where that is installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as missing:
-        raise UsageError(
-            "Expected tensorboard to be installed for --tensorboard. Try: pip install tensorboard."
-        ) from missing
-    with SummaryWriter(str(folder / "tensorboard")) as writer:
-        for row in history:
-            for name, value in row.items():
-                if isinstance(value, int | float) and name != "epoch":
-                    writer.add_scalar(name, value, row["epoch"])
-
-
 def read_config(run: Path) -> dict[str, Any]:
     """The options that a run was started with."""
     path = run / "config.yaml"

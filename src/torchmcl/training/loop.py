@@ -23,6 +23,7 @@ from torchmcl.seeds import seed_of
 from torchmcl.state import State
 from torchmcl.surveys import survey
 from torchmcl.training import guardrails
+from torchmcl.training.board import Board
 from torchmcl.training.evaluate import evaluate
 from torchmcl.training.progress import Screen
 from torchmcl.training.recipe import Recipe
@@ -80,6 +81,7 @@ class Training:
         groups: tuple[str, ...],
         seed: int,
         screen: Screen,
+        board: Board | None = None,
         folder: Path | None = None,
         checkpoint_steps: int = 1000,
         compile: bool = False,
@@ -87,7 +89,7 @@ class Training:
         self.fabric, self.method, self.recipe, self.screen = fabric, method, recipe, screen
         self.train, self.everything, self.validation = train, everything, validation
         self.data, self.groups, self.seed = data, groups, seed
-        self.folder, self.checkpoint_steps = folder, checkpoint_steps
+        self.folder, self.checkpoint_steps, self.board = folder, checkpoint_steps, board
         self.epochs = recipe.length(data)
         self.plain = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = method.objective.to(fabric.device).train()
@@ -165,11 +167,13 @@ class Training:
         row: dict[str, Any] = {"epoch": epoch, "phase": self.phase, "loss": round(mean, 8)}
         row["learning_rate"] = self.recipe.rate(epoch, self.data)
         if self.validation is not None:
-            found = evaluate(self.method, self.model, self.validation.epoch())
+            found = evaluate(self.method, self.model, self.validation)
             row |= {"oracle_error": found["oracle_error"], "top1_error": found["top1_error"]}
         row |= {f"share_{m}": round(float(part), 6) for m, part in enumerate(share, start=1)}
         at.history.append(row)
         self.screen.line(self._line(row))
+        if self.board is not None:
+            self.board.show(row)
         self._warn(row, taken)
         if self.recipe.patience and row["top1_error"] < at.best:
             at.best, at.best_epoch = row["top1_error"], epoch

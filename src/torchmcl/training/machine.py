@@ -1,5 +1,6 @@
+import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from torchmcl.errors import UsageError
 
@@ -38,21 +39,24 @@ class Machine:
                 f"got {self.devices}, {self.num_nodes} and {self.workers}."
             )
 
-    def start(self, loggers: Any = None) -> "Fabric":
+    def start(self) -> "Fabric":
         """Start the processes; each goes on from here with its own rank."""
         from lightning.fabric import Fabric
 
         try:
-            fabric = Fabric(
-                accelerator=self.accelerator,
-                devices=self.devices,
-                num_nodes=self.num_nodes,
-                strategy=self.strategy,
-                precision="32-true" if self.precision == "32" else self.precision,
-                loggers=loggers,
-            )
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*fp16 is not supported on CPU")  # said below, as an error
+                fabric = Fabric(
+                    accelerator=self.accelerator,
+                    devices=self.devices,
+                    num_nodes=self.num_nodes,
+                    strategy=self.strategy,
+                    precision="32-true" if self.precision == "32" else self.precision,
+                )
         except (RuntimeError, ValueError) as problem:
             raise UsageError(f"Expected a machine with {self}; this one has not: {_line(problem)}") from problem
+        if self.precision == "16-mixed" and fabric.device.type == "cpu":
+            raise UsageError("Expected a GPU for precision 16-mixed, got a CPU. Use bf16-mixed or 32.")
         fabric.launch()
         return fabric
 

@@ -1,3 +1,4 @@
+import time
 from types import TracebackType
 
 import torch
@@ -22,6 +23,7 @@ class Screen:
         )
         shown = self.console.is_terminal and not quiet
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not shown)
+        self.shown = 0.0
         self.task = self.progress.add_task("", total=1, about="", visible=False)
 
     def __enter__(self) -> "Screen":
@@ -45,7 +47,8 @@ class Screen:
         """One batch more; what it is about is only looked at when it is about to be shown."""
         if self.progress.disable:
             return
-        if self.progress.tasks[0].completed % 8 == 0:
+        if time.monotonic() - self.shown > 0.25:
+            self.shown = time.monotonic()
             parts = " ".join(f"{100 * part:.0f}" for part in (share / share.sum().clamp_min(1e-9)).tolist())
             self.progress.update(self.task, about=f"loss {float(loss.detach()):.3f}  shares {parts}  {phase}")
         self.progress.advance(self.task)

@@ -1,0 +1,87 @@
+import zlib
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from struct import unpack_from
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchmcl.data.find import whole
+from torchmcl.errors import UsageError
+
+_TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+_MATRIX, _COMPRESSED = 14, 15
+_NUMERIC = range(6, 16)  # classes of arrays, from double to uint64
+_COMPLEX = 0x0800
+
+
+def read_matlab(path: Path, *, most: int) -> dict[str, NDArray[Any]]:
+    """The arrays of numbers in a MATLAB file of level 5 (-v6 or -v7), of at most `most` bytes, unpacked or not.
+
+    Nothing is believed unchecked: scipy's reader, on damaged bytes, can end the whole process. Layout: "MAT-File
+    Format", The MathWorks; each element is a tag (type, bytes) and its content, filled up to 8 bytes.
+    """
+    content = memoryview(whole(path, most).read_bytes())
+    order = {b"IM": "<", b"MI": ">"}.get(bytes(content[126:128]))
+    if order is None or content[125 if order == "<" else 124] != 1:
+        raise UsageError(f"Expected a MATLAB file of level 5 in {path}, got another. Save it with -v7.")
+    try:
+        matrices = (_matrix(body, order) for body in _bodies(content[128:], order, most))
+        return {name: array for name, array in matrices if array is not None}
+    except (ValueError, zlib.error) as error:
+        raise UsageError(f"Expected a whole MATLAB file, got {path}, damaged ({error}). Get it again.") from error
+
+
+def _bodies(content: memoryview, order: str, most: int) -> Iterator[memoryview]:
+    """The content of each matrix, unpacked."""
+    for kind, body in _elements(content, order):
+        if kind == _COMPRESSED:
+            unpacker = zlib.decompressobj()
+            unpacked = unpacker.decompress(body, most)
+            if not unpacker.eof:
+                raise ValueError(f"cut short, or more than {most} bytes")
+            (kind, body), *_ = _elements(memoryview(unpacked), order)
+        if kind == _MATRIX:
+            yield body
+
+
+def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
+    """Type and content of each element; up to 4 bytes share the tag's 8."""
+    at = 0
+    while at < len(content):
+        if len(content) - at < 8:
+            raise ValueError("a tag is cut short")
+        kind, size = unpack_from(f"{order}II", content, at)
+        small = kind >> 16
+        if small:
+            kind, size = kind & 0xFFFF, small
+        start = at + (4 if small else 8)
+        if size > (4 if small else len(content) - start):
+            raise ValueError("an element is cut short")
+        yield kind, content[start : start + size]
+        at = start + size
+        if kind != _COMPRESSED:
+            at += -at % 8
+
+
+def _matrix(body: memoryview, order: str) -> tuple[str, NDArray[Any] | None]:
+    """Name and values of an array; none where it is not of real numbers."""
+    elements = _elements(body, order)
+    head = [content for _, content in (next(elements, (0, memoryview(b""))) for _ in range(3))]
+    if len(head[0]) != 8 or len(head[1]) % 4 or not head[1]:
+        raise ValueError("an array without flags or shape")
+    (flags,) = unpack_from(f"{order}I", head[0])
+    shape = unpack_from(f"{order}{len(head[1]) // 4}i", head[1])
+    name = bytes(head[2]).decode("latin-1")
+    if flags & 0xFF not in _NUMERIC or flags & _COMPLEX:
+        return name, None
+    kind, content = next(elements, (0, memoryview(b"")))
+    if kind not in _TYPES:
+        raise ValueError("an array of a type unknown")
+    dtype = np.dtype(_TYPES[kind]).newbyteorder("<" if order == "<" else ">")
+    if len(shape) > 8 or min(shape) < 0 or prod(shape) * dtype.itemsize != len(content):
+        raise ValueError(f"{name!r} has another number of bytes than its shape {shape}")
+    array = np.frombuffer(content, dtype=dtype).reshape(shape, order="F")
+    return name, array.astype(dtype.newbyteorder("="), copy=False)

@@ -1,0 +1,233 @@
+import hashlib
+import io
+import tarfile
+import threading
+import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from torchmcl.data import download
+from torchmcl.data.download import SOURCES, Source, obtain, unpack
+from torchmcl.errors import UsageError
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_) -> None:
+        pass
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """A folder that a server on this machine serves -> the folder, its address."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("TORCHMCL_DATA", raising=False)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield folder, f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def tar(path: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def zipped(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+MAKERS = {"set.tar.gz": tar, "set.zip": zipped}
+
+
+def publish(monkeypatch, path: Path, address: str, *, most: int = 1000, md5: str | None = None) -> None:
+    md5 = md5 or hashlib.md5(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(download, "SOURCES", {"set": Source(address + path.name, md5, most)})
+
+
+def test_sources_are_safe() -> None:
+    for source in SOURCES.values():
+        assert source.url.startswith("https://")
+        assert len(source.md5) == 32
+        assert int(source.md5, 16)
+
+
+@pytest.mark.parametrize("tqdm", [True, False])
+@pytest.mark.parametrize("name", MAKERS)
+def test_downloaded_and_unpacked(served, monkeypatch, empty_cache, name, tqdm) -> None:
+    if tqdm:
+        pytest.importorskip("tqdm")
+    else:
+        monkeypatch.setattr(download, "find_spec", lambda _: None)
+    folder, address = served
+    archive = MAKERS[name](folder / name, {"set/file.txt": b"hello"})
+    publish(monkeypatch, archive, address)
+    assert obtain(["set", "other"]) == empty_cache / "set"
+    assert (empty_cache / "set/file.txt").read_bytes() == b"hello"
+    assert {path.name for path in empty_cache.iterdir()} == {"set", name}
+    archive.unlink()
+    assert obtain(["set", "other"]) == empty_cache / "set"  # nobody is asked again
+
+
+def test_a_single_file(served, monkeypatch, empty_cache) -> None:
+    folder, address = served
+    (folder / "file.mat").write_bytes(b"numbers")
+    md5 = hashlib.md5(b"numbers").hexdigest()
+    monkeypatch.setattr(download, "SOURCES", {"numbers/file.mat": Source(address + "file.mat", md5, 10)})
+    assert obtain(["numbers/file.mat"]) == empty_cache / "numbers/file.mat"
+    assert (empty_cache / "numbers/file.mat").read_bytes() == b"numbers"
+
+
+def one_line(caught) -> str:
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_another_checksum(served, monkeypatch, empty_cache) -> None:
+    folder, address = served
+    publish(monkeypatch, tar(folder / "set.tar.gz", {"set/file.txt": b"hello"}), address, md5="0" * 32)
+    with pytest.raises(UsageError, match="its checksum is not the published one") as caught:
+        obtain(["set"])
+    one_line(caught)
+    assert list(empty_cache.iterdir()) == []
+
+
+def test_more_than_announced(served, monkeypatch, empty_cache) -> None:
+    folder, address = served
+    publish(monkeypatch, tar(folder / "set.tar.gz", {"set/file.txt": b"hello"}), address, most=10)
+    with pytest.raises(UsageError, match=r"Expected at most 10 bytes from .*, it announces more"):
+        obtain(["set"])
+    assert list(empty_cache.iterdir()) == []
+
+
+def test_not_found_on_the_server(served, monkeypatch) -> None:
+    _, address = served
+    monkeypatch.setattr(download, "SOURCES", {"set": Source(address + "set.zip", "0" * 32, 1000)})
+    with pytest.raises(UsageError, match=r"downloading .*set\.zip .* failed \(HTTPError\)"):
+        obtain(["set"])
+
+
+@pytest.mark.usefixtures("no_network")
+def test_no_network_says_where_it_looked(tmp_path, empty_cache) -> None:
+    with pytest.raises(UsageError) as caught:
+        obtain(["cifar-10-batches-bin", "cifar-10-batches-py"], tmp_path)
+    assert one_line(caught) == (
+        "Expected cifar-10-batches-bin or cifar-10-batches-py or cifar-10-binary.tar.gz or cifar-10-python.tar.gz "
+        f"in one of {tmp_path}, {empty_cache}, found none; "
+        "downloading https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz (md5 c32a1d4ab5d03f1284b67883e8d87530) "
+        "failed (ConnectionError). Put it into one of these, or name its folder in TORCHMCL_DATA."
+    )
+
+
+@pytest.mark.usefixtures("no_network")
+def test_what_cannot_be_downloaded() -> None:
+    with pytest.raises(UsageError, match=r"Expected icoseg or iCoseg in one of .*; it cannot be downloaded"):
+        obtain(["icoseg", "iCoseg"])
+
+
+@pytest.mark.usefixtures("no_network")
+def test_an_archive_that_lies_there(tmp_path, monkeypatch, empty_cache) -> None:
+    publish(monkeypatch, tar(tmp_path / "set.tar.gz", {"set/file.txt": b"hello"}), "https://nowhere.invalid/")
+    assert obtain(["set"], tmp_path) == empty_cache / "set"
+    assert (empty_cache / "set/file.txt").read_bytes() == b"hello"
+
+
+@pytest.mark.usefixtures("no_network")
+def test_an_archive_that_is_another(tmp_path, monkeypatch) -> None:
+    publish(monkeypatch, tar(tmp_path / "set.tar.gz", {"a": b""}), "https://nowhere.invalid/", md5="0" * 32)
+    with pytest.raises(UsageError, match=r"with md5 0{32}, got another"):
+        obtain(["set"], tmp_path)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_an_archive_without_the_set(tmp_path, monkeypatch, empty_cache) -> None:
+    publish(monkeypatch, tar(tmp_path / "set.tar.gz", {"other/file": b""}), "https://nowhere.invalid/")
+    with pytest.raises(UsageError, match=r"Expected set in .*set\.tar\.gz, found none"):
+        obtain(["set"], tmp_path)
+    assert list(empty_cache.iterdir()) == []
+
+
+@pytest.mark.parametrize("member", ["../out.txt", "set/../../out.txt"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_no_member_leaves_its_folder(tmp_path, name, member) -> None:
+    to = tmp_path / "to"
+    to.mkdir()
+    archive = MAKERS[name](tmp_path / name, {member: b"out"})
+    with pytest.raises(UsageError, match="Expected"):
+        unpack(archive, to, 100)
+    assert not (tmp_path / "out.txt").exists()
+    assert list(to.iterdir()) == []
+
+
+def test_a_member_at_the_root(tmp_path) -> None:
+    out, to = tmp_path / "out.txt", tmp_path / "to"
+    to.mkdir()
+    with pytest.raises(UsageError, match="would leave it"):
+        unpack(zipped(tmp_path / "set.zip", {str(out): b"out"}), to, 100)
+    unpack(tar(tmp_path / "set.tar.gz", {str(out): b"out"}), to, 100)  # tarfile takes it as a path below
+    assert not out.exists()
+    assert [path.name for path in to.rglob("*.txt")] == ["out.txt"]
+
+
+def test_a_link_out_of_the_folder(tmp_path) -> None:
+    to = tmp_path / "to"
+    to.mkdir()
+    with tarfile.open(tmp_path / "set.tar.gz", "w:gz") as archive:
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "../.."
+        archive.addfile(link)
+    with pytest.raises(UsageError, match="Expected a whole archive"):
+        unpack(tmp_path / "set.tar.gz", to, 100)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_bomb(tmp_path, name) -> None:
+    archive = MAKERS[name](tmp_path / name, {f"set/{i}": bytes(10**6) for i in range(3)})
+    assert archive.stat().st_size < 20_000
+    to = tmp_path / "to"
+    to.mkdir()
+    with pytest.raises(UsageError, match="to unpack to at most 2000000 bytes"):
+        unpack(archive, to, 2 * 10**6)
+    assert list(to.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.usefixtures("no_network")
+def test_a_damaged_archive(tmp_path, monkeypatch, name, empty_cache) -> None:
+    content = hashlib.sha512(b"").digest() * 50
+    archive = MAKERS[name](tmp_path / name, {"set/file": content})
+    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    publish(monkeypatch, archive, "https://nowhere.invalid/", most=10**6)
+    with pytest.raises(UsageError, match="Expected"):
+        obtain(["set"], tmp_path)
+    assert list(empty_cache.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_network")
+def test_another_process_was_faster(tmp_path, monkeypatch, empty_cache) -> None:
+    publish(monkeypatch, tar(tmp_path / "set.tar.gz", {"set/file.txt": b"hello"}), "https://nowhere.invalid/")
+    real = download.unpack
+
+    def slow(*arguments) -> None:
+        real(*arguments)
+        (empty_cache / "set").mkdir()
+        (empty_cache / "set/file.txt").write_bytes(b"theirs")
+
+    monkeypatch.setattr(download, "unpack", slow)
+    assert (obtain(["set"], tmp_path) / "file.txt").read_bytes() == b"theirs"
+    assert [path.name for path in empty_cache.iterdir()] == ["set"]

@@ -1,0 +1,59 @@
+import pytest
+import torch
+
+from torchmcl.data import DataSet, Examples, Files
+from torchmcl.errors import UsageError
+
+
+def examples() -> Examples:
+    images = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1)
+    return Examples(images, torch.tensor([0, 1, 1, 0]), ("cat", "dog"), torch.tensor([2, 1, 0, 2]), ("a", "b", "c"))
+
+
+def test_a_subset_keeps_the_order_of_the_index() -> None:
+    few = examples().subset(torch.tensor([3, 0, 2]))
+    assert len(few) == 3
+    assert few.images.flatten().tolist() == [3, 0, 2]
+    assert few.target.tolist() == [0, 0, 1]
+    assert few.group.tolist() == [2, 2, 0]
+    assert (few.classes, few.groups) == (("cat", "dog"), ("a", "b", "c"))
+
+
+def test_a_subset_of_files_reads_none() -> None:
+    few = Examples(Files(("a", "b", "c"), (8, 8)), torch.tensor([0, 1, 0]), ("cat", "dog")).subset([2, 0])
+    assert few.images.paths == ("c", "a")
+
+
+def test_what_is_counted() -> None:
+    pets = examples()
+    assert pets.labels is pets.group
+    assert pets.label_names == ("a", "b", "c")
+    plain = Examples(pets.images, pets.target, pets.classes)
+    assert plain.labels is plain.target
+    assert plain.label_names == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ([0, 1, 0], "as many targets and groups as images, got 4 and 3"),
+        ([0, 1, 2, 0], "labels from 0 to 1, got 0 to 2"),
+        ([0, 1, -1, 0], "labels from 0 to 1, got -1 to 1"),
+    ],
+)
+def test_what_does_not_fit(target, message) -> None:
+    with pytest.raises(UsageError, match=message):
+        Examples(torch.zeros(4, 2), torch.tensor(target), ("cat", "dog"))
+
+
+def test_a_mask_is_no_index() -> None:
+    with pytest.raises(UsageError, match="Expected places"):
+        examples().subset(torch.tensor([True, False, True, False]))
+
+
+def test_a_part_that_was_not_read() -> None:
+    pets = DataSet("pets", {"test": examples()})
+    assert pets.classes == ("cat", "dog")
+    assert pets.validation is None
+    with pytest.raises(UsageError, match="Expected the train part of pets, only its test part was read"):
+        _ = pets.train

@@ -1,0 +1,66 @@
+import subprocess
+import sys
+
+import pytest
+
+from torchmcl import data
+from torchmcl.errors import UsageError
+
+
+def test_names() -> None:
+    assert data.NAMES == ("digits", "cifar10", "cifar100", "svhn", "tiny-imagenet", "icoseg")
+    assert all(about and "\n" not in about for about in data.ABOUT.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("cifar", "Did you mean 'cifar10'"),
+        ("folder", "Did you mean 'folder:PATH'"),
+        ("npz:", "Did you mean 'npz:PATH'"),
+    ],
+)
+def test_a_name_that_is_none(name, hint) -> None:
+    with pytest.raises(UsageError, match=f"Expected a data set out of .*, folder:PATH, npz:PATH, got '{name}'. {hint}"):
+        data.load(name)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"parts": ()}, "Expected parts out of train, test, got none"),
+        ({"parts": ("train", "validation")}, "Expected parts out of train, test, got train, validation"),
+        ({"seed": -1}, "Expected a seed from 0 on, got -1"),
+        ({"size": 32}, "Expected a size for folder:PATH, tiny-imagenet or icoseg alone, got 32 for digits"),
+        ({"limit": 0}, "Expected a limit of 1 example or more"),
+    ],
+)
+def test_options_that_are_none(options, match) -> None:
+    with pytest.raises(UsageError, match=match):
+        data.load("digits", **options)
+
+
+@pytest.mark.parametrize("size", [0, (32, 0), 10**6])
+def test_a_size_that_is_none(size, tmp_path) -> None:
+    with pytest.raises(UsageError, match="Expected a size of 1 to 10,000 pixels each way"):
+        data.load(f"folder:{tmp_path}", size=size)
+
+
+def test_a_folder_of_data_that_is_none(tmp_path) -> None:
+    with pytest.raises(UsageError, match=r"Expected a folder of data, got '.*nowhere', which is none"):
+        data.load("cifar10", directory=str(tmp_path / "nowhere"))
+
+
+def test_importing_it_is_light() -> None:
+    code = "import sys, torchmcl.data; print(*{'scipy', 'sklearn', 'pooch', 'PIL', 'lightning'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("name", data.NAMES)
+def test_every_real_set_gives_batches(real, name) -> None:
+    few = data.load(name, directory=str(real), parts=("test",))
+    batch = next(data.Loader(few.test, batch_size=16, shuffle=False, preprocess=few.preprocess).epoch())
+    assert batch.x.shape == (16, *few.test.images.shape[1:])
+    assert batch.x.isfinite().all()
+    assert batch.target.max() < len(few.classes)

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from torchmcl.data import preprocess
+from torchmcl.errors import UsageError
+
+
+def slow_global_contrast(images: np.ndarray) -> np.ndarray:
+    out = []
+    for image in images.astype(np.float64):
+        image = image - image.mean()
+        rms = np.sqrt((image**2).mean())
+        out.append(image / (1 if rms < 1e-8 else rms))
+    return np.stack(out)
+
+
+@given(seed=st.integers(0, 10_000), B=st.integers(1, 4), C=st.sampled_from([1, 3]), H=st.integers(1, 9))
+def test_global_contrast_against_a_loop(seed, B, C, H) -> None:
+    x = np.random.default_rng(seed).integers(0, 256, (B, C, H, 7), dtype=np.uint8)
+    for given_ in (torch.from_numpy(x), torch.from_numpy(x).double(), torch.from_numpy(x).float()):
+        found = preprocess.global_contrast(given_)
+        assert found.dtype == torch.float32
+        assert_close(found, torch.from_numpy(slow_global_contrast(x)).float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 224, 224), (1, 3, 500, 333), (1, 1, 8, 8)])
+@pytest.mark.parametrize("value", [0, 1, 37, 201, 255])
+def test_an_even_image_is_zero_at_any_size(shape, value) -> None:
+    assert preprocess.global_contrast(torch.full(shape, value, dtype=torch.uint8)).eq(0).all()
+
+
+def test_one_image_does_not_depend_on_the_others() -> None:
+    x = torch.randint(256, (5, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    assert_close(preprocess.global_contrast(x)[2:3], preprocess.global_contrast(x[2:3]))
+
+
+@pytest.mark.parametrize("name", preprocess.NAMES)
+def test_memory_format_is_kept(name) -> None:
+    x = torch.zeros(2, 3, 8, 8, dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+    assert preprocess.apply(name)(x).is_contiguous(memory_format=torch.channels_last)
+    assert preprocess.apply(name)(x.contiguous()).is_contiguous()
+
+
+def test_scale_and_none() -> None:
+    x = torch.tensor([[0, 51, 255]], dtype=torch.uint8)
+    assert_close(preprocess.scale(x), torch.tensor([[-1.0, -0.6, 1.0]]))
+    assert_close(preprocess.none(x), torch.tensor([[0.0, 51.0, 255.0]]))
+
+
+def test_a_name_that_is_none() -> None:
+    with pytest.raises(UsageError, match=r"Expected a preprocessing out of gcn, scale, none, got 'gnc'. Did you mean"):
+        preprocess.apply("gnc")
