@@ -172,6 +172,7 @@ def add_train(parser: Any) -> None:
     what.add_argument("--members", type=int, default=5, help="networks in the ensemble")
     what.add_argument("--exchange", type=str, default="default", help=f"default, or {', '.join(exchange.NAMES)}")
     what.add_argument("--preset", type=str, default="default", help=f"of the exchange: {', '.join(exchange.PRESETS)}")
+    what.add_argument("--unit", type=str, default="image", help="what members take of a mask: image or pixel")
     for name, (kind, about) in network_options().items():
         what.add_argument(f"--{name}", type=kind | None, default=None, help=about)
     what.add_argument("--seed", type=int, default=0, help="of weights, order and splits")

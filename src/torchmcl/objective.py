@@ -12,7 +12,7 @@ from torchmcl.joint import Joint
 from torchmcl.opinions import Opinions, describe
 from torchmcl.state import State
 
-__all__ = ["Objective", "Outcome", "Phases", "State"]
+__all__ = ["Objective", "Outcome", "PerPixel", "Phases", "State"]
 
 
 class Outcome(NamedTuple):
@@ -110,6 +110,31 @@ class Phases(nn.Module):
     def set_extra_state(self, state: Any) -> None:
         """Load it back."""
         self.phase = int(state)
+
+
+class PerPixel(nn.Module):
+    """Another objective with every pixel an example of its own: members choose pixels, a memory counts their classes.
+
+    By default an image is taken or left as a whole, its cost the mean over its pixels.
+
+    >>> from torchmcl import methods
+    >>> objective = PerPixel(methods.build("smcl", members=2, classes=3).objective)
+    >>> objective(torch.randn(2, 4, 3, 5, 5), torch.randint(3, (4, 5, 5))).weights.shape
+    torch.Size([2, 100])
+    """
+
+    def __init__(self, objective: nn.Module) -> None:
+        super().__init__()
+        self.objective = objective
+
+    def forward(self, opinions: Opinions | Tensor, target: Tensor, state: State | None = None) -> Outcome:
+        """Opinions or logits (M, B, C, …), target (B, …) -> outcome with weights (M, B * pixels)."""
+        opinions, target, state = inspect(opinions, target, state)
+        logits = opinions.logits.flatten(3).transpose(2, 3).flatten(1, 2) if target.ndim > 1 else opinions.logits
+        gate = None if opinions.gate is None else opinions.gate.repeat_interleave(target[0].numel(), dim=1)
+        state = replace(state, group=target.flatten(), index=None)
+        outcome: Outcome = self.objective(Opinions(logits, gate), target.flatten(), state)
+        return outcome
 
 
 def inspect(opinions: Opinions | Tensor, target: Tensor, state: State | None) -> tuple[Opinions, Tensor, State]:

@@ -1,6 +1,6 @@
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from torchmcl.data.files import read_image
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
 from torchmcl.methods import Method
+from torchmcl.objective import PerPixel
 from torchmcl.opinions import Opinions
 
 MODEL = "model.safetensors"
@@ -47,6 +48,8 @@ class Blueprint:
     preprocess: str
     exchange: str = "default"
     preset: str = "default"
+    unit: str = "image"
+    dense: bool = False
     method_options: dict[str, Any] = field(default_factory=dict)
     network_options: dict[str, Any] = field(default_factory=dict)
     version: int = VERSION
@@ -57,6 +60,8 @@ class Blueprint:
         if chosen is None:
             raise UsageError("Expected the network that the model was trained with, which has no name: pass network=….")
         method = methods.build(self.method, self.members, len(self.classes), **self.method_options)
+        if self.unit == "pixel":
+            method = replace(method, objective=PerPixel(method.objective))
         ensemble = Ensemble.build(
             method, chosen, exchange=self.exchange, preset=self.preset, seed=seed, **self.network_options
         )

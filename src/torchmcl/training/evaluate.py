@@ -36,6 +36,8 @@ def answers(method: Method, ensemble: nn.Module, batches: Iterable[Batch]) -> tu
 
 def evaluate(method: Method, ensemble: nn.Module, loader: Loader) -> dict[str, Any]:
     """Errors and calibration on labelled examples, in percent but for nll and brier; logits are computed once."""
+    if loader.examples.target.ndim > 1:
+        return evaluate_pixels(method, ensemble, loader)
     return summary(method, *answers(method, ensemble, loader), classes=loader.examples.classes)
 
 
@@ -60,6 +62,44 @@ def summary(
         "median_confidence": {
             classes[c]: round(float(truth[target == c].median()), 6) for c in target.unique().tolist()
         },
+    }
+
+
+@torch.no_grad()
+def evaluate_pixels(method: Method, ensemble: nn.Module, loader: Loader) -> dict[str, Any]:
+    """Errors in percent of the pixels, batch by batch: masks of a whole set are never held at once.
+
+    Auxiliary pixels count as the best real class, as in the paper's post-processing, or, `strict`, as wrong.
+    """
+    oracle, strict, top1 = metrics.OraclePixelError(), metrics.OraclePixelError(), metrics.Top1PixelError()
+    each, each_strict = metrics.MemberPixelErrors(method.members), metrics.MemberPixelErrors(method.members)
+    overlap = metrics.MeanIoU(method.classes)
+    for metric in (oracle, strict, top1, each, each_strict, overlap):
+        metric.to(loader.device)
+    training = ensemble.training
+    ensemble.eval()
+    for batch in loader:
+        opinions = ensemble(batch.x)
+        members, combined = opinions.logits.float().softmax(2), method.combine(opinions)
+        for metric, probabilities in (
+            (oracle, members[:, :, : method.classes]),
+            (strict, members),
+            (each, members[:, :, : method.classes]),
+            (each_strict, members),
+            (top1, combined),
+        ):
+            metric.update(probabilities, batch.target)
+        overlap.update(combined.argmax(1), batch.target)
+    ensemble.train(training)
+    return {
+        "oracle_error": percent(oracle.compute()),
+        "oracle_error_strict": percent(strict.compute()),
+        "top1_error": percent(top1.compute()),
+        "harmonic_mean": percent(metrics.harmonic_mean(oracle.compute(), top1.compute())),
+        "members": percents(each.compute()),
+        "members_strict": percents(each_strict.compute()),
+        "mean_iou": percent(overlap.compute()),
+        "examples": len(loader.examples),
     }
 
 
@@ -91,5 +131,10 @@ def evaluate_run(run: Path, data: str | None, source: Source) -> dict[str, Any]:
             f"Expected data with the run's {len(specialists.classes)} classes ({', '.join(specialists.classes[:5])}…), "
             f"got {len(chosen.test.classes)} of {name} ({', '.join(chosen.test.classes[:5])}…)."
         )
-    loader = Loader(chosen.test, batch_size=512, shuffle=False, preprocess=specialists.blueprint.preprocess)
+    loader = Loader(
+        chosen.test,
+        batch_size=64 if specialists.blueprint.dense else 512,
+        shuffle=False,
+        preprocess=specialists.blueprint.preprocess,
+    )
     return {"data": name, **evaluate(specialists.method, specialists.ensemble, loader)}

@@ -10,7 +10,7 @@ from torchmcl import atomic, methods, metrics, networks
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader
 from torchmcl.ensemble import Ensemble, Network
-from torchmcl.errors import UsageError
+from torchmcl.errors import UsageError, known_name
 from torchmcl.methods import Method
 from torchmcl.predictor import Blueprint, Specialists
 from torchmcl.training.board import Board
@@ -31,6 +31,7 @@ def fit(
     members: int = 5,
     exchange: str = "default",
     preset: str = "default",
+    unit: str = "image",
     seed: int = 0,
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -46,6 +47,7 @@ def fit(
     `options` are those of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
     learning_rate, …), of `Machine` (precision, devices, …) and, with `data_` before them, of `Source` (data_limit, …).
 
+    In segmentation, `unit` is what members take or leave: an image, counted by its group, or a pixel, by its class.
     With `out`, everything is kept in that folder, and a training that was interrupted continues with `resume`.
 
     >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=1, width=8, quiet=True)
@@ -63,7 +65,7 @@ def fit(
     chosen = source.load(data, seed) if isinstance(data, str) else data
     if recipe.patience and chosen.validation is None:
         raise UsageError("Expected a validation split to be patient with, got none. Pass data_validation, such as 0.1.")
-    blueprint = plan(method, network, chosen, members, exchange, preset, parts)
+    blueprint = plan(method, network, chosen, members, exchange, preset, unit, parts)
     if isinstance(method, str):
         method, ensemble = blueprint.build(network, seed=seed)  # type: ignore[arg-type]
     else:
@@ -75,13 +77,19 @@ def fit(
     screen = Screen(quiet=quiet or not fabric.is_global_zero)
     if folder is not None and fabric.is_global_zero:
         given = {"method": method.name, "network": blueprint.network, "data": name, "members": members}
-        given |= {"exchange": exchange, "preset": preset, "seed": seed, "checkpoint_steps": checkpoint_steps}
+        given |= {
+            "exchange": exchange,
+            "preset": preset,
+            "unit": unit,
+            "seed": seed,
+            "checkpoint_steps": checkpoint_steps,
+        }
         start_folder(folder, {**given, "tensorboard": tensorboard, **options}, overwrite=overwrite)
 
     def loader(examples: Examples, *, shuffle: bool = False) -> Loader:
         return Loader(
             examples,
-            batch_size=recipe.batch_size if shuffle else max(recipe.batch_size, 512),
+            batch_size=recipe.batch_size if shuffle or blueprint.dense else max(recipe.batch_size, 512),
             seed=seed,
             shuffle=shuffle,
             rank=fabric.global_rank,
@@ -100,13 +108,14 @@ def fit(
         everything=loader(chosen.train),
         validation=None if chosen.validation is None else loader(chosen.validation),
         data=name,
-        groups=chosen.train.groups or chosen.train.classes,
+        groups=(unit == "image" and chosen.train.groups) or chosen.train.classes,
         seed=seed,
         screen=screen,
         board=board,
         folder=folder,
         checkpoint_steps=checkpoint_steps,
         compile=machine.compile,
+        per_pixel=unit == "pixel",
     )
     if resume and folder is not None:
         training.continue_from(folder)
@@ -160,6 +169,7 @@ def plan(
     members: int,
     exchange: str,
     preset: str,
+    unit: str,
     parts: dict[str, dict[str, Any]],
 ) -> Blueprint:
     """What is to be built for this data."""
@@ -172,7 +182,12 @@ def plan(
         if "inputs" in takes:
             network_options.setdefault("inputs", torch.Size(shape).numel())
     name = method if isinstance(method, str) else method.name
-    if data.train.groups and isinstance(method, str) and "groups" in methods.options(method):
+    known_name("unit", unit, ("image", "pixel"))
+    dense = data.train.target.ndim > 1
+    if unit == "pixel" and not dense:
+        raise UsageError(f"Expected masks for unit pixel, got labels of whole images in {data.name}.")
+    by_group = data.train.groups and unit == "image"
+    if by_group and isinstance(method, str) and "groups" in methods.options(method):
         method_options["groups"] = len(data.train.groups)
     return Blueprint(
         method=name,
@@ -183,6 +198,8 @@ def plan(
         preprocess=data.preprocess,
         exchange=exchange,
         preset=preset,
+        unit=unit,
+        dense=dense,
         method_options=method_options,
         network_options=network_options,
     )
@@ -194,7 +211,7 @@ def report(training: Training, test: Loader, data: DataSet) -> dict[str, Any]:
     figures = evaluate(method, training.kept, test)
     figures |= {
         "share": percents(taken.sum(0) / taken.sum()),
-        "purity": percent(metrics.purity(taken, k=max(round(float(taken.sum()) / len(data.train)), 1))),
+        "purity": percent(metrics.purity(taken, k=training.takers)),
         "assigned": [[round(value, 4) for value in row] for row in taken.tolist()],
         "epochs": len(training.at.history),
         "parameters": sum(p.numel() for p in training.plain.parameters()),

@@ -85,12 +85,14 @@ class Training:
         folder: Path | None = None,
         checkpoint_steps: int = 1000,
         compile: bool = False,
+        per_pixel: bool = False,
     ) -> None:
         self.fabric, self.method, self.recipe, self.screen = fabric, method, recipe, screen
         self.train, self.everything, self.validation = train, everything, validation
         self.data, self.groups, self.seed = data, groups, seed
         self.folder, self.checkpoint_steps, self.board = folder, checkpoint_steps, board
         self.epochs = recipe.length(data)
+        self.per_pixel = per_pixel
         self.plain = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = method.objective.to(fabric.device).train()
         self.averaged = self._average(recipe.ema)
@@ -153,7 +155,8 @@ class Training:
         loss = outcome.loss.detach()
         if loss.device.type == "cpu" and not loss.isfinite():
             raise self._not_finite(loss)
-        self.at.taken += metrics.taken(outcome.weights, group, groups=len(self.groups)).to(self.at.taken)
+        counted = batch.target.flatten() if self.per_pixel else group
+        self.at.taken += metrics.taken(outcome.weights, counted, groups=len(self.groups)).to(self.at.taken)
         self.screen.step(loss, self.at.taken.sum(0), self.phase)
         return loss * len(batch.x)
 
@@ -174,18 +177,17 @@ class Training:
         self.screen.line(self._line(row))
         if self.board is not None:
             self.board.show(row)
+        self.last_taken = taken
         self._warn(row, taken)
         if self.recipe.patience and row["top1_error"] < at.best:
             at.best, at.best_epoch = row["top1_error"], epoch
             self._keep("best.pt", {"ensemble": self.kept.state_dict()})
         at.epoch, at.batch, at.loss, at.taken = epoch + 1, 0, 0.0, self._nothing()
-        self.last_taken = taken
         self._save(torch.zeros((), dtype=torch.float64))
 
     def _warn(self, row: dict[str, Any], taken: Tensor) -> None:
-        takers = float(taken.sum()) / len(self.train.examples)
         said = guardrails.look(
-            taken, k=round(takers), oracle=row.get("oracle_error"), top1=row.get("top1_error"), method=self.method.name
+            taken, k=self.takers, oracle=row.get("oracle_error"), top1=row.get("top1_error"), method=self.method.name
         )
         memory = self.method.memory
         if memory is not None and memory.fixed:
@@ -246,7 +248,15 @@ class Training:
     @property
     def phase(self) -> str:
         """What the objective is doing, for people."""
-        return self.objective.names[self.objective.phase] if isinstance(self.objective, Phases) else ""
+        phases = next((part for part in self.objective.modules() if isinstance(part, Phases)), None)
+        return phases.names[phases.phase] if phases is not None else ""
+
+    @property
+    def takers(self) -> int:
+        """How many members took each image, or each pixel, in the last epoch."""
+        examples = self.train.examples
+        units = examples.target.numel() if self.per_pixel else len(examples)
+        return max(round(float(self.last_taken.sum()) / units), 1)
 
     def _save(self, loss: Tensor) -> None:
         """Write a checkpoint of everything; a loss that is not finite is never kept."""
