@@ -65,7 +65,8 @@ def train(options: dict[str, Any]) -> int:
     except Interrupted as stopped:
         print(f"\ntorchmcl: stopped by {stopped}, everything saved. Go on: torchmcl train --resume {options['out']}")
         return 128 + stopped.number
-    print(f"kept in {options['out']}. Look: torchmcl evaluate {options['out']}")
+    if not options.get("quiet"):
+        print(f"kept in {options['out']}. Look: torchmcl evaluate {options['out']}")
     return 0
 
 
@@ -99,12 +100,13 @@ def predict(options: dict[str, Any]) -> int:
     from torchmcl.predictor import Specialists
 
     specialists = Specialists.load(options["run"])
-    rows = specialists.describe(options["images"])
+    rows = specialists.describe(options["images"], masks=options["out"])
     if options["json"]:
         print(json.dumps(rows, indent=1))
         return 0
     for row in rows:
-        print(f"{row['image']}: {row['label']} ({row['confidence']:.1%}), member {row['member']}")
+        shown = f"{row['label']} ({row['confidence']:.1%})" if "label" in row else f"mask {row['mask']}"
+        print(f"{row['image']}: {shown}, member {row['member']}")
     return 0
 
 
@@ -132,6 +134,7 @@ def ls(options: dict[str, Any]) -> int:
 COMMANDS = {"train": train, "evaluate": evaluate, "predict": predict, "ls": ls}
 OWN_DATA = {
     "folder:PATH": "Your images, one folder a class, resized; train/ and test/ in it where there are any.",
+    "segmentation-folder:PATH": "Your images/ and masks/, of any number of classes; a subfolder is a group.",
     "npz:PATH": "Your arrays x and y, and x_test and y_test where there are any: images or rows of a table.",
 }
 ABOUT_EXCHANGE = (
@@ -180,7 +183,9 @@ def add_train(parser: Any) -> None:
     for name, (kind, about) in method_options().items():
         of_method.add_argument(f"--{name}", type=kind | None, default=None, help=about)
     data = parser.add_argument_group("data")
-    data.add_argument("--data", type=str, default="digits", help="a data set, folder:PATH or npz:PATH")
+    data.add_argument(
+        "--data", type=str, default="digits", help="a data set, folder:PATH, segmentation-folder:PATH or npz:PATH"
+    )
     add_fields(data, Source, "data_")
     add_fields(parser.add_argument_group("recipe"), Recipe)
     add_fields(parser.add_argument_group("machine"), Machine)
@@ -210,6 +215,7 @@ def add_predict(parser: Any) -> None:
     """Which run, which images."""
     parser.add_argument("run", type=str, help="folder of a trained run")
     parser.add_argument("images", type=str, nargs="+", help="image files")
+    parser.add_argument("--out", type=str | None, default=None, help="folder for the masks, of a segmentation run")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from torchmcl import atomic, methods
 from torchmcl.data import preprocess as preprocessing
-from torchmcl.data.files import read_image
+from torchmcl.data.files import image_size, read_image
+from torchmcl.data.masks import write_mask
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
 from torchmcl.methods import Method
@@ -100,24 +101,39 @@ class Specialists:
         parts = [self._ask(self.ensemble(prepare(part.to(self.device)))) for part in x.split(batch_size)]
         return Answer(*(torch.cat(part, dim=1 if name == "members" else 0) for name, part in _columns(parts)))
 
-    def describe(self, images: Sequence[str | Path]) -> list[dict[str, Any]]:
-        """Read image files and say of each what it shows: rows of image, label, confidence, member, probabilities."""
+    def describe(self, images: Sequence[str | Path], *, masks: str | Path | None = None) -> list[dict[str, Any]]:
+        """Read image files and say of each what it shows: rows of image, label, confidence, member, probabilities.
+
+        A segmentation run writes a mask for each, of the image's own size, into the folder `masks`.
+        """
         if len(self.blueprint.shape) != 3:
             raise UsageError(f"Expected a run that was trained on images, got one for rows of {self.blueprint.shape}.")
+        if self.blueprint.dense and masks is None:
+            raise UsageError("Expected a folder for the masks of a segmentation run, got none. Pass --out masks.")
         channels, height, width = self.blueprint.shape
         pixels = [torch.tensor(read_image(path, (height, width), channels)) for path in images]
-        answer = self.predict(torch.stack(pixels))
-        return [
-            {
-                "image": str(path),
-                "label": self.classes[int(answer.label[i])],
-                "confidence": float(answer.confidence[i]),
-                "accepted": bool(answer.accepted[i]),
-                "member": int(answer.member[i]) + 1,
-                "probabilities": dict(zip(self.classes, answer.probabilities[i].tolist(), strict=True)),
-            }
+        answer = self.predict(torch.stack(pixels), batch_size=64 if self.blueprint.dense else 512)
+        rows = [
+            {"image": str(path), "accepted": bool(answer.accepted[i]), "member": int(answer.member[i]) + 1}
             for i, path in enumerate(images)
         ]
+        if self.blueprint.dense:
+            return self._with_masks(rows, answer, Path(masks or "."))
+        for i, row in enumerate(rows):
+            row["label"], row["confidence"] = self.classes[int(answer.label[i])], float(answer.confidence[i])
+            row["probabilities"] = dict(zip(self.classes, answer.probabilities[i].tolist(), strict=True))
+        return rows
+
+    def _with_masks(self, rows: list[dict[str, Any]], answer: Answer, folder: Path) -> list[dict[str, Any]]:
+        names = [f"{Path(row['image']).stem}.png" for row in rows]
+        if len(set(names)) < len(names):
+            raise UsageError("Expected images of different names, whose masks go into one folder, got some alike.")
+        folder.mkdir(parents=True, exist_ok=True)
+        for row, name, label in zip(rows, names, answer.label, strict=True):
+            row["mask"] = str(folder / name)
+            row["parts"] = {c: float((label == i).float().mean()) for i, c in enumerate(self.classes)}
+            write_mask(folder / name, label, image_size(row["image"]))
+        return rows
 
     def _ask(self, opinions: Opinions) -> Answer:
         probabilities = self.method.combine(opinions).cpu()

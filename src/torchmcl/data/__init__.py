@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torchmcl.data import cifar, digits, folder, icoseg, npz, preprocess, svhn, tiny_imagenet
+from torchmcl.data import cifar, digits, folder, icoseg, npz, preprocess, segmentation_folder, svhn, tiny_imagenet
 from torchmcl.data.arrays import from_arrays
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.files import Files, read_image
@@ -47,7 +47,7 @@ def load(
     size: int | tuple[int, int] | None = None,
     parts: Sequence[str] = ("train", "test"),
 ) -> DataSet:
-    """A data set by its name, or folder:PATH with one folder of images a class, or npz:PATH with arrays x and y.
+    """A data set by its name, or your own: folder:PATH, segmentation-folder:PATH or npz:PATH.
 
     Args:
         directory: where its files are; then the folder TORCHMCL_DATA names and the user's cache are looked into, and
@@ -77,9 +77,11 @@ def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, siz
     kind, _, path = name.partition(":")
     if kind == "folder" and path:
         return folder.load(path, parts, seed=seed, size=size)
+    if kind == "segmentation-folder" and path:
+        return segmentation_folder.load(path, parts, seed=seed, size=size)
     if kind == "npz" and path:
         return npz.load(path, parts, seed=seed)
-    known_name("data set", name, [*NAMES, "folder:PATH", "npz:PATH"])
+    known_name("data set", name, [*NAMES, "folder:PATH", "segmentation-folder:PATH", "npz:PATH"])
     readers = {
         "digits": lambda: digits.load(parts),
         "cifar10": lambda: cifar.cifar10(directory, parts),
@@ -95,7 +97,7 @@ def _pair(name: str, size: int | tuple[int, int] | None) -> tuple[int, int] | No
     """Height and width, if they can be chosen."""
     if size is None:
         return None
-    if not name.startswith("folder:") and name not in ("tiny-imagenet", "icoseg"):
+    if not name.startswith(("folder:", "segmentation-folder:")) and name not in ("tiny-imagenet", "icoseg"):
         raise UsageError(f"Expected a size for folder:PATH, tiny-imagenet or icoseg alone, got {size} for {name}.")
     height, width = (size, size) if isinstance(size, int) else size
     if not (1 <= height <= 10_000 and 1 <= width <= 10_000):

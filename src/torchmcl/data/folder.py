@@ -43,7 +43,7 @@ def load(
         }
         choices = {"split": "a fifth of each class for the test", "split_seed": seed}
     # The whole set decides the size, so that it does not depend on which part is asked for.
-    size = size or _median_size(found["train"][0])
+    size = size or median_size(found["train"][0])
     wanted = {*parts, *(["validation"] if "train" in parts else [])}
     made = {
         part: Examples(Files(tuple(paths), size), torch.tensor(label), classes)
@@ -112,7 +112,7 @@ def _images(folder: Path) -> tuple[list[str], int]:
     return images, others
 
 
-def _median_size(paths: Sequence[str]) -> tuple[int, int]:
+def median_size(paths: Sequence[str]) -> tuple[int, int]:
     """Median height and median width of images spread over the set."""
     step = max(len(paths) // LOOKED_AT, 1)
     heights, widths = zip(*(image_size(path) for path in paths[::step][:LOOKED_AT]), strict=True)

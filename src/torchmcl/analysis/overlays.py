@@ -1,0 +1,75 @@
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchmcl.data.examples import Examples
+from torchmcl.errors import UsageError
+from torchmcl.metrics import pixel_errors
+from torchmcl.predictor import Answer, Specialists
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FOREGROUND = (230, 159, 0)  # orange, and further classes
+OTHERS = ((86, 180, 233), (204, 121, 167), (240, 228, 66), (0, 114, 178))
+AUXILIARY = (0, 158, 80)  # green, as in the paper
+
+
+def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int] | None = None) -> "Figure":
+    """A grid: for each chosen image of `examples` itself, the truth, what each member says, and the ensemble.
+
+    Classes are laid over the image in colour, pixels that a member gives to the auxiliary class in green; a title has
+    the member's error in percent of the pixels, auxiliary ones counted as its best real class. Three telling images
+    are chosen unless given.
+    """
+    from matplotlib.figure import Figure
+
+    if examples.target.ndim < 3:
+        raise UsageError(f"Expected masks (N, H, W) to lay over images, got targets {tuple(examples.target.shape)}.")
+    chosen = telling(specialists, examples) if chosen is None else chosen
+    few = examples.subset(torch.tensor(list(chosen)))
+    images = few.images[torch.arange(len(few))]
+    answer = specialists.predict(images, batch_size=64)
+    members, classes = len(answer.members), len(specialists.classes)
+    errors = 100 * pixel_errors(answer.members[:, :, :classes], few.target)
+    together = 100 * pixel_errors(answer.probabilities[None], few.target)[0]
+    height, width = images.shape[2:]
+    figure = Figure(figsize=(1.75 * (members + 3), len(few) * (1.75 * height / width + 0.3)), layout="constrained")
+    grid = figure.subplots(len(few), members + 3, squeeze=False)
+    for row, axes in enumerate(grid):
+        name = few.groups[int(few.group[row])] if few.group is not None else ""
+        show(axes[0], images[row], None, name)
+        show(axes[1], images[row], few.target[row], "truth")
+        for m in range(members):
+            said = answer.members[m, row].argmax(0)
+            show(axes[2 + m], images[row], said, f"member {m + 1}: {errors[m, row]:.1f} %", auxiliary=classes)
+        show(axes[-1], images[row], answer.label[row], f"ensemble: {together[row]:.1f} %")
+    return figure
+
+
+def telling(specialists: Specialists, examples: Examples, count: int = 3) -> list[int]:
+    """Images that members disagree on most and the ensemble gets right, of different groups."""
+    answer: Answer = specialists.predict(examples.images[torch.arange(len(examples))], batch_size=64)
+    errors = pixel_errors(answer.members[:, :, : len(specialists.classes)], examples.target)
+    score = errors.amax(0) - errors.amin(0) - 2 * pixel_errors(answer.probabilities[None], examples.target)[0]
+    best: dict[int, int] = {}
+    for at in score.argsort(descending=True).tolist():
+        best.setdefault(int(examples.labels[at]) if examples.group is not None else at, at)
+    return list(best.values())[:count]
+
+
+def show(axes: "Axes", image: Tensor, label: Tensor | None, title: str, *, auxiliary: int | None = None) -> None:
+    """An image (C, H, W) with classes (H, W) laid over it."""
+    picture = image.permute(1, 2, 0).expand(-1, -1, 3).numpy().astype(np.float32)
+    if label is not None:
+        picture = 0.35 * picture + 0.65 * picture.mean(-1, keepdims=True)  # colours are for the classes
+        for c in range(1, int(label.max()) + 1):
+            colour = AUXILIARY if c == auxiliary else (FOREGROUND, *OTHERS)[(c - 1) % (1 + len(OTHERS))]
+            picture[label.numpy() == c] = 0.45 * picture[label.numpy() == c] + 0.55 * np.array(colour)
+    axes.imshow(picture.clip(0, 255).astype(np.uint8))
+    axes.set_title(title, fontsize=8)
+    axes.axis("off")
