@@ -18,19 +18,28 @@ EXAMPLE = "torchmcl train --method amcl --network simple_cnn --data cifar10 --me
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command -> exit code: 0, 2 for what cannot be done, 128 + n where signal n stopped it after saving."""
     given = [plain_name(word) for word in (sys.argv[1:] if arguments is None else arguments)]
-    debug = "--debug" in given
     try:
         return run([word for word in given if word != "--debug"])
-    except UsageError as problem:
-        if debug:
+    except Exception as problem:
+        if "--debug" in given:
             raise
-        print(f"torchmcl: {problem}", file=sys.stderr)
+        print(f"torchmcl: {explained(problem)}", file=sys.stderr)
         return 2
-    except OSError as problem:
-        if debug:
-            raise
-        print(f"torchmcl: Expected to read and write files, got: {problem}.", file=sys.stderr)
-        return 2
+
+
+def explained(problem: Exception) -> str:
+    """One line for whatever went wrong.
+
+    >>> explained(UsageError("Expected 2, got 1."))
+    'Expected 2, got 1.'
+    """
+    if isinstance(problem, UsageError):
+        return str(problem)
+    if isinstance(problem, OSError):
+        return f"Expected to read and write files, got: {problem}."
+    return (
+        f"Expected no error, got {type(problem).__name__}: {one_line(problem)} Show where with --debug, and report it."
+    )
 
 
 def run(arguments: list[str]) -> int:

@@ -203,3 +203,11 @@ def test_ema_is_what_is_kept(tmp_path):
     last, kept = state["ensemble"], averaged.ensemble.state_dict()
     assert not torch.equal(last["bodies.0.0.weight"], kept["bodies.0.0.weight"])
     assert torch.equal(state["averaged"]["module.bodies.0.0.weight"], kept["bodies.0.0.weight"])
+
+
+def test_an_ensemble_of_one(tmp_path):
+    for method in ("ie", "smcl", "cmcl", "vmcl", "amcl"):
+        fit(method, data="digits", out=tmp_path / method, **{**TINY, "members": 1, "epochs": 6})
+        figures = json.loads((tmp_path / method / "metrics.json").read_text())
+        assert figures["members"] == [figures["oracle_error"]]
+        assert figures["share"] == [100]

@@ -57,6 +57,12 @@ def test_every_method_trains_on_masks(method, root, tmp_path):
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["examples"] == 8
 
 
+def test_an_ensemble_of_one(root, tmp_path):
+    assert train(root, tmp_path / "run", "--method", "amcl", "--members", "1", "--epochs", "5") == 0
+    figures = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert figures["members"] == [figures["top1_error"]] == [figures["oracle_error"]]
+
+
 @pytest.mark.parametrize("method", ["amcl", "smcl", "vmcl"])
 def test_pixels_as_the_unit(method, root, tmp_path):
     assert train(root, tmp_path / "run", "--method", method, "--unit", "pixel", "--epochs", "6") == 0

@@ -113,8 +113,8 @@ def percent(fraction: Tensor) -> float:
 
 
 def percents(fractions: Tensor) -> list[float]:
-    """Fractions in percent."""
-    return [percent(fraction) for fraction in fractions]
+    """Fractions in percent; torchmetrics hands the one value of one member over as a scalar."""
+    return [percent(fraction) for fraction in fractions.flatten()]
 
 
 def evaluate_run(run: Path, data: str | None, source: Source) -> dict[str, Any]:
