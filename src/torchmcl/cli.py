@@ -164,7 +164,8 @@ def build_parser() -> Any:
     parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
     commands = parser.add_subcommands(required=True)
     for name, add in (("train", add_train), ("evaluate", add_evaluate), ("predict", add_predict), ("ls", None)):
-        own = ArgumentParser(exit_on_error=False, description=COMMANDS[name].__doc__)
+        dashes = " Names of options may be written with dashes and dots: --num-nodes, --data.dir."
+        own = ArgumentParser(exit_on_error=False, description=f"{COMMANDS[name].__doc__}{dashes}")
         if add:
             add(own)
         commands.add_subcommand(name, own, help=COMMANDS[name].__doc__)
@@ -247,7 +248,7 @@ def method_options() -> dict[str, tuple[Any, str]]:
     found: dict[str, tuple[Any, list[str]]] = {}
     for name in methods.NAMES:
         hints = get_type_hints(methods.FAMILY[name])
-        for option in methods.options(name):
+        for option in (option for option in methods.options(name) if option != "groups"):  # the data decides those
             default = signature(methods.FAMILY[name]).parameters[option].default
             found.setdefault(option, (hints[option], []))[1].append(f"{name} {default}")
     about = {"k": "members that take each example; 1, for cmcl 4"}

@@ -157,7 +157,7 @@ class Training:
             raise self._not_finite(loss)
         counted = batch.target.flatten() if self.per_pixel else group
         self.at.taken += metrics.taken(outcome.weights, counted, groups=len(self.groups)).to(self.at.taken)
-        self.screen.step(loss, self.at.taken.sum(0), self.phase)
+        self.screen.step(loss, self.at.taken, self.phase)
         return loss * len(batch.x)
 
     def _finish(self, epoch: int) -> None:

@@ -43,12 +43,13 @@ class Screen:
             self.task, description=f"epoch {epoch}/{epochs}", completed=done, total=total, about="", visible=True
         )
 
-    def step(self, loss: torch.Tensor, share: torch.Tensor, phase: str) -> None:
-        """One batch more; what it is about is only looked at when it is about to be shown."""
+    def step(self, loss: torch.Tensor, taken: torch.Tensor, phase: str) -> None:
+        """One batch more; loss and taken (groups, M) are looked at four times a second, not oftener."""
         if self.progress.disable:
             return
         if time.monotonic() - self.shown > 0.25:
             self.shown = time.monotonic()
+            share = taken.sum(0)
             parts = " ".join(f"{100 * part:.0f}" for part in (share / share.sum().clamp_min(1e-9)).tolist())
             self.progress.update(self.task, about=f"loss {float(loss.detach()):.3f}  shares {parts}  {phase}")
         self.progress.advance(self.task)
