@@ -1,4 +1,4 @@
-from dataclasses import fields
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
@@ -12,6 +12,7 @@ from torchmcl.data.loader import Loader
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError, known_name
 from torchmcl.methods import Method
+from torchmcl.objective import PerPixel
 from torchmcl.predictor import Blueprint, Specialists
 from torchmcl.training.board import Board
 from torchmcl.training.evaluate import evaluate, percent, percents
@@ -72,11 +73,12 @@ def fit(
         ensemble = Ensemble.build(
             method, network, exchange=exchange, preset=preset, seed=seed, **blueprint.network_options
         )
+        method = replace(method, objective=PerPixel(method.objective)) if unit == "pixel" else method
     board = Board(folder / "tensorboard") if tensorboard and folder is not None and first_process() else None
     fabric = machine.start()
     screen = Screen(quiet=quiet or not fabric.is_global_zero)
     if folder is not None and fabric.is_global_zero:
-        given = {"method": method.name, "network": blueprint.network, "data": name, "members": members}
+        given = {"method": method.name, "network": blueprint.network, "data": name, "members": method.members}
         given |= {
             "exchange": exchange,
             "preset": preset,
