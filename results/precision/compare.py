@@ -26,8 +26,8 @@ def main(runs: Path) -> None:
     about = {
         "command": "results/precision/run.sh RUNS",
         "commit": commit.strip(),
-        "scale": "CIFAR-10, 6,000 training and all 10,000 test images; simple CNN of width 8, M=2, K=1, 10 epochs, light "
-        "fusion, the paper's recipe otherwise",
+        "scale": "CIFAR-10, 6,000 training and all 10,000 test images; simple CNN of width 8, M=2, K=1, 10 epochs, "
+        "light fusion, the paper's recipe otherwise",
     }
     (HERE / "results.json").write_text(json.dumps({**about, "means": means, "rows": rows}, indent=1) + "\n")
     print(json.dumps(means, indent=1))
