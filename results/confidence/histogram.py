@@ -1,4 +1,4 @@
-"""From the runs of run.sh: results.json and histogram.png beside this file. Usage: histogram.py RUNS"""
+"""From the runs of run.sh: results.json and histogram.png beside this file. Usage: histogram.py RUNS [COMMIT]"""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ def confidence(run: Path, test: data.examples.Examples) -> dict[str, list[float]
     return {name: [round(p, 4) for p in truth[test.target == c].tolist()] for c, name in enumerate(CLASSES)}
 
 
-def main(runs: Path) -> None:
+def main(runs: Path, commit: str | None = None) -> None:
     test = data.load("cifar10", classes=CLASSES, parts=("test",)).test
     rows, shown = [], {}
     for method in METHODS:
@@ -46,10 +46,10 @@ def main(runs: Path) -> None:
                     "share": figures["share"],
                 }
             )
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
+    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
     about = {
         "command": "results/confidence/run.sh RUNS",
-        "commit": commit.strip(),
+        "commit": commit or head.strip(),
         "scale": "CIFAR-10 dog and airplane: 10,000 training and 2,000 test images; simple CNN of width 32, M=2, K=1, "
         "12 epochs, float32, the light fusion preset for AMCL, the paper's recipe otherwise",
         "published": {
@@ -86,4 +86,4 @@ def draw(shown: dict[str, dict[str, list[float]]]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])
