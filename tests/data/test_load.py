@@ -21,7 +21,10 @@ def test_names() -> None:
     ],
 )
 def test_a_name_that_is_none(name, hint) -> None:
-    with pytest.raises(UsageError, match=f"Expected a data set out of .*, folder:PATH, npz:PATH, got '{name}'. {hint}"):
+    with pytest.raises(
+        UsageError,
+        match=f"Expected a data set out of .*, folder:PATH, segmentation-folder:PATH, npz:PATH, got '{name}'. {hint}",
+    ):
         data.load(name)
 
 
