@@ -1,4 +1,5 @@
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -26,3 +27,18 @@ def write(path: Path, put: Callable[[IO[bytes]], object] | str | bytes) -> None:
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove drafts that a killed process left in a folder and below.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / ".note.txt.0a1b2c3d").touch()
+    >>> sweep(folder)
+    >>> list(folder.iterdir())
+    []
+    """
+    for path in folder.rglob(".*"):
+        if re.fullmatch(r"\..+\.[0-9a-f]{8}", path.name):
+            path.unlink(missing_ok=True)

@@ -48,6 +48,7 @@ def start_folder(folder: Path, config: dict[str, Any], *, overwrite: bool) -> No
             path = folder / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
+    atomic.sweep(folder)
     if not (folder / "config.yaml").exists():
         plain = {name: value for name, value in config.items() if value is not None}
         atomic.write(folder / "config.yaml", yaml.safe_dump(plain, sort_keys=False))
