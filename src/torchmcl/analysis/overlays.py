@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +43,7 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
     grid = figure.subplots(len(few), members + 3, squeeze=False)
     for row, axes in enumerate(grid):
         name = few.groups[int(few.group[row])] if few.group is not None else ""
-        show(axes[0], images[row], None, name)
+        show(axes[0], images[row], None, shorten(name, 26, placeholder="…"))
         show(axes[1], images[row], few.target[row], "truth")
         for m in range(members):
             said = answer.members[m, row].argmax(0)
@@ -52,9 +53,9 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
 
 
 def telling(specialists: Specialists, examples: Examples, count: int = 3) -> list[int]:
-    """Images that members disagree on most and the ensemble gets right, of different groups."""
+    """Images that members differ on most, auxiliary pixels being wrong, and the ensemble gets right; one a group."""
     answer: Answer = specialists.predict(examples.images[torch.arange(len(examples))], batch_size=64)
-    errors = pixel_errors(answer.members[:, :, : len(specialists.classes)], examples.target)
+    errors = pixel_errors(answer.members, examples.target)
     score = errors.amax(0) - errors.amin(0) - 2 * pixel_errors(answer.probabilities[None], examples.target)[0]
     best: dict[int, int] = {}
     for at in score.argsort(descending=True).tolist():
