@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
+from torchmcl import metrics
 from torchmcl.errors import UsageError
 from torchmcl.training import fit
 
@@ -31,7 +33,7 @@ def comparison(results: dict[str, dict[str, Any]]) -> Table:
             f"{figures['top1_error']:.2f}",
             whole_numbers(figures["members"]),
             whole_numbers(figures["share"]),
-            f"{purity(figures['assigned']):.0f}",
+            f"{100 * float(metrics.purity(torch.tensor(figures['assigned']))):.0f}",  # for every method alike, k = 1
         )
     return table
 
@@ -54,15 +56,6 @@ def whole_numbers(values: list[float]) -> str:
     ' 3  71'
     """
     return "  ".join(f"{value:2.0f}" for value in values)
-
-
-def purity(assigned: list[list[float]]) -> float:
-    """Percent that went to the one member that took most of the class, for every method alike.
-
-    >>> purity([[9, 1], [0, 10]])
-    95.0
-    """
-    return 100 * sum(map(max, assigned)) / sum(map(sum, assigned))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,6 +7,7 @@ import pytest
 import torch
 import yaml
 
+from equality import same
 from torchmcl import UsageError, methods
 from torchmcl.predictor import Specialists
 from torchmcl.training import fit
@@ -17,17 +18,6 @@ TINY = {"network": "mlp", "members": 2, "epochs": 3, "width": 16, "quiet": True,
 
 def state_of(run):
     return torch.load(run / "checkpoints" / "last.pt", weights_only=True)
-
-
-def same(one, two):
-    """Equal to the bit, whatever is nested in it."""
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, two)
-    if isinstance(one, dict):
-        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(two) and all(map(same, one, two))
-    return one == two
 
 
 @pytest.mark.parametrize("method", methods.NAMES)

@@ -12,6 +12,8 @@ import time
 import pytest
 import torch
 
+from equality import same
+
 COMMAND = [sys.executable, "-m", "torchmcl.cli", "train"]
 ARGUMENTS = shlex.split(
     "--method amcl --network simple_cnn --data digits --members 2 --epochs 6 --warmup 2 --width 8 --batch-size 32 "
@@ -38,16 +40,6 @@ def wait_for_progress(process, run, epoch, batch):
         if state is not None and (state["at"]["epoch"], state["at"]["batch"]) >= (epoch, batch):
             return
         time.sleep(0.02)
-
-
-def equal(one, two):
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, two)
-    if isinstance(one, dict):
-        return one.keys() == two.keys() and all(equal(one[key], two[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(two) and all(map(equal, one, two))
-    return one == two
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +69,7 @@ def test_sigkill_three_times(whole, tmp_path):
     output = process.communicate()[0]
     assert process.returncode == 0, output
     assert any(batch for _, batch in places), "none of the kills fell into an epoch"
-    assert equal(checkpoint(whole), checkpoint(run))
+    assert same(checkpoint(whole), checkpoint(run))
     for name in ("model.safetensors", "metrics.json", "log.csv"):
         assert (whole / name).read_bytes() == (run / name).read_bytes()
     assert not list(run.rglob(".*"))  # no drafts left behind, wherever it was killed
@@ -97,4 +89,4 @@ def test_a_polite_signal_saves_first(number, whole, tmp_path):
     output = process.communicate()[0]
     assert process.returncode == 0, output
     assert json.loads((run / "metrics.json").read_text()) == json.loads((whole / "metrics.json").read_text())
-    assert equal(checkpoint(whole)["ensemble"], checkpoint(run)["ensemble"])
+    assert same(checkpoint(whole)["ensemble"], checkpoint(run)["ensemble"])
