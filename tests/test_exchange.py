@@ -1,9 +1,12 @@
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional as F
 
 from torchmcl import Split, UsageError, exchange
-from torchmcl.exchange import FeatureFusion, FeatureSharing, PooledNorm, WeightSharing
+from torchmcl.exchange import FeatureFusion, FeatureSharing, LightFusion, PooledNorm, WeightSharing
 
 
 def parameters(module):
@@ -100,3 +103,27 @@ def test_bad_input():
         exchange.build("feature_fusion", split, 3, preset="heavy")
     with pytest.raises(UsageError, match=r"8 channels at the cut, got \(2, 9\)"):
         FeatureFusion(8, 3)(features(3, 2, 9))
+
+
+@given(seed=st.integers(0, 99), members=st.integers(1, 4), height=st.integers(1, 5), width=st.integers(1, 5))
+def test_light_fusion_is_what_plain_operations_make(seed, members, height, width):
+    """R = W (F * channel(F)), R * spatial(R), as concatenated maps and a convolution say it, value and gradient."""
+    torch.manual_seed(seed)
+    fusion = LightFusion(3, members).double().train()
+    maps = [torch.randn(4, 3, height, width, dtype=torch.float64, requires_grad=True) for _ in range(members)]
+
+    def plain(maps):
+        whole = torch.cat(maps, 1)
+        gate = torch.sigmoid(fusion.channel(whole.mean((2, 3))) + fusion.channel(whole.flatten(2).max(2).values))
+        reduced = F.conv2d(whole * gate[:, :, None, None], fusion.reduce.weight[:, :, None, None])
+        summary = torch.stack([reduced.mean(1), reduced.max(1).values], 1)
+        return fusion.finish(reduced * torch.sigmoid(fusion.spatial(summary)))
+
+    def with_gradients(fuse):
+        out = fuse(maps)
+        wanted = [*maps, *fusion.parameters()]
+        return [out, *torch.autograd.grad(out, wanted, torch.arange(out.numel()).view_as(out).double().sin())]
+
+    torch.testing.assert_close(with_gradients(fusion), with_gradients(plain), rtol=1e-6, atol=1e-8)
+    with torch.no_grad():
+        torch.testing.assert_close(fusion(maps), plain(maps))

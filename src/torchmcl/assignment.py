@@ -6,6 +6,7 @@ example rather than leaving it; weights sum to K over the members and carry no g
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,8 +15,16 @@ from torchmcl.errors import UsageError
 from torchmcl.state import State
 
 Assignment = Callable[[Tensor, State], Tensor]
+A = TypeVar("A", bound=Callable[..., Tensor])
 
 
+def foreseen(assignment: A) -> A:
+    """Mark an assignment that does not look at the regret: who takes what is known before anyone has answered."""
+    assignment.foreseen = True  # type: ignore[attr-defined]
+    return assignment
+
+
+@foreseen
 def everyone(regret: Tensor, state: State) -> Tensor:
     """Every member takes every example: the independent ensemble.
 

@@ -4,7 +4,9 @@ A cost is any callable (logits (M, B, C, …), target (B, …), state) -> (M, B)
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import log
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +17,27 @@ from torchmcl.opinions import wide
 from torchmcl.state import State
 
 Cost = Callable[[Tensor, Tensor, State], Tensor]
+C = TypeVar("C", bound=Cost)
 
 
+def memberwise(cost: C) -> C:
+    """Mark a cost that is the same for a member whether or not the others' logits are there."""
+    cost.memberwise = True  # type: ignore[attr-defined]
+    return cost
+
+
+def is_memberwise(cost: Cost) -> bool:
+    """Whether a cost was so marked, as it is or scaled.
+
+    >>> is_memberwise(Scaled(cross_entropy, 0.5)), is_memberwise(to_random_label)
+    (True, False)
+    """
+    while isinstance(cost, Scaled | partial):
+        cost = cost.cost if isinstance(cost, Scaled) else cost.func
+    return getattr(cost, "memberwise", False)
+
+
+@memberwise
 def cross_entropy(logits: Tensor, target: Tensor, state: State) -> Tensor:
     """l_m = -log p_m(y), the task's own loss: eq. 1 to 5 of Kim et al. 2022.
 
@@ -27,6 +48,7 @@ def cross_entropy(logits: Tensor, target: Tensor, state: State) -> Tensor:
     return _label(logits, target.expand(len(logits), *target.shape))
 
 
+@memberwise
 def nothing(logits: Tensor, target: Tensor, state: State) -> Tensor:
     """0: a member that leaves an example learns nothing from it (IE, MCL, sMCL).
 
@@ -37,6 +59,7 @@ def nothing(logits: Tensor, target: Tensor, state: State) -> Tensor:
     return wide(logits).new_zeros(logits.shape[:2])
 
 
+@memberwise
 def to_uniform(logits: Tensor, target: Tensor, state: State) -> Tensor:
     """KL(U || p_m) = -log C - 1/C sum_c log p_m(c): CMCL's confident oracle loss, Lee et al. 2017.
 
@@ -57,6 +80,7 @@ def to_random_label(logits: Tensor, target: Tensor, state: State) -> Tensor:
     return _label(logits, torch.randint(logits.shape[2], (len(logits), *target.shape), device=logits.device))
 
 
+@memberwise
 def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int | None = None) -> Tensor:
     """KL(A || p_m) = -log p_m(auxiliary), the auxiliary class being the last output: eq. 5 of Kim et al. 2022.
 

@@ -84,9 +84,17 @@ class Ensemble(nn.Module):
 
     def forward(self, x: Tensor) -> Opinions:
         """(B, …) -> opinions with logits (M, B, C, …)."""
-        features = self.exchange([stem(x) for stem in self.stems])
-        logits = [at_input_size(body(h), x) for body, h in zip(self.bodies, features, strict=True)]
-        return Opinions(torch.stack(logits), None if self.gate is None else self.gate(features))
+        features = self.share(x)
+        logits = torch.stack([self.say(m, h, x) for m, h in enumerate(features)])
+        return Opinions(logits, None if self.gate is None else self.gate(features))
+
+    def share(self, x: Tensor) -> list[Tensor]:
+        """(B, …) -> what each member goes on with after the exchange, M of (B, D, …)."""
+        return self.exchange([stem(x) for stem in self.stems])
+
+    def say(self, member: int, features: Tensor, x: Tensor) -> Tensor:
+        """What a member makes of its features (B, D, …) of x -> logits (B, C, …)."""
+        return at_input_size(self.bodies[member](features), x)
 
 
 class Gate(nn.Module):

@@ -1,9 +1,11 @@
 """What members share low down: features (B, D, …) of each member's stem -> what each member's body goes on with."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from torchmcl.errors import UsageError, known_name
@@ -80,7 +82,7 @@ class FeatureFusion(nn.Module):
 
     - `default`: BAM with reduction 2 and one dilated convolution, then a learned 3x3 reduction, batch norm, ReLU;
     - `paper_count`: the same BAM and a sum over the members, which has the paper's number of parameters;
-    - `light`: channel (reduction 16) and spatial (7x7) attention as CBAM's, a 1x1 reduction, a twentieth of the cost.
+    - `light`: CBAM's channel attention, a 1x1 reduction, and its spatial attention, a twentieth of the cost.
 
     >>> fusion = FeatureFusion(features=8, members=3, preset="light")
     >>> [h.shape for h in fusion([torch.randn(2, 8, 5, 7) for _ in range(3)])]
@@ -95,25 +97,36 @@ class FeatureFusion(nn.Module):
         width = features * members
         self.features = features
         self.members = members
-        self.attention = LightAttention(width) if preset == "light" else Attention(width)
-        self.reduce: nn.Module
+        self.together: nn.Module
         match preset:
             case "default":
-                self.reduce = _convolution(width, features, 3)
+                self.together = Concatenated(Attention(width), _convolution(width, features, 3))
             case "paper_count":
-                self.reduce = SumOfMembers(members)
+                self.together = Concatenated(Attention(width), SumOfMembers(members))
             case "light":
-                self.reduce = _convolution(width, features, 1)
+                self.together = LightFusion(features, members)
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, D, …) -> M times the same (B, D, …)."""
-        if features[0].shape[1] != self.features:
+        shape = features[0].shape
+        if shape[1] != self.features:
             raise UsageError(
-                f"Expected features with {self.features} channels at the cut, got {tuple(features[0].shape)}. "
-                f"State them: Split(stem, body, features={features[0].shape[1]})."
+                f"Expected features with {self.features} channels at the cut, got {tuple(shape)}. "
+                f"State them: Split(stem, body, features={shape[1]})."
             )
-        fused = on_maps(nn.Sequential(self.attention, self.reduce), torch.cat(list(features), dim=1))
-        return [fused] * self.members
+        maps = [h[:, :, None, None] if h.ndim == 2 else h for h in features]
+        return [self.together(maps).view(shape)] * self.members
+
+
+class Concatenated(nn.Sequential):
+    """Layers that see the members' maps, M of (B, D, H, W), as one of (B, M D, H, W)."""
+
+    def forward(self, maps: Sequence[Tensor]) -> Tensor:
+        """M of (B, D, H, W) -> (B, D, H, W)."""
+        together = torch.cat(list(maps), dim=1)
+        for layer in self:
+            together = layer(together)
+        return together
 
 
 class Attention(nn.Module):
@@ -146,21 +159,111 @@ class Attention(nn.Module):
         return torch.addcmul(maps, maps, attention)
 
 
-class LightAttention(nn.Module):
-    """CBAM, Woo et al. 2018: F * channel(F), then F * spatial(F), each a sigmoid of averages and maxima."""
+class LightFusion(nn.Module):
+    """CBAM's attention, Woo et al. 2018, around a 1x1 reduction: R = W (F * channel(F)), then R * spatial(R).
 
-    def __init__(self, width: int, *, reduction: int = 16, window: int = 7) -> None:
+    Both gates are sigmoids of averages and maxima. The channel gate goes into the weights, W_b = W * channel(F_b), and
+    the members' maps are summed as they are multiplied, so that neither a gated nor a concatenated copy of the features
+    is made; the spatial gate, which commutes with W, works on the reduced map.
+    """
+
+    def __init__(self, features: int, members: int, *, reduction: int = 16, window: int = 7) -> None:
         super().__init__()
+        width = features * members
         narrow = max(width // reduction, 1)
         self.channel = nn.Sequential(nn.Linear(width, narrow), nn.ReLU(inplace=True), nn.Linear(narrow, width))
+        self.reduce = nn.Linear(width, features, bias=False)
         self.spatial = nn.Conv2d(2, 1, window, padding=window // 2, bias=False)
+        self.finish = nn.Sequential(nn.BatchNorm2d(features), nn.ReLU(inplace=True))
 
-    def forward(self, maps: Tensor) -> Tensor:
-        """(B, D, H, W) -> (B, D, H, W)."""
-        channel = self.channel(maps.mean((2, 3))) + self.channel(maps.amax((2, 3)))
-        maps = maps * torch.sigmoid(channel)[:, :, None, None]
-        summary = torch.cat([maps.mean(1, keepdim=True), maps.amax(1, keepdim=True)], dim=1)
-        return maps * torch.sigmoid(self.spatial(summary))
+    def forward(self, maps: Sequence[Tensor]) -> Tensor:
+        """M of (B, D, H, W) -> (B, D, H, W)."""
+        by_hand = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        common = _Common()
+        average, highest = _Pool.apply(common, *maps) if by_hand else _pool(maps)[:2]  # type: ignore[no-untyped-call]
+        gate = torch.sigmoid(self.channel(average) + self.channel(highest))
+        weights = (gate[:, :, None] * self.reduce.weight.T).to(maps[0].dtype)
+        fused = _Product.apply(common, weights, *maps) if by_hand else _product(weights, maps)  # type: ignore[no-untyped-call]
+        summary = torch.cat([fused.mean(1, keepdim=True), fused.amax(1, keepdim=True)], dim=1)
+        return self.finish(fused * torch.sigmoid(self.spatial(summary)))
+
+
+def _rows(h: Tensor) -> Tensor:
+    """(B, D, H, W) -> (B, H W, D), as a channels-last map lies in memory."""
+    return h.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def _pool(maps: Sequence[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """M of (B, D, H, W) -> average (B, M D), maximum (B, M D), and at which pixel that is, M of (B, 1, D)."""
+    highest, at = zip(*(F.adaptive_max_pool2d(h, 1, return_indices=True) for h in maps), strict=True)
+    average = torch.cat([h.mean((2, 3)) for h in maps], 1)
+    return average, torch.cat(highest, 1).flatten(1), [_rows(pixel) for pixel in at]
+
+
+def _by_member(weights: Tensor, features: int) -> list[Tensor]:
+    """(B, M D, E) -> M of (B, D, E), copied: batched products of slices are up to three times slower."""
+    return [part.contiguous() for part in weights.split(features, dim=1)]
+
+
+def _product(weights: Tensor, maps: Sequence[Tensor]) -> Tensor:
+    """Weights (B, M D, E), M of (B, D, H, W) -> their sum over M and D, (B, E, H, W)."""
+    first, *others = _by_member(weights, maps[0].shape[1])
+    out = _rows(maps[0]) @ first
+    for h, weight in zip(maps[1:], others, strict=True):
+        out.baddbmm_(_rows(h), weight)
+    return out.unflatten(1, maps[0].shape[2:]).permute(0, 3, 1, 2)
+
+
+class _Common:
+    """What `_Product` leaves for `_Pool`, whose backward comes after it in every backward pass."""
+
+    weights: Tensor
+    gradient: Tensor
+
+
+class _Pool(torch.autograd.Function):
+    """`_pool`, with the gradient of `_product` in its own: that of the features is written once, not summed up."""
+
+    @staticmethod
+    def forward(ctx: Any, common: _Common, *maps: Tensor) -> tuple[Tensor, Tensor]:
+        average, highest, at = _pool(maps)
+        ctx.common, ctx.size = common, maps[0].shape[2:]
+        ctx.save_for_backward(*at)
+        return average, highest
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, average: Tensor, highest: Tensor) -> tuple[Tensor | None, ...]:
+        weights, gradient = ctx.common.weights, ctx.common.gradient
+        D = ctx.saved_tensors[0].shape[2]
+        parts = zip(
+            ctx.saved_tensors,
+            _by_member(weights, D),
+            (average[:, None] / ctx.size.numel()).to(weights.dtype).split(D, dim=2),
+            highest[:, None].to(weights.dtype).split(D, dim=2),
+            strict=True,
+        )
+        rows = ((gradient @ weight.mT).add_(mean).scatter_add_(1, at, most) for at, weight, mean, most in parts)
+        return None, *(row.unflatten(1, ctx.size).permute(0, 3, 1, 2) for row in rows)
+
+
+class _Product(torch.autograd.Function):
+    """`_product`, leaving the features' gradient to `_Pool`."""
+
+    @staticmethod
+    def forward(ctx: Any, common: _Common, weights: Tensor, *maps: Tensor) -> Tensor:
+        ctx.common = common
+        ctx.save_for_backward(weights, *maps)
+        with torch.autocast(weights.device.type, enabled=False):
+            return _product(weights, maps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        weights, *maps = ctx.saved_tensors
+        rows = _rows(gradient)
+        ctx.common.weights, ctx.common.gradient = weights, rows
+        return None, torch.cat([_rows(h).transpose(1, 2) @ rows for h in maps], 1), *(None for _ in maps)
 
 
 class SumOfMembers(nn.Module):

@@ -3,7 +3,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchmcl.assignment import Assignment, balanced, top_k
+from torchmcl.assignment import Assignment, balanced, foreseen, top_k
 from torchmcl.errors import UsageError
 from torchmcl.opinions import describe
 from torchmcl.processes import total
@@ -47,6 +47,7 @@ class Memory(nn.Module):
         new = torch.zeros_like(self.counts).index_add_(0, self._inspect(weights, group), weights.T.to(torch.int64))
         self.counts += total(new)
 
+    @foreseen
     def recall(self, regret: Tensor, state: State) -> Tensor:
         """The assignment of the memory-based phase: flags of each example's class, whatever the regret (M, B)."""
         group = self._inspect(regret, state.group)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchmcl.assignment import Assignment
-from torchmcl.costs import Cost
+from torchmcl.costs import Cost, is_memberwise
 from torchmcl.errors import UsageError
 from torchmcl.joint import Joint
 from torchmcl.opinions import Opinions, describe
@@ -71,6 +71,20 @@ class Objective(nn.Module):
                 loss = loss + cost(opinions, target, weights, state)
         return Outcome(loss, weights, take, leave)
 
+    def ahead(self, members: int, target: Tensor, state: State) -> Tensor | None:
+        """The weights (M, B), where they are known before anyone has answered and couple no member to another."""
+        separable = not self.joint and is_memberwise(self.take) and is_memberwise(self.leave)
+        if not separable or not getattr(self.assign, "foreseen", False):
+            return None
+        return self.assign(torch.zeros(members, len(target), device=target.device), state)
+
+    def alone(self, logits: Tensor, weights: Tensor, target: Tensor, state: State) -> Tensor:
+        """One member's part of the loss: its logits (B, C, …) and its weights (B,), known ahead -> scalar."""
+        opinions, target, state = inspect(logits[None], target, state)
+        with torch.autocast(logits.device.type, enabled=False):
+            take = self.take(opinions.logits, target, state)[0]
+            return (weights * take + (1 - weights) * self.leave(opinions.logits, target, state)[0]).mean()
+
 
 class Phases(nn.Module):
     """One objective up to epoch `after`, another from then on: eq. 4 of Kim et al. 2022.
@@ -96,12 +110,24 @@ class Phases(nn.Module):
 
     def forward(self, opinions: Opinions | Tensor, target: Tensor, state: State | None = None) -> Outcome:
         """Opinions or logits (M, B, C, …), target (B, …) -> outcome of the phase."""
-        state = state or State()
+        outcome: Outcome = self._now(state or State())(opinions, target, state)
+        return outcome
+
+    def ahead(self, members: int, target: Tensor, state: State) -> Tensor | None:
+        """See `Objective.ahead`."""
+        weights: Tensor | None = self._now(state).ahead(members, target, state)
+        return weights
+
+    def alone(self, logits: Tensor, weights: Tensor, target: Tensor, state: State) -> Tensor:
+        """See `Objective.alone`."""
+        loss: Tensor = self._now(state).alone(logits, weights, target, state)
+        return loss
+
+    def _now(self, state: State) -> Any:
         phase = max(self.phase, int(state.epoch > self.after))
-        outcome: Outcome = (self.then if phase else self.first)(opinions, target, state)
         if self.training:
             self.phase = phase
-        return outcome
+        return self.then if phase else self.first
 
     def get_extra_state(self) -> Tensor:
         """The phase; not a buffer, so that asking never waits for the device."""

@@ -1,5 +1,7 @@
 """Sums and maxima over all processes of a training; of one process, the value itself."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, distributed
 
@@ -25,6 +27,15 @@ def highest(x: Tensor) -> Tensor:
     if many():
         distributed.all_reduce(x, op=distributed.ReduceOp.MAX)
     return x
+
+
+def average(tensors: Sequence[Tensor]) -> None:
+    """Replace each tensor by its mean over processes, in one message."""
+    if not many():
+        return
+    whole = total(torch.cat([x.flatten() for x in tensors])) / distributed.get_world_size()
+    for x, part in zip(tensors, whole.split([x.numel() for x in tensors]), strict=True):
+        x.copy_(part.view_as(x))
 
 
 def gathered(x: Tensor) -> Tensor:

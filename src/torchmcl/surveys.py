@@ -114,6 +114,8 @@ class Held(Survey):
     training set and are assigned on the spot.
     """
 
+    foreseen = True
+
     def __init__(self, cost: Cost, assign: Assignment, *, every: int) -> None:
         super().__init__(Table())
         self.cost = cost

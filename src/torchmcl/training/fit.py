@@ -117,6 +117,7 @@ def fit(
         folder=folder,
         checkpoint_steps=checkpoint_steps,
         compile=machine.compile,
+        lean=machine.lean,
         per_pixel=unit == "pixel",
     )
     if resume and folder is not None:

@@ -1,7 +1,7 @@
 import pickle
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -18,13 +18,15 @@ from torchmcl.ensemble import Ensemble
 from torchmcl.errors import UsageError
 from torchmcl.methods import Method
 from torchmcl.objective import Phases
-from torchmcl.processes import highest, total
+from torchmcl.processes import average, highest, total
 from torchmcl.seeds import seed_of
 from torchmcl.state import State
 from torchmcl.surveys import survey
 from torchmcl.training import guardrails
+from torchmcl.training.allocator import memory_kept
 from torchmcl.training.board import Board
 from torchmcl.training.evaluate import evaluate
+from torchmcl.training.lean import lean_backward
 from torchmcl.training.progress import Screen
 from torchmcl.training.recipe import Recipe
 
@@ -85,6 +87,7 @@ class Training:
         folder: Path | None = None,
         checkpoint_steps: int = 1000,
         compile: bool = False,
+        lean: bool = False,
         per_pixel: bool = False,
     ) -> None:
         self.fabric, self.method, self.recipe, self.screen = fabric, method, recipe, screen
@@ -92,7 +95,7 @@ class Training:
         self.data, self.groups, self.seed = data, groups, seed
         self.folder, self.checkpoint_steps, self.board = folder, checkpoint_steps, board
         self.epochs = recipe.length(data)
-        self.per_pixel = per_pixel
+        self.lean, self.per_pixel = lean, per_pixel
         self.plain = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = method.objective.to(fabric.device).train()
         self.averaged = self._average(recipe.ema)
@@ -113,7 +116,8 @@ class Training:
 
     def run(self) -> None:
         """Train to the end, from wherever the position is."""
-        with self._signals(), self.screen:
+        keep = memory_kept() if self.fabric.device.type == "cpu" else nullcontext()
+        with self._signals(), self.screen, keep:
             for epoch in range(self.at.epoch, self.epochs + 1):
                 self._epoch(State(epoch, self.epochs))
                 self._finish(epoch)
@@ -141,24 +145,42 @@ class Training:
         """One step of the optimiser -> the batch's loss times its examples, of this process's part."""
         torch.manual_seed(seed_of(self.seed, state.epoch, self.at.batch, self.fabric.global_rank))
         group = batch.target if batch.group is None else batch.group
-        outcome = self.objective(
-            self.ensemble(batch.x), batch.target, State(state.epoch, state.epochs, group, batch.index)
-        )
         self.optimizer.zero_grad()
-        # Gradients are averaged over processes; a part's weight is its number of examples, which may differ.
-        self.fabric.backward(outcome.loss * (len(batch.x) * self.fabric.world_size / batch.total))
+        loss, weights = self._gradients(batch, State(state.epoch, state.epochs, group, batch.index))
         if self.recipe.clip:
             self.fabric.clip_gradients(self.ensemble, self.optimizer, max_norm=self.recipe.clip)
         self.optimizer.step()
         if self.averaged is not None:
             self.averaged.update_parameters(self.plain)
-        loss = outcome.loss.detach()
         if loss.device.type == "cpu" and not loss.isfinite():
             raise self._not_finite(loss)
         counted = batch.target.flatten() if self.per_pixel else group
-        self.at.taken += metrics.taken(outcome.weights, counted, groups=len(self.groups)).to(self.at.taken)
+        self.at.taken += metrics.taken(weights, counted, groups=len(self.groups)).to(self.at.taken)
         self.screen.step(loss, self.at.taken, self.phase)
         return loss * len(batch.x)
+
+    def _gradients(self, batch: Batch, state: State) -> tuple[Tensor, Tensor]:
+        """Forward and backward -> loss, weights (M, B)."""
+
+        def backward(loss: Tensor) -> None:
+            # Gradients are averaged over processes; a part's weight is its number of examples, which may differ.
+            self.fabric.backward(loss * (len(batch.x) * self.fabric.world_size / batch.total))
+
+        if not self.lean:
+            outcome = self.objective(self.ensemble(batch.x), batch.target, state)
+            backward(outcome.loss)
+            return outcome.loss.detach(), outcome.weights
+        loss, weights = lean_backward(
+            self.plain,
+            self.objective,
+            batch.x,
+            batch.target,
+            state,
+            backward=backward,
+            autocast=self.fabric.autocast,
+        )
+        average([p.grad for p in self.plain.parameters() if p.grad is not None])
+        return loss, weights
 
     def _finish(self, epoch: int) -> None:
         """Close the epoch: validate, warn, keep."""

@@ -21,6 +21,7 @@ class Machine:
         strategy: auto, or ddp
         precision: 32, bf16-mixed or 16-mixed
         compile: compile the ensemble with torch.compile
+        lean: hold the activations of one member at a time, for more members or larger batches in the same memory
         workers: processes that read images of sets too large for memory
     """
 
@@ -30,6 +31,7 @@ class Machine:
     strategy: Literal["auto", "ddp"] = "auto"
     precision: Precision = "32"
     compile: bool = False
+    lean: bool = False
     workers: int = 2
 
     def __post_init__(self) -> None:
@@ -38,6 +40,8 @@ class Machine:
                 "Expected at least 1 device, 1 node and 0 workers, "
                 f"got {self.devices}, {self.num_nodes} and {self.workers}."
             )
+        if self.lean and self.compile:
+            raise UsageError("Expected lean or compile, got both: what is compiled answers for all members at once.")
 
     def start(self) -> "Fabric":
         """Start the processes; each goes on from here with its own rank."""
