@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from torchmcl.errors import UsageError
 from torchmcl.opinions import wide
@@ -45,7 +44,7 @@ def cross_entropy(logits: Tensor, target: Tensor, state: State) -> Tensor:
     tensor([[1.3863],
             [1.3863]])
     """
-    return _label(logits, target.expand(len(logits), *target.shape))
+    return _label(log_probabilities(logits, state), target.expand(len(logits), *target.shape))
 
 
 @memberwise
@@ -66,7 +65,7 @@ def to_uniform(logits: Tensor, target: Tensor, state: State) -> Tensor:
     >>> to_uniform(torch.zeros(1, 1, 4), torch.tensor([3]), State())
     tensor([[0.]])
     """
-    return by_example(-log(logits.shape[2]) - wide(logits).log_softmax(2).mean(2))
+    return by_example(-log(logits.shape[2]) - log_probabilities(logits, state).mean(2))
 
 
 def to_random_label(logits: Tensor, target: Tensor, state: State) -> Tensor:
@@ -77,7 +76,8 @@ def to_random_label(logits: Tensor, target: Tensor, state: State) -> Tensor:
     >>> to_random_label(torch.zeros(1, 1, 4), torch.tensor([3]), State())
     tensor([[1.3863]])
     """
-    return _label(logits, torch.randint(logits.shape[2], (len(logits), *target.shape), device=logits.device))
+    label = torch.randint(logits.shape[2], (len(logits), *target.shape), device=logits.device)
+    return _label(log_probabilities(logits, state), label)
 
 
 @memberwise
@@ -98,7 +98,7 @@ def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int |
             f"Expected targets from 0 to {outputs - 2}, below the auxiliary class, got {int(target.max())}. "
             f"Give the network one output more than there are classes."
         )
-    return _label(logits, torch.full_like(target, outputs - 1).expand(len(logits), *target.shape))
+    return by_example(-log_probabilities(logits, state).select(2, outputs - 1))
 
 
 class Scaled(nn.Module):
@@ -123,10 +123,22 @@ class Scaled(nn.Module):
         return self.by * self.cost(logits, target, state)
 
 
-def _label(logits: Tensor, label: Tensor) -> Tensor:
-    """-log p_m(label), label (M, B, …) -> (M, B)."""
-    loss = F.cross_entropy(wide(logits).flatten(0, 1), label.flatten(0, 1), reduction="none")
-    return by_example(loss.view(*logits.shape[:2], *loss.shape[1:]))
+def log_probabilities(logits: Tensor, state: State) -> Tensor:
+    """log p_m (M, B, C, …), computed once for all costs of a batch.
+
+    >>> log_probabilities(torch.zeros(1, 1, 2), State())
+    tensor([[[-0.6931, -0.6931]]])
+    """
+    known, graph, log_p = state.shared.get("log_p", (None, None, None))
+    if known is not logits or graph != torch.is_grad_enabled():
+        log_p = wide(logits).log_softmax(2)
+        state.shared["log_p"] = logits, torch.is_grad_enabled(), log_p
+    return log_p
+
+
+def _label(log_p: Tensor, label: Tensor) -> Tensor:
+    """-log p_m(label), log_p (M, B, C, …), label (M, B, …) -> (M, B)."""
+    return by_example(-log_p.gather(2, label.unsqueeze(2)).squeeze(2))
 
 
 def by_example(cost: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from torchmcl import exchange as exchanges
 from torchmcl import networks
+from torchmcl.crew import crew
 from torchmcl.errors import UsageError
 from torchmcl.exchange import PooledNorm, on_maps
 from torchmcl.methods import Method
@@ -40,8 +41,8 @@ class Ensemble(nn.Module):
         self.exchange = exchange or exchanges.Separate()
         self.gate = gate
         stems = [member.stem if isinstance(member, Split) else nn.Identity() for member in members]
-        self.stems = nn.ModuleList(stems[:1] if self.exchange.shared_stem else stems)
-        self.bodies = nn.ModuleList(member.body if isinstance(member, Split) else member for member in members)
+        self.stems = crew(stems[:1] if self.exchange.shared_stem else stems)
+        self.bodies = crew([member.body if isinstance(member, Split) else member for member in members])
 
     @classmethod
     def build(
@@ -85,12 +86,12 @@ class Ensemble(nn.Module):
     def forward(self, x: Tensor) -> Opinions:
         """(B, …) -> opinions with logits (M, B, C, …)."""
         features = self.share(x)
-        logits = torch.stack([self.say(m, h, x) for m, h in enumerate(features)])
-        return Opinions(logits, None if self.gate is None else self.gate(features))
+        logits = [at_input_size(said, x) for said in self.bodies(features)]
+        return Opinions(torch.stack(logits), None if self.gate is None else self.gate(features))
 
     def share(self, x: Tensor) -> list[Tensor]:
         """(B, …) -> what each member goes on with after the exchange, M of (B, D, …)."""
-        return self.exchange([stem(x) for stem in self.stems])
+        return self.exchange(self.stems([x] * len(self.stems)))
 
     def say(self, member: int, features: Tensor, x: Tensor) -> Tensor:
         """What a member makes of its features (B, D, …) of x -> logits (B, C, …)."""

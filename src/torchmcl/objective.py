@@ -178,6 +178,5 @@ def inspect(opinions: Opinions | Tensor, target: Tensor, state: State | None) ->
     if target.device.type == "cpu" and (int(target.min()) < 0 or int(target.max()) >= C):
         raise UsageError(f"Expected targets from 0 to {C - 1}, got {int(target.min())} to {int(target.max())}.")
     target = target.long()
-    if state.group is None and not pixels:
-        state = replace(state, group=target)
-    return opinions, target, state
+    group = target if state.group is None and not pixels else state.group
+    return opinions, target, replace(state, group=group, shared={})

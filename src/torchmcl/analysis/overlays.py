@@ -53,14 +53,21 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
 
 
 def telling(specialists: Specialists, examples: Examples, count: int = 3) -> list[int]:
-    """Images that members differ on most, auxiliary pixels being wrong, and the ensemble gets right; one a group."""
+    """Images that members differ on most, auxiliary pixels being wrong, and the ensemble gets right.
+
+    One a group, and the members that are best at them take turns.
+    """
     answer: Answer = specialists.predict(examples.images[torch.arange(len(examples))], batch_size=64)
     errors = pixel_errors(answer.members, examples.target)
     score = errors.amax(0) - errors.amin(0) - 2 * pixel_errors(answer.probabilities[None], examples.target)[0]
-    best: dict[int, int] = {}
+    of_group: dict[int, int] = {}
     for at in score.argsort(descending=True).tolist():
-        best.setdefault(int(examples.labels[at]) if examples.group is not None else at, at)
-    return list(best.values())[:count]
+        of_group.setdefault(int(examples.labels[at]) if examples.group is not None else at, at)
+    best = errors.argmin(0).tolist()
+    turns: dict[int, int] = {}  # of each image among those that the same member is best at
+    for at in of_group.values():
+        turns[at] = sum(best[other] == best[at] for other in turns)
+    return sorted(turns, key=turns.__getitem__)[:count]
 
 
 def show(axes: "Axes", image: Tensor, label: Tensor | None, title: str, *, auxiliary: int | None = None) -> None:
