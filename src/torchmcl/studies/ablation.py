@@ -7,7 +7,7 @@ exchange, feature and weight sharing.
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, spread
+from torchmcl.studies.study import Results, compare, errors, printed, spread, tick
 from torchmcl.studies.tables import Table
 
 ROWS = (  # method, memory, fusion
@@ -41,9 +41,8 @@ def table(results: Results) -> Table:
         found = results.of(spec, results.scale, method, memory, fusion)
         known = find("ablation", method=method, memory=memory, fusion=fusion)
         purity = spread([result["purity"] for result in found], 1)
-        published = [f"{known.oracle:.2f}", f"{known.top1:.2f}"] if known else ["–", "–"]
-        rows.append((method, "✓"[: int(memory)], "✓"[: int(fusion)], *errors(found), purity, *published))
-    columns = ("method", "memory", "fusion", "oracle", "top-1", "purity", "paper: oracle", "top-1")
+        rows.append((method, tick(memory), tick(fusion), *errors(found), purity, *printed(known)))
+    columns = ("method", "memory", "fusion", "oracle", "top-1", "purity", "paper oracle", "paper top-1")
     whole = results.of(spec, results.scale, "amcl", True, True)
     notes = [
         note

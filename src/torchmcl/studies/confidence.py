@@ -10,8 +10,8 @@ import numpy as np
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import SETTINGS, Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, spread
-from torchmcl.studies.tables import Table
+from torchmcl.studies.study import Results, compare, errors, printed, spread
+from torchmcl.studies.tables import MISSING, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,14 +43,12 @@ def table(results: Results) -> Table:
     for method, found in by_method.items():
         medians = [spread([result["test"]["median_confidence"][name] for result in found], 3) for name in names]
         known = find("confidence", method=method)
-        published = (
-            [f"near {known.row['confidence']:g}", f"{known.oracle:.2f}", f"{known.top1:.2f}"] if known else ["–"] * 3
-        )
-        rows.append((method, *medians, *errors(found), *published))
+        centre = f"near {known.row['confidence']:g}" if known else MISSING
+        rows.append((method, *medians, *errors(found), centre, *printed(known)))
     columns = ("method", *(f"confidence: {name}" for name in names), "oracle", "top-1")
     return Table(
         "Confidence in the truth",
-        (*columns, "paper: confidence", "oracle", "top-1"),
+        (*columns, "paper confidence", "paper oracle", "paper top-1"),
         rows,
         "Median probability of the truth; errors in percent of the test set; K = 1.",
         compare("amcl", by_method["amcl"], "cmcl", by_method["cmcl"]),

@@ -7,8 +7,8 @@ paper's do, is used at the paper's scale.
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors
-from torchmcl.studies.tables import Table
+from torchmcl.studies.study import Results, compare, errors, printed
+from torchmcl.studies.tables import MISSING, Table
 
 ROWS = ("weight_sharing", "feature_sharing", "feature_fusion")
 
@@ -31,15 +31,20 @@ def table(results: Results) -> Table:
     rows = []
     for name, found in by_name.items():
         known = find("exchange", exchange=name)
-        published = (
-            [f"{known.oracle:.2f}", f"{known.top1:.2f}", f"{known.row['parameters_thousands']:,}K"]
-            if known
-            else ["–"] * 3
-        )
+        printed_count = f"{known.row['parameters_thousands']:,}K" if known else MISSING
         count = found[0]["parameters"] if found else None
-        ratio = f"{count / least:.3f}" if count and least else "–"
-        rows.append((name.replace("_", " "), *errors(found), f"{count:,}" if count else "–", ratio, *published))
-    columns = ("exchange", "oracle", "top-1", "parameters", "ratio", "paper: oracle", "top-1", "parameters")
+        ratio = f"{count / least:.3f}" if count and least else MISSING
+        rows.append(
+            (
+                name.replace("_", " "),
+                *errors(found),
+                f"{count:,}" if count else MISSING,
+                ratio,
+                *printed(known),
+                printed_count,
+            )
+        )
+    columns = ("exchange", "oracle", "top-1", "parameters", "ratio", "paper oracle", "paper top-1", "paper parameters")
     notes = [
         note
         for name in ROWS[:2]

@@ -7,7 +7,7 @@ top-1 error on the validation split.
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, spread, values
+from torchmcl.studies.study import Results, compare, errors, printed, spread, tick, values
 from torchmcl.studies.tables import Table
 
 DATA = ("cifar10", "cifar100", "tiny-imagenet")
@@ -45,16 +45,15 @@ def table(results: Results) -> Table:
         chosen = {method: results.best({at: own[at] for at in own if at[0] == method}) for method in METHODS}
         for (method, k), found in own.items():
             known = find("overlap", method=method, K=k, dataset=data)
-            published = [f"{known.oracle:.2f}", f"{known.top1:.2f}"] if known else ["–", "–"]
             harmonic = spread(values(found, "harmonic_mean"))
-            mark = "✓" if method != "ie" and chosen[method] == (method, k) else ""
-            made.append((shown, method, "" if k is None else str(k), *errors(found), harmonic, mark, *published))
+            mark = tick(method != "ie" and chosen[method] == (method, k))
+            made.append((shown, method, "" if k is None else str(k), *errors(found), harmonic, mark, *printed(known)))
         for method in METHODS[:-1]:
             ours, other = chosen["amcl"], chosen[method]
             if ours is not None and other is not None:
                 name = method if other[1] is None else f"{method} K = {other[1]}"
                 notes += [f"{shown}: {note}" for note in compare(f"amcl K = {ours[1]}", own[ours], name, own[other])]
-    columns = ("data", "method", "K", "oracle", "top-1", "harmonic mean", "chosen", "paper: oracle", "top-1")
+    columns = ("data", "method", "K", "oracle", "top-1", "harmonic mean", "chosen", "paper oracle", "paper top-1")
     about = f"Percent of the test set; K chosen by the harmonic mean on {results.chosen_on}."
     return Table("Overlap K", columns, made, about, notes)
 

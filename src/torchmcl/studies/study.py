@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from torchmcl.studies import store
+from torchmcl.studies.published import Published
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.statistics import Interval, mean_std, paired_bootstrap
 from torchmcl.studies.store import Result
-from torchmcl.studies.tables import Table
+from torchmcl.studies.tables import MISSING, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +43,7 @@ class Results:
     @property
     def chosen_on(self) -> str:
         """In words."""
-        return {"validation": "the validation split", "test": "the test set, as a label warns"}[self.select]
+        return {"validation": "the validation split", "test": "the TEST set"}[self.select]
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def spread(numbers: Sequence[float], digits: int = 2) -> str:
     ('2.00 ± 1.41', '2.00', '–')
     """
     if not numbers:
-        return "–"
+        return MISSING
     mean, std = mean_std(numbers)
     return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if std is not None else "")
 
@@ -78,8 +79,26 @@ def errors(results: Sequence[Result]) -> list[str]:
     return [spread(values(results, "oracle_error")), spread(values(results, "top1_error"))]
 
 
+def printed(known: Published | None) -> list[str]:
+    """Cells of the paper's oracle and top-1 error.
+
+    >>> from torchmcl.studies.published import find
+    >>> printed(None), printed(find("ablation", method="ie"))
+    (['–', '–'], ['5.10', '10.18'])
+    """
+    if known is None:
+        return [MISSING, MISSING]
+    pairs = ((known.oracle, known.oracle_std), (known.top1, known.top1_std))
+    return [f"{mean:.2f}" + (f" ± {std:.2f}" if std is not None else "") for mean, std in pairs]
+
+
+def tick(yes: bool) -> str:
+    """A mark, or nothing."""
+    return "✓" if yes else ""
+
+
 def compare(name: str, one: Sequence[Result], other: str, two: Sequence[Result]) -> list[str]:
-    """'A - B: oracle error -1.2 [-1.9, -0.5], …' of the seeds that both have; nothing where there are none.
+    """'A minus B: oracle error -1.2 [-1.9, -0.5], …' of the seeds that both have; nothing where there are none.
 
     Examples are resampled; a test set that is the same for all seeds once, for all of them together.
     """
@@ -89,7 +108,7 @@ def compare(name: str, one: Sequence[Result], other: str, two: Sequence[Result])
         for label, of in (("oracle", oracle), ("top-1", top1))
         if (difference := paired(one, two, of)) is not None
     ]
-    return [f"{name} − {other}: {', '.join(said)}"] if said else []
+    return [f"{name} minus {other}: {', '.join(said)}"] if said else []
 
 
 def paired(

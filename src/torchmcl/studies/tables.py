@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table as RichTable
 
+MISSING = "–"  # noqa: RUF001
+
 LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -21,12 +23,8 @@ LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
-    "−": "$-$",
-    "–": "--",
-    "×": r"$\times$",
-    "β": r"$\beta$",
-    "γ": r"$\gamma$",
-    "…": r"\ldots{}",
+    MISSING: "--",
+    "✓": r"$\surd$",
     "<": "$<$",
     ">": "$>$",
     "|": r"\textbar{}",
@@ -61,8 +59,8 @@ class Table:
 
     def numeric(self, column: int) -> bool:
         """Whether a column is of numbers, which are set to the right."""
-        cells = [row[column] for row in self.rows if row[column] not in ("", "–")]
-        return bool(cells) and all(re.match(r"[-+−]?[\d.,]+(\s|K?$)", cell) for cell in cells)
+        cells = [row[column] for row in self.rows if row[column] not in ("", MISSING)]
+        return bool(cells) and all(re.match(r"[-+]?[\d.,]+(\s|K?$)", cell) for cell in cells)
 
 
 def text(table: Table) -> "RichTable":
@@ -161,4 +159,4 @@ def wrap(part: str, width: int) -> list[str]:
     """Lines of a small text; it is narrower than the cells."""
     from textwrap import wrap as by_words
 
-    return by_words(part, int(1.25 * width))
+    return by_words(part, int(1.55 * width))
