@@ -152,11 +152,14 @@ def study_ls() -> int:
     from rich.table import Table
 
     from torchmcl import studies
+    from torchmcl.studies import scales
 
-    table = Table(show_header=False, box=None, padding=(0, 2))
+    table = Table("study", "about", *(f"runs: {name}" for name in scales.NAMES), box=None, padding=(0, 2))
     for name in studies.NAMES:
-        table.add_row(f"[bold]{name}[/]", studies.load(name).title)
-    Console(width=max(Console().width, 100)).print(table)
+        study = studies.load(name)
+        counts = [str(len(study.runs(scales.scale(scale, name)))) for scale in scales.NAMES]
+        table.add_row(f"[bold]{name}[/]", study.title, *counts)
+    Console(width=max(Console().width, 140)).print(table)
     return 0
 
 
@@ -171,8 +174,8 @@ def study_run(names: list[str], scale: str, seeds: int | None, workers: int, res
         return 130
     if failed:
         raise UsageError(f"Expected every run to finish, {failed} failed, as said above. The same command tries again.")
-    for name in names:
-        print(f"Look: torchmcl study show {name} --scale {scale}")
+    where = "" if results == "results" else f" --results {results}"
+    print(f"Look: torchmcl study show {' '.join(names)} --scale {scale}{where}")
     return 0
 
 

@@ -37,15 +37,9 @@ def masks(parts: Sequence[str] = ("train", "test")) -> DataSet:
     >>> masks().test.target.shape, masks().test.groups[:2]
     (torch.Size([359, 8, 8]), ('0', '1'))
     """
-    data = load(parts)
-    made = {
-        part: Examples(
-            examples.images,
-            (examples.images[:, 0] >= INK).to(torch.uint8),
-            ("paper", "ink"),
-            examples.target,
-            examples.classes,
-        )
-        for part, examples in ((part, data.parts[part]) for part in parts)
-    }
+    data, made = load(parts), {}
+    for part, examples in data.parts.items():
+        images = examples.images[torch.arange(len(examples))]
+        ink = (images[:, 0] >= INK).to(torch.uint8)
+        made[part] = Examples(images, ink, ("paper", "ink"), examples.target, examples.classes)
     return DataSet("digits-masks", made, preprocess=data.preprocess, choices=data.choices)

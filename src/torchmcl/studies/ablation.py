@@ -4,6 +4,8 @@ CIFAR-10, 5 ResNet-18, K = 1 (inferred: sMCL's top-1 error of 57 % is that of K 
 exchange, feature and weight sharing.
 """
 
+from typing import Any
+
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
@@ -24,7 +26,7 @@ ROWS = (  # method, memory, fusion
 
 def spec(scale: Scale, method: str, memory: bool, fusion: bool, *, seed: int) -> Spec:
     """One row's run."""
-    own = {"memory": memory, "exchange": None if fusion else "none"} if method == "amcl" else {}
+    own: dict[str, Any] = {"memory": memory, "exchange": None if fusion else "none"} if method == "amcl" else {}
     k = None if method == "ie" else 1
     return scale.spec(method, network="resnet18", data="cifar10", k=k, seed=seed, **own)
 

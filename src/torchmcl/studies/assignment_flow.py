@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torchmcl.studies.scales import FLOW_WARMUP, Scale
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result
-from torchmcl.studies.study import Results, errors, spread
+from torchmcl.studies.study import Results, errors, spread, titled
 from torchmcl.studies.tables import Table
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ def figure(results: Results) -> "Figure | None":
             for m, part in enumerate(ratio.T):
                 handles.append(axis.barh(range(len(ratio)), part, left=left, color=colormaps["tab10"](m), height=0.8))
                 left += part
-            axis.set(title=f"{method.upper()}, epoch {epoch}", xlim=(0, 1), ylim=(len(ratio) - 0.5, -0.5))
+            axis.set(
+                title=f"{titled(method)}, epoch {epoch}", xlim=(0, 1), xticks=(0, 0.5, 1), ylim=(len(ratio) - 0.5, -0.5)
+            )
             axis.set_yticks(range(len(ratio)), result["groups"], fontsize=7)
             axis.spines[["top", "right"]].set_visible(False)
     names = [f"member {m + 1}" for m in range(len(handles))]

@@ -10,7 +10,7 @@ import numpy as np
 
 from torchmcl.studies.scales import UNSEEN, Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, errors, spread
+from torchmcl.studies.study import Results, errors, spread, titled
 from torchmcl.studies.tables import Table
 
 if TYPE_CHECKING:
@@ -95,7 +95,14 @@ def density(axes: "Axes", curves: dict[str, list[Any]], colours: dict[str, str],
         counts = np.sum(histograms, axis=0).astype(float)
         edges = np.linspace(0, highest, len(counts) + 1)
         heights = counts / counts.sum() / np.diff(edges)
-        axes.stairs(heights, edges, label=name, color=colours[name], linewidth=1.6, linestyle=("-", "--", ":")[at])
+        axes.stairs(
+            heights,
+            edges,
+            label=titled(name) if name in METHODS else name,
+            color=colours[name],
+            linewidth=1.6,
+            linestyle=("-", "--", ":")[at],
+        )
     axes.set_yscale("log")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)

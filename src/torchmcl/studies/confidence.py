@@ -10,7 +10,7 @@ import numpy as np
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import SETTINGS, Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, printed, spread
+from torchmcl.studies.study import Results, compare, errors, printed, spread, titled
 from torchmcl.studies.tables import MISSING, Table
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def figure(results: Results) -> "Figure | None":
                 np.linspace(0, 1, len(counts) + 1),
                 fill=True,
                 alpha=0.75,
-                label=method.upper(),
+                label=titled(method),
                 color=colour,
                 hatch="" if method == "amcl" else "///",
                 edgecolor="white",

@@ -38,6 +38,7 @@ from torchmcl.training.recipe import Recipe
 from torchmcl.training.source import Source
 
 FLOW = "flow.npy"  # (epochs, groups, M), what members wanted in each epoch
+TRAINED = "trained.json"  # by what, and how long it took
 
 
 def execute(spec: Spec, folder: str | Path) -> Result:
@@ -48,13 +49,16 @@ def execute(spec: Spec, folder: str | Path) -> Result:
     run = Path(folder) / spec.hash
     run.mkdir(parents=True, exist_ok=True)
     with alone(run.with_suffix(".lock")):
-        started, fresh = time.perf_counter(), not (run / "config.yaml").is_file()
+        fresh, finished = not (run / "config.yaml").is_file(), (run / "metrics.json").is_file()
         if fresh:
             shutil.rmtree(run)  # killed before it began
+        started = time.perf_counter()
         fit(**spec.options, out=run, resume=not fresh, quiet=True)
-        elapsed = time.perf_counter() - started
+        if not finished:
+            elapsed = round(time.perf_counter() - started, 1)
+            atomic.write(run / TRAINED, json.dumps({"seconds": elapsed, "continued": not fresh, **surroundings()}))
         keep_flow(run)
-        return harvest(spec, run) | {"seconds": round(elapsed, 1), "continued": not fresh}
+        return harvest(spec, run)
 
 
 def harvest(spec: Spec, run: str | Path) -> Result:
@@ -92,17 +96,22 @@ def harvest(spec: Spec, run: str | Path) -> Result:
         "epochs": figures["epochs"],
         "warnings": figures["warnings"],
         "records": {name: record(name, trained) for name in spec.record},
-        "seconds": None,
-        "continued": None,
         "precision": spec.options.get("precision", "32"),
-        "threads": torch.get_num_threads(),
-        "machine": f"{platform.system()} {platform.machine()}",
-        "versions": {
-            "torchmcl": torchmcl.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        # Of a run that was trained otherwise it is not known.
+        "trained": json.loads((run / TRAINED).read_text()) if (run / TRAINED).is_file() else None,
+    }
+
+
+def surroundings() -> dict[str, Any]:
+    """What a training depends on besides its configuration."""
+    return {
         "commit": commit(),
+        "torchmcl": torchmcl.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
     }
 
 

@@ -16,7 +16,7 @@ from torchmcl.studies.tables import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ASKED = "grad_cam:4"  # the first test image of each of so many classes
+ASKED = "grad_cam:2"  # the first test image of each of so many classes
 SHORT = {"weight_sharing": "weights", "feature_sharing": "features", "feature_fusion": "fusion"}
 
 

@@ -123,6 +123,7 @@ def processes(specs: Sequence[Spec], work: Path, *, workers: int) -> Iterator[Ev
                 yield Event(spec, "started")
             for spec, process in list(running.items()):
                 if process.poll() is not None:
+                    process.communicate()
                     del running[spec]
                     yield ended(spec, work, process.returncode)
             time.sleep(0.05)
@@ -131,6 +132,7 @@ def processes(specs: Sequence[Spec], work: Path, *, workers: int) -> Iterator[Ev
             process.terminate()
         for process in running.values():
             process.wait()
+            process.communicate()
 
 
 def start(spec: Spec, work: Path, *, threads: int) -> "subprocess.Popen[str]":

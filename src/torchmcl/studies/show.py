@@ -34,7 +34,9 @@ def show(
     title = f"{table.title}, {scale}" + (" (choices made on the TEST set)" if select == "test" else "")
     notes = list(table.notes)
     if there < len(needed):
-        notes.append(f"{there} of {len(needed)} runs are there. The rest: torchmcl study run {name} --scale {scale}")
+        where = "" if str(results) == "results" else f" --results {results}"
+        rest = f"torchmcl study run {name} --scale {scale}{where}" + (f" --seeds {seeds}" if seeds else "")
+        notes.append(f"{there} of {len(needed)} runs are there. The rest: {rest}")
     shown = [spec for spec in specs if spec.hash in found] or needed
     words = caption(shown, found)
     return replace(table, title=title, caption=f"{table.caption} {words}".strip(), notes=notes), own, study

@@ -97,6 +97,15 @@ def tick(yes: bool) -> str:
     return "✓" if yes else ""
 
 
+def titled(method: str) -> str:
+    """A method as it is printed.
+
+    >>> titled("vmcl"), titled("amcl")
+    ('vMCL', 'AMCL')
+    """
+    return {"smcl": "sMCL", "vmcl": "vMCL"}.get(method, method.upper())
+
+
 def compare(name: str, one: Sequence[Result], other: str, two: Sequence[Result]) -> list[str]:
     """'A minus B: oracle error -1.2 [-1.9, -0.5], …' of the seeds that both have; nothing where there are none.
 

@@ -128,11 +128,11 @@ def png(table: Table) -> "Figure":
     widths = [max(len(row[column]) for row in cells) + 3 for column in range(len(table.columns))]
     total, line = sum(widths), 0.23
     below = [wrapped for part in (table.caption, *table.notes) if part for wrapped in wrap(part, max(total, 60))]
-    across = 0.085 * max(total, 60) + 0.3
-    height = line * (len(cells) + 1.6) + 0.8 * line * len(below) + 0.3
+    depth = len(cells) + 1.2 + 0.8 * len(below)
+    across, height = 0.085 * max(total, 60) + 0.3, line * (depth + 1.2)
     figure = Figure(figsize=(across, height))
     axes = figure.add_axes((0.15 / across, 0, 1 - 0.3 / across, 1))
-    axes.set(xlim=(0, max(total, 60)), ylim=(-height / line + 0.5, 1.2))
+    axes.set(xlim=(0, max(total, 60)), ylim=(-depth, 1.2))
     axes.axis("off")
     axes.text(0, 0.4, table.title, weight="bold", fontsize=10, va="center")
     for at, row in enumerate(cells):
