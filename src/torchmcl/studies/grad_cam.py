@@ -10,6 +10,7 @@ import numpy as np
 from torchmcl.studies.exchange import ROWS
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
+from torchmcl.studies.store import unpack_bytes
 from torchmcl.studies.study import Results, errors, spread
 from torchmcl.studies.tables import Table
 
@@ -60,8 +61,8 @@ def figure(results: Results) -> "Figure | None":
     shown = [
         Row(
             f"{image['class']}\n{SHORT[exchange]}",
-            np.asarray(image["image"]),
-            np.asarray(image["maps"]) / 255,
+            unpack_bytes(image["image"]),
+            unpack_bytes(image["maps"]) / 255,
             image["truth"],
             image["own"],
         )

@@ -15,6 +15,7 @@ from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
 from torchmcl.metrics import auroc
 from torchmcl.predictor import Specialists
+from torchmcl.studies.store import pack_bytes
 
 BINS = 50
 WORST = 15.0  # cross-entropy from which on all goes into the last bin
@@ -92,8 +93,8 @@ def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
     return [
         {
             "class": examples.classes[int(few.target[at])],
-            "image": images[at].tolist(),
-            "maps": maps[:, at].tolist(),
+            "image": pack_bytes(images[at].numpy()),
+            "maps": pack_bytes(maps[:, at].numpy()),
             "truth": [round(p, 4) for p in members[:, at, int(few.target[at])].tolist()],
             "own": whose[few.target[at]].int().tolist(),
         }

@@ -108,6 +108,20 @@ def pack(errors: NDArray[np.floating]) -> dict[str, Any]:
     return {"shape": shape, "percent": np.round(100 * errors, 4).ravel().tolist()}
 
 
+def pack_bytes(values: NDArray[np.uint8]) -> dict[str, Any]:
+    """An array of bytes, such as an image, for JSON.
+
+    >>> unpack_bytes(pack_bytes(np.array([[1, 2]], dtype=np.uint8)))
+    array([[1, 2]], dtype=uint8)
+    """
+    return {"shape": list(values.shape), "bytes": base64.b64encode(values.tobytes()).decode()}
+
+
+def unpack_bytes(kept: dict[str, Any]) -> NDArray[np.uint8]:
+    """The array back."""
+    return np.frombuffer(base64.b64decode(kept["bytes"]), dtype=np.uint8).reshape(kept["shape"])
+
+
 def wrong(result: Result) -> NDArray[np.float64]:
     """Whether the ensemble, then each member, is wrong on each test example (of masks, by how much), (1 + M, N).
 
