@@ -84,7 +84,7 @@ def figure(results: Results) -> "Figure | None":
             if of_method
         }
         density(axis, curves, METHODS, WORST)
-        axis.set(title=f"cross-entropy, {title}", xlabel="cross-entropy (15 and more in the last bin)")
+        axis.set(title=f"cross-entropy, {title}", xlabel="cross-entropy; last bin: 15 and more")
     axes[0].set_ylabel("density")
     return made
 
