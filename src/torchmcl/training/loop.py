@@ -160,21 +160,20 @@ class Training:
         if loss.device.type == "cpu" and not loss.isfinite():
             raise self._not_finite(loss)
         counted = batch.target.flatten() if self.per_pixel else group
-        taken = metrics.taken(outcome.weights, counted, groups=len(self.groups)).to(self.at.taken)
-        self.at.taken += taken
-        wanted = self._wanted(opinions, batch.target, state)
-        self.at.wanted += taken if wanted is None else metrics.taken(wanted, counted, groups=len(self.groups)).to(taken)
+        wanted = self._wanted(opinions, batch.target, state, outcome)
+        for sums, chosen in ((self.at.taken, outcome.weights), (self.at.wanted, wanted)):
+            sums += metrics.taken(chosen, counted, groups=len(self.groups)).to(sums)
         self.screen.step(loss, self.at.taken, self.phase)
         return loss * len(batch.x)
 
     @torch.no_grad()
-    def _wanted(self, opinions: Opinions, target: Tensor, state: State) -> Tensor | None:
-        """Who would take what by loss, (M, B), once a memory decides: v of eq. 5, Kim et al. 2022, appendix C.1."""
+    def _wanted(self, opinions: Opinions, target: Tensor, state: State, outcome: Outcome) -> Tensor:
+        """Who would take what by loss, (M, B), whatever a memory decides: v of eq. 5, Kim et al. 2022, appendix C.1."""
         memory, phases = self.method.memory, self.objective
         if memory is None or not memory.fixed or not isinstance(phases, Phases):
-            return None
-        outcome: Outcome = phases.first(opinions, target, state)  # a fixed memory records nothing more
-        return outcome.weights
+            return outcome.weights
+        by_loss: Outcome = phases.first(opinions, target, state)  # a fixed memory records nothing more
+        return by_loss.weights
 
     def _finish(self, epoch: int) -> None:
         """Close the epoch: validate, warn, keep."""
