@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from inspect import Parameter, signature
 from pathlib import Path
@@ -140,7 +140,61 @@ def ls(options: dict[str, Any]) -> int:
     return 0
 
 
-COMMANDS = {"train": train, "evaluate": evaluate, "predict": predict, "ls": ls}
+def study(options: dict[str, Any]) -> int:
+    """The paper's tables and figures: list them, run what is missing, show what is there."""
+    action = options["subcommand"]
+    return STUDY[action](**options[action])
+
+
+def study_ls() -> int:
+    """List the studies."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from torchmcl import studies
+    from torchmcl.studies import scales
+
+    table = Table("study", "about", *(f"runs: {name}" for name in scales.NAMES), box=None, padding=(0, 2))
+    for name in studies.NAMES:
+        study = studies.load(name)
+        counts = [str(len(study.runs(scales.scale(scale, name)))) for scale in scales.NAMES]
+        table.add_row(f"[bold]{name}[/]", study.title, *counts)
+    Console(width=max(Console().width, 140)).print(table)
+    return 0
+
+
+def study_run(names: list[str], scale: str, seeds: int | None, workers: int, results: str, work: str) -> int:
+    """Run what is missing of studies; stopped and started again, they go on."""
+    from torchmcl.studies import runner
+
+    try:
+        failed = runner.run(names, scale, runner=runner.embedded(workers), results=results, work=work, seeds=seeds)
+    except KeyboardInterrupt:
+        print("\ntorchmcl: stopped, everything saved. The same command goes on.", file=sys.stderr)
+        return 130
+    if failed:
+        raise UsageError(f"Expected every run to finish, {failed} failed, as said above. The same command tries again.")
+    where = "" if results == "results" else f" --results {results}"
+    print(f"Look: torchmcl study show {' '.join(names)} --scale {scale}{where}")
+    return 0
+
+
+def study_show(names: list[str], scale: str, seeds: int | None, results: str, out: str | None, select: str) -> int:
+    """Show a study's table beside the published one, and write it as Markdown, LaTeX and PNG; never trains."""
+    from rich.console import Console
+
+    from torchmcl.studies import show, tables
+
+    console = Console(width=max(Console().width, 140))
+    for name in names:
+        shown = show.show(name, scale, results=results, select=select, seeds=seeds)  # type: ignore[arg-type]
+        console.print(tables.text(shown[0]))
+        console.print(f"written: {', '.join(map(str, show.write(*shown, out or results)))}", soft_wrap=True)
+    return 0
+
+
+STUDY: dict[str, Callable[..., int]] = {"ls": study_ls, "run": study_run, "show": study_show}
+COMMANDS = {"train": train, "evaluate": evaluate, "predict": predict, "study": study, "ls": ls}
 OWN_DATA = {
     "folder:PATH": "Your images, one folder a class, resized; train/ and test/ in it where there are any.",
     "segmentation-folder:PATH": "Your images/ and masks/, of any number of classes; a subfolder is a group.",
@@ -163,12 +217,18 @@ def build_parser() -> Any:
     )
     parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
     commands = parser.add_subcommands(required=True)
-    for name, add in (("train", add_train), ("evaluate", add_evaluate), ("predict", add_predict), ("ls", None)):
+    for name, add in (
+        ("train", add_train),
+        ("evaluate", add_evaluate),
+        ("predict", add_predict),
+        ("study", add_study),
+        ("ls", None),
+    ):
         dashes = " Names of options may be written with dashes and dots: --num-nodes, --data.dir."
         own = ArgumentParser(exit_on_error=False, description=f"{COMMANDS[name].__doc__}{dashes}")
+        commands.add_subcommand(name, own, help=COMMANDS[name].__doc__)
         if add:
             add(own)
-        commands.add_subcommand(name, own, help=COMMANDS[name].__doc__)
     return parser
 
 
@@ -227,6 +287,29 @@ def add_predict(parser: Any) -> None:
     parser.add_argument("images", type=str, nargs="+", help="image files")
     parser.add_argument("--out", type=str | None, default=None, help="folder for the masks, of a segmentation run")
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_study(parser: Any) -> None:
+    """List, run, show."""
+    from jsonargparse import ArgumentParser
+
+    from torchmcl.studies import NAMES, scales
+
+    actions = parser.add_subcommands(required=True)
+    for action, does in STUDY.items():
+        own = ArgumentParser(exit_on_error=False, description=does.__doc__)
+        if action != "ls":
+            own.add_argument("names", type=str, nargs="+", help=f"out of {', '.join(NAMES)}")
+            own.add_argument("--scale", type=str, default="smoke", help=f"one of {', '.join(scales.NAMES)}")
+            own.add_argument("--seeds", type=int | None, default=None, help="how many; the scale's own unless given")
+            own.add_argument("--results", type=str, default="results", help="folder of the results")
+        if action == "run":
+            own.add_argument("--workers", type=int, default=1, help="runs at a time; 0: one by one in this process")
+            own.add_argument("--work", type=str, default="runs/studies", help="folder of the trainings themselves")
+        if action == "show":
+            own.add_argument("--out", type=str | None, default=None, help="folder to write into; that of the results")
+            own.add_argument("--select", type=str, default="validation", help="choose K on validation, or on test")
+        actions.add_subcommand(action, own, help=does.__doc__)
 
 
 def add_fields(group: Any, kind: type, prefix: str = "") -> None:

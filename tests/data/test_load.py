@@ -8,7 +8,7 @@ from torchmcl.errors import UsageError
 
 
 def test_names() -> None:
-    assert data.NAMES == ("digits", "cifar10", "cifar100", "svhn", "tiny-imagenet", "icoseg")
+    assert data.NAMES == ("digits", "digits-masks", "cifar10", "cifar100", "svhn", "tiny-imagenet", "icoseg")
     assert all(about and "\n" not in about for about in data.ABOUT.values())
 
 

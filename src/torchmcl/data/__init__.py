@@ -13,6 +13,7 @@ from torchmcl.errors import UsageError, known_name
 
 ABOUT = {
     "digits": "1,797 handwritten digits of 8x8, 10 classes, inside scikit-learn",
+    "digits-masks": "the same digits with masks of their ink, in 10 groups",
     "cifar10": "60,000 photographs of 32x32, 10 classes",
     "cifar100": "60,000 photographs of 32x32, 100 classes",
     "svhn": "99,289 digits of house numbers of 32x32, 10 classes",
@@ -84,6 +85,7 @@ def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, siz
     known_name("data set", name, [*NAMES, "folder:PATH", "segmentation-folder:PATH", "npz:PATH"])
     readers = {
         "digits": lambda: digits.load(parts),
+        "digits-masks": lambda: digits.masks(parts),
         "cifar10": lambda: cifar.cifar10(directory, parts),
         "cifar100": lambda: cifar.cifar100(directory, parts),
         "svhn": lambda: svhn.load(directory, parts),

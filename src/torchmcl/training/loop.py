@@ -17,7 +17,8 @@ from torchmcl.data.loader import Batch, Loader
 from torchmcl.ensemble import Ensemble
 from torchmcl.errors import UsageError
 from torchmcl.methods import Method
-from torchmcl.objective import Phases
+from torchmcl.objective import Outcome, Phases
+from torchmcl.opinions import Opinions
 from torchmcl.processes import average, highest, total
 from torchmcl.seeds import seed_of
 from torchmcl.state import State
@@ -48,14 +49,17 @@ class Interrupted(Exception):  # noqa: N818
 class Position:
     """How far training has come: all of it is in a checkpoint, none of it is on the clock.
 
-    `epoch` is under way and `batch` of its batches are done; `loss` and `taken` (groups, M) are sums over the epoch so
-    far; `history` has a row for every epoch that is over.
+    `epoch` is under way and `batch` of its batches are done; `loss`, `taken` and `wanted` (groups, M) are sums over the
+    epoch so far; of every epoch that is over, `history` has a row and `flow` what was wanted. Members want what they
+    would take by loss alone, which differs from what they take where a memory decides.
     """
 
     epoch: int = 1
     batch: int = 0
     loss: float = 0.0
     taken: Tensor = field(default_factory=lambda: torch.zeros(0))
+    wanted: Tensor = field(default_factory=lambda: torch.zeros(0))
+    flow: list[Tensor] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     best: float = float("inf")
@@ -101,7 +105,7 @@ class Training:
         self.averaged = self._average(recipe.ema)
         module = cast(nn.Module, torch.compile(ensemble)) if compile else ensemble
         self.ensemble, self.optimizer = fabric.setup(module, recipe.build(ensemble.parameters()))
-        self.at = Position(taken=self._nothing())
+        self.at = Position(taken=self._nothing(), wanted=self._nothing())
         self.signal = 0
 
     @property
@@ -146,7 +150,7 @@ class Training:
         torch.manual_seed(seed_of(self.seed, state.epoch, self.at.batch, self.fabric.global_rank))
         group = batch.target if batch.group is None else batch.group
         self.optimizer.zero_grad()
-        loss, weights = self._gradients(batch, State(state.epoch, state.epochs, group, batch.index))
+        loss, weights, wanted = self._gradients(batch, State(state.epoch, state.epochs, group, batch.index))
         if self.recipe.clip:
             self.fabric.clip_gradients(self.ensemble, self.optimizer, max_norm=self.recipe.clip)
         self.optimizer.step()
@@ -155,21 +159,23 @@ class Training:
         if loss.device.type == "cpu" and not loss.isfinite():
             raise self._not_finite(loss)
         counted = batch.target.flatten() if self.per_pixel else group
-        self.at.taken += metrics.taken(weights, counted, groups=len(self.groups)).to(self.at.taken)
+        for sums, chosen in ((self.at.taken, weights), (self.at.wanted, wanted)):
+            sums += metrics.taken(chosen, counted, groups=len(self.groups)).to(sums)
         self.screen.step(loss, self.at.taken, self.phase)
         return loss * len(batch.x)
 
-    def _gradients(self, batch: Batch, state: State) -> tuple[Tensor, Tensor]:
-        """Forward and backward -> loss, weights (M, B)."""
+    def _gradients(self, batch: Batch, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Forward and backward -> loss, weights (M, B) of who took what, and of who would have by loss."""
 
         def backward(loss: Tensor) -> None:
             # Gradients are averaged over processes; a part's weight is its number of examples, which may differ.
             self.fabric.backward(loss * (len(batch.x) * self.fabric.world_size / batch.total))
 
         if not self.lean:
-            outcome = self.objective(self.ensemble(batch.x), batch.target, state)
+            opinions = self.ensemble(batch.x)
+            outcome = self.objective(opinions, batch.target, state)
             backward(outcome.loss)
-            return outcome.loss.detach(), outcome.weights
+            return outcome.loss.detach(), outcome.weights, self._wanted(opinions, batch.target, state, outcome)
         loss, weights = lean_backward(
             self.plain,
             self.objective,
@@ -180,7 +186,19 @@ class Training:
             autocast=self.fabric.autocast,
         )
         average([p.grad for p in self.plain.parameters() if p.grad is not None])
-        return loss, weights
+        return loss, weights, weights
+
+    @torch.no_grad()
+    def _wanted(self, opinions: Opinions, target: Tensor, state: State, outcome: Outcome) -> Tensor:
+        """Who would take what by loss, (M, B), whatever a memory decides: v of eq. 5, Kim et al. 2022, appendix C.1.
+
+        Not asked of masks, where it would cost as much as the loss.
+        """
+        memory, phases = self.method.memory, self.objective
+        if memory is None or not memory.fixed or not isinstance(phases, Phases) or target.ndim > 1:
+            return outcome.weights
+        by_loss: Outcome = phases.first(opinions, target, state)  # a fixed memory records nothing more
+        return by_loss.weights
 
     def _finish(self, epoch: int) -> None:
         """Close the epoch: validate, warn, keep."""
@@ -196,6 +214,7 @@ class Training:
             row |= {"oracle_error": found["oracle_error"], "top1_error": found["top1_error"]}
         row |= {f"share_{m}": round(float(part), 6) for m, part in enumerate(share, start=1)}
         at.history.append(row)
+        at.flow.append(total(at.wanted.clone()).cpu())
         self.screen.line(self._line(row))
         if self.board is not None:
             self.board.show(row)
@@ -204,7 +223,7 @@ class Training:
         if self.recipe.patience and row["top1_error"] < at.best:
             at.best, at.best_epoch = row["top1_error"], epoch
             self._keep("best.pt", {"ensemble": self.kept.state_dict()})
-        at.epoch, at.batch, at.loss, at.taken = epoch + 1, 0, 0.0, self._nothing()
+        at.epoch, at.batch, at.loss, at.taken, at.wanted = epoch + 1, 0, 0.0, self._nothing(), self._nothing()
         self._save(torch.zeros((), dtype=torch.float64))
 
     def _warn(self, row: dict[str, Any], taken: Tensor) -> None:
@@ -233,8 +252,9 @@ class Training:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint; sums over processes go to the first, the others begin at nothing."""
-        self.at = Position(**state["at"])
-        self.at.taken = self.at.taken.to(self.fabric.device) * (self.fabric.global_rank == 0)
+        self.at = Position(**{"wanted": self._nothing(), **state["at"]})
+        for name in ("taken", "wanted"):
+            setattr(self.at, name, getattr(self.at, name).to(self.fabric.device) * (self.fabric.global_rank == 0))
         self.at.loss *= self.fabric.global_rank == 0
         self.last_taken = state["last_taken"].to(self.fabric.device)
         self.plain.load_state_dict(state["ensemble"])
@@ -284,12 +304,13 @@ class Training:
         """Write a checkpoint of everything; a loss that is not finite is never kept."""
         if self.folder is None:
             return
-        own = self.at.loss, self.at.taken
-        self.at.loss, self.at.taken = float(total(loss.clone())), total(self.at.taken.clone())
+        own = self.at.loss, self.at.taken, self.at.wanted
+        self.at.loss = float(total(loss.clone()))
+        self.at.taken, self.at.wanted = total(self.at.taken.clone()), total(self.at.wanted.clone())
         if not np.isfinite(self.at.loss):
             raise self._not_finite(self.at.loss)
         self._keep("last.pt", self.state_dict())
-        self.at.loss, self.at.taken = own
+        self.at.loss, self.at.taken, self.at.wanted = own
 
     def _keep(self, name: str, state: dict[str, Any]) -> None:
         if self.folder is not None and self.fabric.is_global_zero:

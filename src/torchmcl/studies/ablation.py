@@ -1,0 +1,54 @@
+"""What auxiliary class, memory and fusion contribute (table 1).
+
+CIFAR-10, 5 ResNet-18, K = 1 (inferred: sMCL's top-1 error of 57 % is that of K = 1). CMCL and vMCL keep their own
+exchange, feature and weight sharing.
+"""
+
+from typing import Any
+
+from torchmcl.studies.published import find
+from torchmcl.studies.scales import Scale
+from torchmcl.studies.spec import Spec
+from torchmcl.studies.study import Results, compare, errors, printed, spread, tick
+from torchmcl.studies.tables import Table
+
+ROWS = (  # method, memory, fusion
+    ("ie", False, False),
+    ("smcl", False, False),
+    ("cmcl", False, False),
+    ("vmcl", False, False),
+    ("amcl", False, False),
+    ("amcl", True, False),
+    ("amcl", False, True),
+    ("amcl", True, True),
+)
+
+
+def spec(scale: Scale, method: str, memory: bool, fusion: bool, *, seed: int) -> Spec:
+    """One row's run."""
+    own: dict[str, Any] = {"memory": memory, "exchange": None if fusion else "none"} if method == "amcl" else {}
+    k = None if method == "ie" else 1
+    return scale.spec(method, network="resnet18", data="cifar10", k=k, seed=seed, **own)
+
+
+def runs(scale: Scale) -> list[Spec]:
+    """8 configurations."""
+    return [spec(scale, *row, seed=seed) for seed in scale.seeds for row in ROWS]
+
+
+def table(results: Results) -> Table:
+    """Errors with each part."""
+    rows = []
+    for method, memory, fusion in ROWS:
+        found = results.of(spec, results.scale, method, memory, fusion)
+        known = find("ablation", method=method, memory=memory, fusion=fusion)
+        purity = spread([result["purity"] for result in found], 1)
+        rows.append((method, tick(memory), tick(fusion), *errors(found), purity, *printed(known)))
+    columns = ("method", "memory", "fusion", "oracle", "top-1", "purity", "paper oracle", "paper top-1")
+    whole = results.of(spec, results.scale, "amcl", True, True)
+    notes = [
+        note
+        for name, row in (("cmcl", ROWS[2]), ("amcl without memory", ROWS[6]), ("amcl without fusion", ROWS[5]))
+        for note in compare("amcl", whole, name, results.of(spec, results.scale, *row))
+    ]
+    return Table("What each part of AMCL contributes", columns, rows, "Percent of the test set; K = 1.", notes)

@@ -1,0 +1,286 @@
+"""A run is a pure function: `execute(spec, folder) -> result`. What is in the folder only saves time."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import cache
+from hashlib import sha256
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import torchmcl
+from torchmcl import atomic, methods, networks
+from torchmcl.data.examples import DataSet, Examples
+from torchmcl.data.loader import Loader
+from torchmcl.errors import UsageError
+from torchmcl.metrics import pixel_errors
+from torchmcl.predictor import Specialists
+from torchmcl.studies.records import RECORDS, Trained
+from torchmcl.studies.spec import Spec
+from torchmcl.studies.store import Result, pack
+from torchmcl.training.evaluate import answers, evaluate, percent, summary
+from torchmcl.training.fit import fit, sort
+from torchmcl.training.folder import read_config
+from torchmcl.training.recipe import Recipe
+from torchmcl.training.source import Source
+
+FLOW = "flow.npy"  # (epochs, groups, M), what members wanted in each epoch
+TRAINED = "trained.json"  # by what, and how long it took
+
+
+def execute(spec: Spec, folder: str | Path) -> Result:
+    """Train, or go on where a killed process stopped, in `folder`/HASH; evaluate; tell everything.
+
+    A training that is finished there is only asked what else is to be recorded.
+    """
+    run = Path(folder) / spec.hash
+    run.mkdir(parents=True, exist_ok=True)
+    with alone(run.with_suffix(".lock")):
+        fresh, finished = not (run / "config.yaml").is_file(), (run / "metrics.json").is_file()
+        if fresh:
+            shutil.rmtree(run)  # killed before it began
+        started = time.perf_counter()
+        fit(**spec.options, out=run, resume=not fresh, quiet=True)
+        if not finished:
+            elapsed = round(time.perf_counter() - started, 1)
+            atomic.write(run / TRAINED, json.dumps({"seconds": elapsed, "continued": not fresh, **surroundings()}))
+        keep_flow(run)
+        return harvest(spec, run)
+
+
+def harvest(spec: Spec, run: str | Path) -> Result:
+    """The result of a finished run folder, whose configuration must be the spec's."""
+    run = Path(run)
+    config = read_config(run)
+    if not (run / "metrics.json").is_file():
+        raise UsageError(f"Expected a finished run in {run}, got one that is not. Try: torchmcl train --resume {run}")
+    wanted, got = settled(spec.options), settled(config)
+    if differing := sorted(name for name in wanted.keys() | got.keys() if wanted.get(name) != got.get(name)):
+        name = differing[0]
+        raise UsageError(f"Expected a run with {name} {wanted.get(name)} in {run}, got {got.get(name)}.")
+    figures = json.loads((run / "metrics.json").read_text())
+    specialists = Specialists.load(run, device="cuda" if torch.cuda.is_available() else "cpu")
+    data = load(spec)
+    trained = ask(specialists, data.test, run)
+    held_out = None if data.validation is None else ask(specialists, data.validation, run).figures
+    names = data.train.label_names
+    return {
+        "configuration": dict(spec.options),
+        "hash": spec.hash,
+        "seed": spec.options.get("seed", 0),
+        "test": trained.figures,
+        "validation": held_out,
+        "share": figures["share"],
+        "purity": figures["purity"],
+        "groups": list(names),
+        "assigned": figures["assigned"],
+        "flags": figures.get("flags"),
+        "errors_of_groups": by_group(trained, len(names)),
+        "wrong": pack(trained.wrong.double().numpy()),
+        "test_set": fingerprint(data.test),
+        "examples": {name: len(data.parts[name]) for name in ("train", "validation", "test") if name in data.parts},
+        "parameters": figures["parameters"],
+        "epochs": figures["epochs"],
+        "warnings": figures["warnings"],
+        "records": {name: record(name, trained) for name in spec.record},
+        "precision": spec.options.get("precision", "32"),
+        # Of a run that was trained otherwise it is not known.
+        "trained": json.loads((run / TRAINED).read_text()) if (run / TRAINED).is_file() else None,
+    }
+
+
+def surroundings() -> dict[str, Any]:
+    """What a training depends on besides its configuration."""
+    return {
+        "commit": commit(),
+        "torchmcl": torchmcl.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def ask(specialists: Specialists, examples: Examples, run: Path) -> Trained:
+    """What a trained ensemble answers to examples, once."""
+    method, ensemble = specialists.method, specialists.ensemble
+    dense = examples.target.ndim > 1
+    loader = Loader(
+        examples,
+        batch_size=64 if dense else 512,
+        shuffle=False,
+        device=specialists.device,
+        preprocess=specialists.blueprint.preprocess,
+    )
+    if dense:
+        figures = evaluate(method, ensemble, loader)
+        return Trained(specialists, examples, run, figures, mask_errors(specialists, loader).cpu())
+    members, combined, target = answers(method, ensemble, loader)
+    figures = summary(method, members, combined, target, classes=examples.classes)
+    wrong = torch.cat([pixel_errors(part, target) for part in (combined[None], members[:, :, : method.classes])])
+    return Trained(specialists, examples, run, figures, wrong.cpu(), members.cpu(), combined.cpu())
+
+
+@torch.no_grad()
+def mask_errors(specialists: Specialists, loader: Loader) -> Tensor:
+    """Part of wrong pixels of the ensemble, then of each member, in each image, (1 + M, N)."""
+    parts = []
+    for batch in loader:
+        opinions = specialists.ensemble(batch.x)
+        members = opinions.logits.float().softmax(2)[:, :, : specialists.method.classes]
+        combined = specialists.method.combine(opinions)[None]
+        parts.append(torch.cat([pixel_errors(part, batch.target) for part in (combined, members)]))
+    return torch.cat(parts, dim=1)
+
+
+def by_group(trained: Trained, groups: int) -> list[list[float]]:
+    """Error in percent of the ensemble, then of each member, on each class, (classes, 1 + M); -1 where none is."""
+    labels = trained.examples.labels
+    own = (trained.wrong[:, labels == group] for group in range(groups))
+    return [[percent(error) for error in wrong.mean(1)] if wrong.shape[1] else [-1.0] * len(wrong) for wrong in own]
+
+
+def record(name: str, trained: Trained) -> Any:
+    """What else is to be recorded; 'name' or 'name:argument'."""
+    kind, _, argument = name.partition(":")
+    if kind not in RECORDS:
+        raise UsageError(f"Expected records out of {', '.join(RECORDS)}, got {name}.")
+    return RECORDS[kind](trained, argument)
+
+
+def load(spec: Spec) -> DataSet:
+    """The data of a run, as `fit` reads it."""
+    parts = sort(rest(spec.options), spec.options["method"], spec.options["network"])
+    return Source(**parts["data"]).load(spec.options["data"], spec.options.get("seed", 0))
+
+
+def settled(options: Any) -> dict[str, Any]:
+    """Every choice that matters to a training, defaults filled in, so that two ways to say the same are equal."""
+    method, network = options["method"], options["network"]
+    parts = sort(rest(options), method, network)
+    plain = {"exchange": "default", "preset": "default", "unit": "image", "seed": 0, "members": 5}
+    chosen = {name: options.get(name, default) for name, default in plain.items()}
+    recipe, source = asdict(Recipe(**parts["recipe"])), asdict(Source(**parts["data"]))
+    source.pop("dir")
+    return {
+        **chosen,
+        **{name: options[name] for name in ("method", "network", "data")},
+        **defaults(methods.FAMILY[method]),
+        **parts["method"],
+        **defaults(networks.builder(network)),
+        **parts["network"],
+        **recipe,
+        **{f"data_{name}": value for name, value in source.items()},
+        "precision": parts["machine"].get("precision", "32"),
+    }
+
+
+def defaults(function: Any) -> dict[str, Any]:
+    """The optional arguments of a function."""
+    every = signature(function).parameters.values()
+    return {one.name: one.default for one in every if one.default is not Parameter.empty and one.name != "classes"}
+
+
+def rest(options: Any) -> dict[str, Any]:
+    """What is left for method, network, recipe, machine and data once `fit` has taken its own."""
+    own = set(signature(fit).parameters)
+    return {name: value for name, value in options.items() if name not in own}
+
+
+def keep_flow(run: Path) -> None:
+    """Of the checkpoints of a finished training only the flow is kept, which is small."""
+    last = run / "checkpoints" / "last.pt"
+    if last.is_file():
+        flow = torch.load(last, weights_only=True, map_location="cpu")["at"].get("flow", [])
+        if flow:
+            atomic.write(run / FLOW, lambda file: np.save(file, torch.stack(flow).numpy()))
+        shutil.rmtree(run / "checkpoints")
+
+
+def fingerprint(examples: Examples) -> str:
+    """Tells test sets apart: results are paired only on the same examples in the same order."""
+    images = examples.images
+    shown = images if isinstance(images, Tensor) else images[torch.arange(min(len(images), 256))]
+    seen = sha256(shown.contiguous().numpy().tobytes())
+    seen.update(examples.target.contiguous().numpy().tobytes())
+    return seen.hexdigest()[:16]
+
+
+@cache
+def commit() -> str | None:
+    """The commit of the package's source, -dirty where the package differs from it; None outside a repository."""
+    here = Path(torchmcl.__file__).parent
+    head = git(here, "rev-parse", "--short=12", "HEAD")
+    if not head or git(here, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    return head + ("-dirty" if git(here, "status", "--porcelain", "--", ".") else "")
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git says, or nothing."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """One process at a time in a run's folder; where files cannot be locked, nobody waits."""
+    with open(path, "w") as file:
+        lock(file)
+        yield
+
+
+def lock(file: IO[str]) -> None:
+    """Wait for a file, until this process ends or closes it."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def main() -> int:
+    """One run in a process of its own: the task comes as a line on standard input, which stays open while it is wanted.
+
+    The result goes to a file, an error as one line to standard error.
+    """
+    from torchmcl.training.loop import Interrupted
+
+    task = json.loads(sys.stdin.readline())
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    try:
+        result = execute(Spec(task["options"], tuple(task["record"])), task["work"])
+    except Interrupted as stopped:
+        return 128 + stopped.number
+    except Exception as problem:
+        print(f"{type(problem).__name__}: {' '.join(str(problem).split())}", file=sys.stderr)
+        return 2
+    atomic.write(Path(task["result"]), json.dumps(result))
+    return 0
+
+
+def leave_with_parent() -> None:
+    """End at once when standard input closes: whoever started this is gone, and another may start it anew."""
+    sys.stdin.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""How many members take each example: K (table 7).
+
+5 GoogLeNets on CIFAR-10, CIFAR-100 and Tiny-ImageNet. The K of each method is chosen by the harmonic mean of oracle and
+top-1 error on the validation split.
+"""
+
+from torchmcl.studies.published import find
+from torchmcl.studies.scales import Scale
+from torchmcl.studies.spec import Spec
+from torchmcl.studies.study import Results, compare, errors, printed, spread, tick, values
+from torchmcl.studies.tables import Table
+
+DATA = ("cifar10", "cifar100", "tiny-imagenet")
+METHODS = ("ie", "smcl", "cmcl", "vmcl", "amcl")
+OVERLAPS = (1, 2, 3, 4)
+
+
+def spec(scale: Scale, data: str, method: str, k: int | None, *, seed: int) -> Spec:
+    """One row's run."""
+    return scale.spec(method, kind="choice", network="googlenet", data=data, k=k, seed=seed)
+
+
+def rows(scale: Scale) -> list[tuple[str, str, int | None]]:
+    """Data, method, K."""
+    overlaps = scale.overlaps(OVERLAPS)
+    return [
+        (data, method, k)
+        for data in scale.data_sets(DATA)
+        for method in METHODS
+        for k in (overlaps if method != "ie" else (None,))
+    ]
+
+
+def runs(scale: Scale) -> list[Spec]:
+    """17 configurations a data set."""
+    return [spec(scale, *row, seed=seed) for seed in scale.seeds for row in rows(scale)]
+
+
+def table(results: Results) -> Table:
+    """Errors by method and K; the chosen K is marked."""
+    made, notes = [], []
+    for data in results.scale.data_sets(DATA):
+        own = {(method, k): results.of(spec, results.scale, data, method, k) for _, method, k in rows_of(results, data)}
+        shown = spec(results.scale, data, "ie", None, seed=0).options["data"]
+        chosen = {method: results.best({at: own[at] for at in own if at[0] == method}) for method in METHODS}
+        for (method, k), found in own.items():
+            known = find("overlap", method=method, K=k, dataset=data)
+            harmonic = spread(values(found, "harmonic_mean"))
+            mark = tick(method != "ie" and chosen[method] == (method, k))
+            made.append((shown, method, "" if k is None else str(k), *errors(found), harmonic, mark, *printed(known)))
+        for method in METHODS[:-1]:
+            ours, other = chosen["amcl"], chosen[method]
+            if ours is not None and other is not None:
+                name = method if other[1] is None else f"{method} K = {other[1]}"
+                notes += [f"{shown}: {note}" for note in compare(f"amcl K = {ours[1]}", own[ours], name, own[other])]
+    columns = ("data", "method", "K", "oracle", "top-1", "harmonic mean", "chosen", "paper oracle", "paper top-1")
+    about = f"Percent of the test set; K chosen by the harmonic mean on {results.chosen_on}."
+    return Table("Overlap K", columns, made, about, notes)
+
+
+def rows_of(results: Results, data: str) -> list[tuple[str, str, int | None]]:
+    """The rows of one data set."""
+    return [row for row in rows(results.scale) if row[0] == data]

@@ -1,0 +1,83 @@
+import csv
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from torchmcl.studies.spec import Spec
+from torchmcl.studies.store import Result
+
+
+class Screen:
+    """One table of a study's runs while they run; without a terminal, a line as each is over."""
+
+    def __init__(self, specs: Sequence[Spec], work: Path) -> None:
+        self.console = Console(highlight=False)
+        self.total, self.work = len(specs), work
+        self.began: dict[Spec, float] = {}
+        self.over: list[tuple[Spec, str, str]] = []
+        self.live = Live(console=self.console, get_renderable=self.table, refresh_per_second=1, transient=True)
+
+    def __enter__(self) -> "Screen":
+        """Show it, on a terminal."""
+        if self.total and self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take it away, whatever happened."""
+        self.live.stop()
+
+    def tell(self, spec: Spec, what: str, result: Result | None, reason: str) -> None:
+        """What happened to a run."""
+        if what == "started":
+            self.began[spec] = time.monotonic()
+            return
+        took = time.monotonic() - self.began.pop(spec, time.monotonic())
+        about = reason
+        if result is not None:
+            test = result["test"]
+            about = f"oracle error {test['oracle_error']:.2f} %, top-1 error {test['top1_error']:.2f} %"
+        self.over.append((spec, what, about))
+        line = f"{len(self.over)}/{self.total}  {spec.label}: {what}, {about}  ({duration(took)})"
+        self.console.print(Text(line), soft_wrap=True)
+
+    def table(self) -> Table:
+        """How all runs stand."""
+        failed = sum(what == "failed" for _, what, _ in self.over)
+        waiting = self.total - len(self.over) - len(self.began)
+        title = f"{len(self.over) - failed} of {self.total} done, {len(self.began)} running, {waiting} waiting"
+        table = Table(title=title + (f", {failed} failed" if failed else ""), title_justify="left")
+        for column in ("run", "epoch", "time"):
+            table.add_column(column, no_wrap=True)
+        for spec, began in list(self.began.items()):
+            table.add_row(Text(spec.label), self.epoch(spec), duration(time.monotonic() - began))
+        return table
+
+    def epoch(self, spec: Spec) -> str:
+        """How far a run's log has come, where it can be seen from here."""
+        try:
+            rows: list[Any] = list(csv.DictReader((self.work / spec.hash / "log.csv").open()))
+        except OSError:
+            return ""
+        return f"{len(rows)} of {spec.options['epochs']}" if "epochs" in spec.options else str(len(rows))
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people.
+
+    >>> duration(3.21), duration(200), duration(7300)
+    ('3.2 s', '3 min 20 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

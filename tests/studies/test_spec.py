@@ -1,0 +1,55 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchmcl import studies
+from torchmcl.studies.scales import NAMES, scale
+from torchmcl.studies.spec import Spec
+
+OPTIONS = {"method": "amcl", "network": "simple_cnn", "data": "digits", "k": 1, "beta": 0.01, "seed": 0}
+
+
+def test_the_hash_never_changes():
+    """Results that are stored somewhere are found again only as long as this holds."""
+    assert Spec(OPTIONS).hash == "19ab02f08fa941d9"
+
+
+@given(st.permutations(list(OPTIONS)))
+def test_the_hash_is_of_what_is_said_not_of_how(order):
+    assert Spec({name: OPTIONS[name] for name in order}).hash == Spec(OPTIONS).hash
+    assert Spec({**OPTIONS, "gamma": None}).hash == Spec(OPTIONS).hash
+    assert Spec(OPTIONS, ("flow",)).hash == Spec(OPTIONS).hash
+
+
+@given(st.sampled_from(sorted(OPTIONS)))
+def test_every_option_matters(name):
+    assert Spec({**OPTIONS, name: "another"}).hash != Spec(OPTIONS).hash
+    assert Spec({key: value for key, value in OPTIONS.items() if key != name}).hash != Spec(OPTIONS).hash
+
+
+def test_runs_of_a_study_are_different_and_of_its_seeds():
+    for name in studies.NAMES:
+        for size in NAMES:
+            specs = studies.load(name).runs(scale(size, name))
+            assert len({spec.hash for spec in specs}) == len(specs), name
+            assert {spec.options["seed"] for spec in specs} == set(scale(size, name).seeds)
+
+
+def test_more_seeds_add_runs():
+    few, many = (studies.load("ablation").runs(scale("mini", seeds=count)) for count in (1, 4))
+    assert len(many) == 4 * len(few)
+    assert {spec.hash for spec in few} < {spec.hash for spec in many}
+
+
+def test_the_paper_scale_is_the_paper():
+    amcl = studies.load("ablation").runs(scale("paper", "ablation"))[7].options
+    assert (amcl["network"], amcl["data"], amcl["members"], amcl["k"]) == ("resnet18", "cifar10", 5, 1)
+    assert "epochs" not in amcl  # those of `Recipe`, appendix B.2
+    assert len(studies.load("penalties").runs(scale("paper", "penalties", seeds=1))) == 30
+    assert len(studies.load("networks").runs(scale("paper", "networks", seeds=1))) == 3 * 3 * 17
+    assert {spec.options["members"] for spec in studies.load("size").runs(scale("paper", "size"))} == {10}
+
+
+def test_penalties_hold_the_default_run():
+    """beta .01 and gamma .5 are AMCL's defaults: the run of the ablation."""
+    whole = studies.load("ablation").runs(scale("mini", seeds=1))[-1]
+    assert whole.hash in {spec.hash for spec in studies.load("penalties").runs(scale("mini", seeds=1))}

@@ -1,0 +1,77 @@
+import re
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchmcl.errors import UsageError
+from torchmcl.studies.tables import LATEX, MISSING, Table, escaped, latex, markdown, png
+
+TABLE = Table(
+    "A_title & 50 %",
+    ("method", "top-1 #", "a|b"),
+    [("amcl_x", "1.00 ± 0.10", "✓"), ("{ie}", MISSING, "")],
+    "5 % of $N$; ~a^b \\ <c>.",
+    ["note: 3_4"],
+)
+DOCUMENT = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n%s\\end{document}\n"
+
+
+def test_latex_is_balanced_and_escaped():
+    text = latex(TABLE)
+    for name in ("table", "tabular"):
+        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 1
+    plain = re.sub(r"\\[%&#_$]|\\[{}]", "", text)
+    assert plain.count("{") == plain.count("}")
+    assert plain.count("$") % 2 == 0
+    body = text.split("\\toprule")[1].split("\\bottomrule")[0]
+    for row in re.findall(r"^(?!\\midrule)(.+) \\\\$", body, re.MULTILINE):
+        assert len(re.findall(r"(?<!\\)&", row)) == len(TABLE.columns) - 1
+    assert "amcl\\_x" in text
+    assert text.isascii()
+
+
+@given(st.text(alphabet=[*LATEX, "a", "1", " "], max_size=30))
+def test_escaped_text_has_nothing_special_left(text):
+    made = escaped(text)
+    rest = re.sub(r"\\(textbackslash|textasciitilde|textasciicircum|textbar|ldots)\{\}|\\[&%$#_{}]", "", made)
+    rest = re.sub(r"\$(\\pm|\\surd|[<>])\$", "", rest)
+    assert not set(rest) & set("\\&%$#_{}~^")
+
+
+@pytest.mark.skipif(not (shutil.which("pdflatex") or shutil.which("tectonic")), reason="no LaTeX on this machine")
+def test_latex_compiles(tmp_path):
+    path = tmp_path / "table.tex"
+    path.write_text(DOCUMENT % latex(TABLE))
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error"] if shutil.which("pdflatex") else ["tectonic"]
+    done = subprocess.run([*command, path.name], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_markdown_has_a_cell_for_each_column():
+    lines = markdown(TABLE).splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows[2:]} == {4}
+    assert rows[1] == "|---|---:|---|"
+    assert "- note: 3_4" in lines
+
+
+def test_a_row_that_does_not_fit():
+    with pytest.raises(UsageError, match="Expected 2 cells a row, got 1"):
+        Table("", ("a", "b"), [("1",)])
+
+
+def test_nothing_overlaps_in_the_picture():
+    """Every cell is drawn, within the picture, and no two texts lie over each other."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    long = Table("Title", ("a", "much longer column"), [("word " * 3, "1.00 ± 0.10")] * 3, "caption " * 40, ["note"])
+    figure = png(long)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    boxes = [text.get_window_extent(renderer) for text in figure.axes[0].texts]
+    width, height = figure.get_size_inches() * figure.dpi
+    assert all(box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height for box in boxes)
+    for i, one in enumerate(boxes):
+        assert not any(one.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9)) for other in boxes[i + 1 :])
