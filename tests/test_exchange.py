@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import pytest
 import torch
 from hypothesis import given
@@ -127,3 +130,17 @@ def test_light_fusion_is_what_plain_operations_make(seed, members, height, width
     torch.testing.assert_close(with_gradients(fusion), with_gradients(plain), rtol=1e-6, atol=1e-8)
     with torch.no_grad():
         torch.testing.assert_close(fusion(maps), plain(maps))
+
+
+def test_light_fusion_holds_nothing_after_a_step():
+    fusion = LightFusion(3, 2).train()
+
+    def step():
+        maps = [torch.randn(2, 3, 4, 4, requires_grad=True) for _ in range(2)]
+        held = [weakref.ref(h) for h in maps]
+        fusion(maps).sum().backward()
+        return held
+
+    held = step()
+    gc.collect()
+    assert all(ref() is None for ref in held)

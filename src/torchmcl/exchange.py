@@ -235,6 +235,7 @@ class _Pool(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, average: Tensor, highest: Tensor) -> tuple[Tensor | None, ...]:
         weights, gradient = ctx.common.weights, ctx.common.gradient
+        del ctx.common.weights, ctx.common.gradient
         D = ctx.saved_tensors[0].shape[2]
         parts = zip(
             ctx.saved_tensors,
@@ -262,7 +263,8 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         weights, *maps = ctx.saved_tensors
         rows = _rows(gradient)
-        ctx.common.weights, ctx.common.gradient = weights, rows
+        # Detached: with its graph, of which it is a part, it would never be freed.
+        ctx.common.weights, ctx.common.gradient = weights.detach(), rows.detach()
         return None, torch.cat([_rows(h).transpose(1, 2) @ rows for h in maps], 1), *(None for _ in maps)
 
 
