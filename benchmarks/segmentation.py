@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from torchmcl import Ensemble, State, atomic, methods, networks
-from torchmcl.training.allocator import memory_kept
+from torchmcl.allocator import memory_kept
 from torchmcl.training.recipe import Recipe
 
 HERE = Path(__file__).parent
@@ -56,7 +56,7 @@ def main(repeats: int) -> None:
         candidates[f"amcl M={members}, no exchange"] = together(x, mask, members, exchange="none")
         candidates[f"amcl M={members}, light fusion"] = together(x, mask, members, preset="light")
     times: dict[str, list[float]] = {name: [] for name in candidates}
-    with memory_kept():
+    with memory_kept(torch.device("cpu")):
         for repeat in range(repeats + 1):
             for name, step in candidates.items():
                 start = time.perf_counter()

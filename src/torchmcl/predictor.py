@@ -75,7 +75,7 @@ class Specialists:
     def __init__(self, blueprint: Blueprint, method: Method, ensemble: Ensemble) -> None:
         self.blueprint = blueprint
         self.method = method
-        self.ensemble = ensemble.eval()
+        self.ensemble = ensemble.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchmcl import metrics
+from torchmcl.allocator import memory_kept
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.errors import UsageError
 from torchmcl.methods import Method
@@ -36,9 +37,10 @@ def answers(method: Method, ensemble: nn.Module, batches: Iterable[Batch]) -> tu
 
 def evaluate(method: Method, ensemble: nn.Module, loader: Loader) -> dict[str, Any]:
     """Errors and calibration on labelled examples, in percent but for nll and brier; logits are computed once."""
-    if loader.examples.target.ndim > 1:
-        return evaluate_pixels(method, ensemble, loader)
-    return summary(method, *answers(method, ensemble, loader), classes=loader.examples.classes)
+    with memory_kept(loader.device):
+        if loader.examples.target.ndim > 1:
+            return evaluate_pixels(method, ensemble, loader)
+        return summary(method, *answers(method, ensemble, loader), classes=loader.examples.classes)
 
 
 def summary(

@@ -1,7 +1,7 @@
 import pickle
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from torchmcl import atomic, metrics
+from torchmcl.allocator import memory_kept
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.ensemble import Ensemble
 from torchmcl.errors import UsageError
@@ -24,7 +25,6 @@ from torchmcl.seeds import seed_of
 from torchmcl.state import State
 from torchmcl.surveys import survey
 from torchmcl.training import guardrails
-from torchmcl.training.allocator import memory_kept
 from torchmcl.training.board import Board
 from torchmcl.training.evaluate import evaluate
 from torchmcl.training.lean import lean_backward
@@ -120,8 +120,7 @@ class Training:
 
     def run(self) -> None:
         """Train to the end, from wherever the position is."""
-        keep = memory_kept() if self.fabric.device.type == "cpu" else nullcontext()
-        with self._signals(), self.screen, keep:
+        with self._signals(), self.screen, memory_kept(self.fabric.device):
             for epoch in range(self.at.epoch, self.epochs + 1):
                 self._epoch(State(epoch, self.epochs))
                 self._finish(epoch)
