@@ -35,6 +35,15 @@ def test_a_class_that_never_occurs_goes_to_the_first():
     assert memory.flags.int().tolist() == [[1, 1, 0], [1, 1, 0]]
 
 
+def test_weighted_counts_are_kept_in_a_state_dict():
+    memory, fresh = Memory(2, 2), Memory(2, 2)
+    memory.record(torch.tensor([[1, 0, 1], [0, 1, 0]]), torch.tensor([0, 0, 1]), torch.tensor([0.5, 0.75, 2.0]))
+    fresh.load_state_dict(memory.state_dict())
+    assert fresh.counts.tolist() == [[0.5, 0.75], [2, 0]]
+    fresh.fix()
+    assert fresh.flags.int().tolist() == [[0, 1], [1, 0]]
+
+
 def test_fixed_once():
     memory = recorded([[5, 1], [1, 5]])
     memory.fix()

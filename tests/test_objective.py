@@ -1,6 +1,6 @@
 """Every objective against a slow loop written from its paper's equation, in value and gradient."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import exp, log
 
@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchmcl import Objective, Opinions, Phases, State, UsageError, assignment, costs, methods, survey
+from torchmcl.objective import PerPixel
 from torchmcl.testing import check_objective
 
 
@@ -27,6 +28,18 @@ class Case:
     target: torch.Tensor
     gate: torch.Tensor
     group: torch.Tensor
+    sample_weight: torch.Tensor | None
+
+    def times(self, b):
+        """How often example b counts."""
+        return 1 if self.sample_weight is None else float(self.sample_weight[b])
+
+    def part(self, b):
+        """The part of example b in a mean over the batch."""
+        return self.times(b) / sum(self.times(other) for other in range(self.B))
+
+    def state(self, epoch=1, epochs=1):
+        return State(epoch, epochs, self.group, torch.arange(self.B), self.sample_weight)
 
     def log_p(self, m, b):
         """log p_m for every pixel of example b: a list of (log-probabilities (C,), label)."""
@@ -68,13 +81,13 @@ def best_subset(case, b, take, leave):
 
 
 def by_choice(case, take, leave, choose=None):
-    """Mean_B sum_m of eq. 3 and 5, the subset tried exhaustively."""
+    """Mean_B sum_m of eq. 3 and 5, the subset tried exhaustively, each example counted as it is weighted."""
     total = 0
     for b in range(case.B):
         t, n = [take(m, b) for m in range(case.M)], [leave(m, b) for m in range(case.M)]
         chosen = (choose or (lambda b, t, n: best_subset(case, b, t, n)))(b, t, n)
-        total = total + sum(t[m] if m in chosen else n[m] for m in range(case.M))
-    return total / case.B
+        total = total + case.part(b) * sum(t[m] if m in chosen else n[m] for m in range(case.M))
+    return total
 
 
 @st.composite
@@ -90,7 +103,9 @@ def cases(draw, aux=0, min_members=1):
     target = torch.randint(C, (B, *pixels), generator=generator)
     gate = torch.rand(M, B, generator=generator, dtype=torch.float64).softmax(0)
     group = target if not pixels else torch.randint(C, (B,), generator=generator)
-    return Case(M, B, C, k, aux, pixels, logits.requires_grad_(), target, gate.requires_grad_(), group)
+    often = draw(st.none() | st.lists(st.sampled_from([0.0, 0.25, 1.0, 2.0]), min_size=B, max_size=B).filter(any))
+    sample_weight = None if often is None else torch.tensor(often, dtype=torch.float64)
+    return Case(M, B, C, k, aux, pixels, logits.requires_grad_(), target, gate.requires_grad_(), group, sample_weight)
 
 
 def agree(case, loss, slow, *, through=("logits",)):
@@ -105,9 +120,7 @@ def agree(case, loss, slow, *, through=("logits",)):
 
 def loss_of(name, case, epoch=1, epochs=1, **options):
     objective = methods.build(name, case.M, case.C, k=case.k, **options).objective
-    return objective(
-        Opinions(case.logits, case.gate), case.target, State(epoch, epochs, case.group, torch.arange(case.B))
-    ).loss
+    return objective(Opinions(case.logits, case.gate), case.target, case.state(epoch, epochs)).loss
 
 
 def zero(m, b):
@@ -116,8 +129,7 @@ def zero(m, b):
 
 @given(cases())
 def test_ie(case):
-    slow = sum(case.l(m, b) for m in range(case.M) for b in range(case.B)) / case.B
-    agree(case, loss_of("ie", case), slow)
+    agree(case, loss_of("ie", case), by_ie(case))
 
 
 @given(cases())
@@ -162,7 +174,7 @@ def test_mcl(case, every):
     def held(b, t, n):
         return best_subset(case, b, [old.l(m, b) for m in range(case.M)], [0] * case.M)
 
-    loss = objective(case.logits, case.target, State(every, group=case.group, index=index)).loss
+    loss = objective(case.logits, case.target, case.state(every)).loss
     agree(case, loss, by_choice(case, case.l, zero, held))
     assert survey(objective, lambda x: Opinions(before), [(before, case.target, index)], State(every + 1))
 
@@ -172,7 +184,7 @@ def test_mcl_kd(case, beta, T):
     objective = methods.build("mcl_kd", case.M, case.C, k=case.k, beta=beta, temperature=T, pretrain=2).objective
     teacher, index = torch.randn_like(case.logits), torch.arange(case.B)
     assert not survey(objective, None, [], State(2))
-    agree(case, objective(case.logits, case.target, State(2, group=case.group)).loss, by_ie(case))
+    agree(case, objective(case.logits, case.target, case.state(2)).loss, by_ie(case))
     assert survey(objective, lambda x: Opinions(teacher), [(teacher, case.target, index)], State(3))
     assert not survey(objective, None, [], State(4))
 
@@ -184,12 +196,12 @@ def test_mcl_kd(case, beta, T):
             values.append(-(target * (z[:, i] - torch.log(torch.exp(z[:, i]).sum()))).sum())
         return beta * sum(values) / len(values)
 
-    loss = objective(case.logits, case.target, State(3, group=case.group, index=index)).loss
+    loss = objective(case.logits, case.target, case.state(3)).loss
     agree(case, loss, by_choice(case, case.l, distil))
 
 
 def by_ie(case):
-    return sum(case.l(m, b) for m in range(case.M) for b in range(case.B)) / case.B
+    return sum(case.part(b) * case.l(m, b) for m in range(case.M) for b in range(case.B))
 
 
 @given(cases(aux=1), st.floats(0.005, 1), st.floats(0.1, 2), st.integers(1, 3))
@@ -206,15 +218,15 @@ def test_amcl(case, beta, gamma, warmup):
             chosen = sorted(range(case.M), key=lambda m: (lowest[m], m))[: case.k]
             assert set(chosen) == set(best_subset(batch, b, t, n))
             for m in chosen:
-                counts[int(batch.group[b])][m] += 1
+                counts[int(batch.group[b])][m] += batch.times(b)
             return chosen
 
-        loss = method.objective(batch.logits, batch.target, State(epoch, group=batch.group)).loss
+        loss = method.objective(batch.logits, batch.target, batch.state(epoch)).loss
         agree(batch, loss, by_choice(batch, batch.l, lambda m, b: beta * batch.to_aux(m, b), chosen_and_counted))  # noqa: B023
     assert method.memory.counts.tolist() == counts
     flags = [sorted(range(case.M), key=lambda m: (-row[m], m))[: case.k] for row in counts]
     for _ in range(2):  # the second time from the flags as fixed
-        loss = method.objective(case.logits, case.target, State(warmup + 1, group=case.group)).loss
+        loss = method.objective(case.logits, case.target, case.state(warmup + 1)).loss
         by_memory = by_choice(
             case, case.l, lambda m, b: gamma * case.to_aux(m, b), lambda b, t, n: flags[int(case.group[b])]
         )
@@ -231,8 +243,8 @@ def test_relaxed(case, eps):
         won = best_subset(case, b, costs_of, [0] * case.M)
         rest = case.k * eps / (case.M - case.k) if case.k < case.M else 0
         won_weight = 1 - eps if case.k < case.M else 1
-        total = total + sum(c * (won_weight if m in won else rest) for m, c in enumerate(costs_of))
-    agree(case, loss_of("relaxed", case, eps=eps), total / case.B)
+        total = total + case.part(b) * sum(c * (won_weight if m in won else rest) for m, c in enumerate(costs_of))
+    agree(case, loss_of("relaxed", case, eps=eps), total)
 
 
 @given(cases(), st.integers(1, 12), st.data())
@@ -271,8 +283,8 @@ def test_annealed(case, epoch):
             weights = [min(1, exp(min(upper - (v - low) / T, 0))) for v in values]
             if case.k == 1:
                 weights = [v / sum(q) for v in q]  # the published form
-        total = total + sum(w * c for w, c in zip(weights, costs_of, strict=True))
-    agree(case, loss_of("annealed", case, epoch), total / case.B)
+        total = total + case.part(b) * sum(w * c for w, c in zip(weights, costs_of, strict=True))
+    agree(case, loss_of("annealed", case, epoch), total)
 
 
 def pixelwise(case, b):
@@ -287,16 +299,16 @@ def test_vmcl(case, alpha, delta, eta):
     for b in range(case.B):
         costs_of = [case.l(m, b) for m in range(case.M)]
         won = best_subset(case, b, costs_of, [0] * case.M)
-        total = total + sum(costs_of[m] for m in won)
+        total = total + case.part(b) * sum(costs_of[m] for m in won)
         margins = []
         for p, y in pixelwise(case, b):
             P = sum(case.gate[m, b] * p[m] for m in range(case.M))
             others = max((P[c] for c in range(case.C) if c != y), key=number)
             margins.append(torch.clamp(delta - P[y] + others, min=0))
-        total = total + alpha * sum(margins) / len(margins)
-        total = total - eta * sum(torch.log(case.gate[m, b]) / case.k for m in won)
+        total = total + case.part(b) * alpha * sum(margins) / len(margins)
+        total = total - case.part(b) * eta * sum(torch.log(case.gate[m, b]) / case.k for m in won)
     loss = loss_of("vmcl", case, alpha=alpha, delta=delta, eta=eta)
-    agree(case, loss, total / case.B, through=("logits", "gate"))
+    agree(case, loss, total, through=("logits", "gate"))
 
 
 @given(cases(min_members=2), st.booleans())
@@ -311,7 +323,7 @@ def test_emadnn(case, bounded):
                         (p[m] * p[n]).sum() if bounded else (p[m] * torch.log(p[n])).sum()
                         for p, _ in pixelwise(case, b)
                     ]
-                    total = total + scale * sum(values) / len(values) / case.B
+                    total = total + case.part(b) * scale * sum(values) / len(values)
     agree(case, loss_of("emadnn", case, weight=0.3, bounded=bounded), total)
 
 
@@ -331,8 +343,8 @@ def test_one(case, epoch):
         y = case.target[b].reshape(-1)
         for i in range(len(y)):
             e = sum(case.gate[m, b] * z[m, :, i] for m in range(case.M))
-            total = total + (torch.log(torch.exp(e).sum()) - e[y[i]]) / len(y) / case.B
-            total = total + ramp * sum(kl_at(3, e, z[m, :, i]) for m in range(case.M)) / len(y) / case.B
+            total = total + case.part(b) * (torch.log(torch.exp(e).sum()) - e[y[i]]) / len(y)
+            total = total + case.part(b) * ramp * sum(kl_at(3, e, z[m, :, i]) for m in range(case.M)) / len(y)
     agree(case, loss_of("one", case, epoch), total, through=("logits", "gate"))
 
 
@@ -344,7 +356,8 @@ def test_kdcl(case):
         best = losses.index(min(losses))
         z = case.logits[:, b].reshape(case.M, case.C, -1)
         for i in range(z.shape[2]):
-            total = total + sum(kl_at(2, z[best, :, i], z[m, :, i]) for m in range(case.M)) / z.shape[2] / case.B
+            distilled = sum(kl_at(2, z[best, :, i], z[m, :, i]) for m in range(case.M))
+            total = total + case.part(b) * distilled / z.shape[2]
     agree(case, loss_of("kdcl", case), total)
 
 
@@ -365,6 +378,16 @@ def test_conformance_of_options(name, options):
     check_objective(lambda members, classes, k: methods.build(name, members, classes, k=k, **options))
 
 
+def test_per_pixel_each_pixel_counts_as_its_image():
+    objective = PerPixel(methods.build("amcl", 3, 4, k=1).objective)
+    logits, target, often = torch.randn(3, 3, 5, 2, 2), torch.randint(4, (3, 2, 2)), torch.tensor([2, 0, 1])
+    weighted = objective(logits, target, State(sample_weight=often.double()))
+    repeated = methods.build("amcl", 3, 4, k=1).objective
+    again = PerPixel(repeated)(logits.repeat_interleave(often, 1), target.repeat_interleave(often, 0))
+    torch.testing.assert_close(weighted.loss, again.loss)
+    assert torch.equal(objective.objective.first.assign.memory.counts, repeated.first.assign.memory.counts.double())
+
+
 def test_conformance_finds_what_is_wrong():
     def leaking(regret, state):
         return regret.softmax(0)
@@ -377,6 +400,13 @@ def test_conformance_finds_what_is_wrong():
 
     def narrow(logits, target, state):
         return costs.cross_entropy(logits, target, state).half()
+
+    class Unweighted(Objective):
+        def forward(self, opinions, target, state=None):
+            return super().forward(opinions, target, replace(state, sample_weight=None))
+
+    with pytest.raises(AssertionError, match="weight"):
+        check_objective(lambda m, c, k: Unweighted(costs.cross_entropy, costs.nothing, assignment.TopK(k)))
 
     with pytest.raises(AssertionError):
         check_objective(lambda m, c, k: Objective(narrow, costs.nothing, assignment.TopK(k)))
@@ -466,6 +496,10 @@ def amcl_loss(logits, target, state=None):
     return methods.build("amcl", 5, 10).objective(logits, target, state)
 
 
+def weighted_loss(weight):
+    return amcl_loss(torch.zeros(5, 4, 11), torch.zeros(4, dtype=int), State(sample_weight=weight))
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -490,6 +524,12 @@ def amcl_loss(logits, target, state=None):
             "groups from 0 to 9",
         ),
         (lambda: amcl_loss(torch.zeros(5, 4, 11), torch.zeros(4, dtype=int), State(epoch=9)), "warmup >= 1"),
+        (lambda: weighted_loss(torch.ones(3)), r"sample_weight \(B,\) = \(4,\), got \(3,\)"),
+        (lambda: weighted_loss(torch.ones(4, dtype=int)), "floating point sample_weight"),
+        (lambda: weighted_loss(torch.zeros(4)), "not all zero, got 0 to 0"),
+        (lambda: weighted_loss(torch.tensor([1.0, -1, 1, 1])), "from 0 on.* got -1 to 1"),
+        (lambda: weighted_loss(torch.tensor([1.0, float("nan"), 1, 1])), "finite"),
+        (lambda: weighted_loss(torch.tensor([1.0, float("inf"), 1, 1])), "finite"),
         (
             lambda: methods.build("vmcl").objective(torch.zeros(5, 4, 10), torch.zeros(4, dtype=int)),
             "opinions with a gate",

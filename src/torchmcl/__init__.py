@@ -24,6 +24,7 @@ __all__ = [
     "Opinions",
     "Outcome",
     "Phases",
+    "SpecialistClassifier",
     "Split",
     "State",
     "UsageError",
@@ -43,4 +44,6 @@ def __getattr__(name: str) -> Any:
     # What takes long to import is imported when it is first used.
     if name in ("metrics", "testing"):
         return import_module(f"torchmcl.{name}")
+    if name == "SpecialistClassifier":
+        return import_module("torchmcl.estimator").SpecialistClassifier
     raise AttributeError(f"module 'torchmcl' has no attribute {name!r}")

@@ -1,6 +1,7 @@
 """Costs of the ensemble as a whole, beside the one equation.
 
-A joint cost is any callable (opinions, target (B, …), weights (M, B), state) -> scalar.
+A joint cost is any callable (opinions, target (B, …), weights (M, B), state) -> scalar; `state.mean` averages over
+examples as they are weighted.
 """
 
 from collections.abc import Callable
@@ -38,7 +39,7 @@ class Margin:
         together = opinions.weighted(opinions.logits.softmax(2))
         truth = together.gather(1, target[:, None])
         others = together.scatter(1, target[:, None], -torch.inf).amax(1, keepdim=True)
-        return self.weight * (self.margin - truth + others).clamp_min(0).mean()
+        return self.weight * state.mean((self.margin - truth + others).clamp_min(0))
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Choice:
         gate = opinions.expect_gate()
         # A weight that has underflowed to 0 costs much, not infinitely much.
         log_gate = gate.clamp_min(torch.finfo(gate.dtype).tiny).log()
-        return self.weight * -(weights / weights.sum(0) * log_gate).sum(0).mean()
+        return self.weight * -state.mean((weights / weights.sum(0) * log_gate).sum(0))
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Similarity:
         other = p if self.bounded else opinions.logits.log_softmax(2)
         # The sum over pairs m != n is the product of sums less the pairs m = n: linear in M.
         pairs = (p.sum(0) * other.sum(0)).sum(1) - (p * other).sum(2).sum(0)
-        return self.weight / max(len(p) * (len(p) - 1), 1) * pairs.mean()
+        return self.weight / max(len(p) * (len(p) - 1), 1) * state.mean(pairs)
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,8 @@ class GatedTeacher:
         """-> scalar."""
         together = opinions.weighted(opinions.logits)
         ramp = exp(-5 * (1 - min(state.epoch / self.rampup, 1)) ** 2)
-        own = cross_entropy(together[None], target, state).mean()
-        return own + ramp * _distil(together, opinions.logits, self.temperature)
+        own = state.mean(cross_entropy(together[None], target, state)[0])
+        return own + ramp * _distil(together, opinions.logits, self.temperature, state)
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,12 @@ class BestTeacher:
         """-> scalar."""
         best = cross_entropy(opinions.logits, target, state).argmin(0)
         teacher = opinions.logits[best, torch.arange(len(best), device=best.device)]
-        return _distil(teacher, opinions.logits, self.temperature)
+        return _distil(teacher, opinions.logits, self.temperature, state)
 
 
-def _distil(teacher: Tensor, logits: Tensor, temperature: float) -> Tensor:
+def _distil(teacher: Tensor, logits: Tensor, temperature: float, state: State) -> Tensor:
     """sum_m T^2 KL(softmax(t / T) || softmax(z_m / T)), mean over examples and pixels; t (B, C, …) without gradient."""
     target = (teacher.detach() / temperature).log_softmax(1).expand_as(logits)
     student = (logits / temperature).log_softmax(2)
-    return temperature**2 * F.kl_div(student, target, reduction="none", log_target=True).sum(2).sum(0).mean()
+    divergence = F.kl_div(student, target, reduction="none", log_target=True)
+    return temperature**2 * state.mean(divergence.sum(2).sum(0))

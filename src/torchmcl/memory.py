@@ -16,7 +16,8 @@ class Memory(nn.Module):
     While training records, counts are summed over all processes at every step, so that they are the same everywhere
     and any process's checkpoint has the whole. The first recall in training fixes the flags, once: each class
     belongs to the k members that took it most (of equals, the first; so too for a class never seen). With `balance`,
-    each member owns as many classes as any other, to within one, and the counts kept are the most possible.
+    each member owns as many classes as any other, to within one, and the counts kept are the most possible. Counts are
+    whole numbers until an example is weighted.
 
     >>> memory = Memory(classes=2, members=3, k=1)
     >>> memory.record(torch.tensor([[0, 0, 1], [1, 1, 0], [0, 0, 0]]), torch.tensor([0, 0, 1]))
@@ -40,11 +41,24 @@ class Memory(nn.Module):
         self.register_buffer("counts", torch.zeros(classes, members, dtype=torch.int64))
         self.register_buffer("flags", torch.zeros(classes, members, dtype=torch.bool))
 
-    def record(self, weights: Tensor, group: Tensor | None) -> None:
-        """Count that `weights` (M, B) of 0 and 1 were assigned to examples of `group` (B,)."""
+    def record(self, weights: Tensor, group: Tensor | None, sample_weight: Tensor | None = None) -> None:
+        """Count that `weights` (M, B) of 0 and 1 were assigned to examples of `group` (B,), `sample_weight` (B,) times.
+
+        >>> memory = Memory(classes=2, members=1)
+        >>> memory.record(torch.ones(1, 3), torch.tensor([0, 0, 1]), torch.tensor([1.0, 0.5, 2.0]))
+        >>> memory.counts.flatten()
+        tensor([1.5000, 2.0000], dtype=torch.float64)
+        """
         if self.fixed:
             return
-        new = torch.zeros_like(self.counts).index_add_(0, self._inspect(weights, group), weights.T.to(torch.int64))
+        group = self._inspect(weights, group)
+        if sample_weight is not None and not self.counts.is_floating_point():
+            # In float64 whole weights count exactly as so many examples; MPS has none.
+            self.counts = self.counts.to(torch.float32 if self.counts.device.type == "mps" else torch.float64)
+        by_example = weights.T.to(self.counts.dtype)
+        if sample_weight is not None:
+            by_example = by_example * sample_weight[:, None].to(by_example.dtype)
+        new = torch.zeros_like(self.counts).index_add_(0, group, by_example)
         self.counts += total(new)
 
     @foreseen
@@ -93,6 +107,11 @@ class Memory(nn.Module):
         """Load it back."""
         self.fixed = bool(state)
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        if (saved := state_dict.get(prefix + "counts")) is not None:  # a checkpoint decides whether they are whole
+            self.counts = self.counts.to(saved.dtype)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
 
 class Record(nn.Module):
     """Another assignment, counted in a memory while training: AMCL's first epochs."""
@@ -106,5 +125,5 @@ class Record(nn.Module):
         """(M, B) -> (M, B)."""
         weights = self.assign(regret, state)
         if self.training:
-            self.memory.record(weights, state.group)
+            self.memory.record(weights, state.group, state.sample_weight)
         return weights

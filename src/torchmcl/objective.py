@@ -28,8 +28,9 @@ class Objective(nn.Module):
     """The one equation of the family: each member takes an example or leaves it, and both have a cost.
 
     L = mean_B sum_m [ w_m take_m + (1 - w_m) leave_m ] + joint costs, summed over members so that the learning rate
-    does not depend on M. The weights come from `assign`, given each member's regret = take - leave: for the k least,
-    L is the minimum over all choices of k members (eq. 3 and 5 of Kim et al. 2022). The choice carries no gradient.
+    does not depend on M; the mean is weighted by `state.sample_weight`, where there is one. The weights w come from
+    `assign`, given each member's regret = take - leave: for the k least, L is the minimum over all choices of k members
+    (eq. 3 and 5 of Kim et al. 2022). The choice carries no gradient.
 
     `take` and `leave` are costs, `assign` an assignment, `joint` any number of costs of the ensemble as a whole;
     `rank` is the cost to leave that enters the regret where it is not `leave` itself.
@@ -66,7 +67,7 @@ class Objective(nn.Module):
             with torch.no_grad():
                 rank = leave if self.rank is None else self.rank(opinions.logits, target, state)
                 weights = self.assign(take.detach() - rank.detach(), state)
-            loss = (weights * take + (1 - weights) * leave).sum(0).mean()
+            loss = state.mean((weights * take + (1 - weights) * leave).sum(0))
             for cost in self.joint:
                 loss = loss + cost(opinions, target, weights, state)
         return Outcome(loss, weights, take, leave)
@@ -83,7 +84,7 @@ class Objective(nn.Module):
         opinions, target, state = inspect(logits[None], target, state)
         with torch.autocast(logits.device.type, enabled=False):
             take = self.take(opinions.logits, target, state)[0]
-            return (weights * take + (1 - weights) * self.leave(opinions.logits, target, state)[0]).mean()
+            return state.mean(weights * take + (1 - weights) * self.leave(opinions.logits, target, state)[0])
 
 
 class Phases(nn.Module):
@@ -158,7 +159,9 @@ class PerPixel(nn.Module):
         opinions, target, state = inspect(opinions, target, state)
         logits = opinions.logits.flatten(3).transpose(2, 3).flatten(1, 2) if target.ndim > 1 else opinions.logits
         gate = None if opinions.gate is None else opinions.gate.repeat_interleave(target[0].numel(), dim=1)
-        state = replace(state, group=target.flatten(), index=None)
+        weight = state.sample_weight
+        weight = None if weight is None else weight.repeat_interleave(target[0].numel())
+        state = replace(state, group=target.flatten(), index=None, sample_weight=weight)
         outcome: Outcome = self.objective(Opinions(logits, gate), target.flatten(), state)
         return outcome
 
@@ -177,6 +180,18 @@ def inspect(opinions: Opinions | Tensor, target: Tensor, state: State | None) ->
         )
     if target.device.type == "cpu" and (int(target.min()) < 0 or int(target.max()) >= C):
         raise UsageError(f"Expected targets from 0 to {C - 1}, got {int(target.min())} to {int(target.max())}.")
+    if state.sample_weight is not None:
+        _inspect_weight(state.sample_weight, B)
     target = target.long()
     group = target if state.group is None and not pixels else state.group
     return opinions, target, replace(state, group=group, shared={})
+
+
+def _inspect_weight(weight: Tensor, B: int) -> None:
+    if weight.shape != (B,) or not weight.is_floating_point():
+        raise UsageError(f"Expected a floating point sample_weight (B,) = ({B},), got {describe(weight)}.")
+    if weight.device.type == "cpu" and not (bool((weight >= 0).all()) and 0 < float(weight.sum()) < float("inf")):
+        raise UsageError(
+            "Expected sample weights from 0 on, finite and not all zero, "
+            f"got {float(weight.min()):g} to {float(weight.max()):g}."
+        )

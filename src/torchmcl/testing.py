@@ -76,7 +76,8 @@ def check_objective(build: Callable[[int, int, int], Method | nn.Module]) -> Non
     """Check an objective, given as `members, classes, k -> Method or objective`, in its first and its last phase.
 
     Shapes, range, no gradient through the choice, a finite gradient at extreme logits, 16 bit input computed in
-    float32, permuting members changes nothing, k = M equals the independent ensemble; with and without pixels.
+    float32, permuting members changes nothing, k = M equals the independent ensemble, an example that is weighted by a
+    whole number counts as so many; with and without pixels.
 
     >>> from torchmcl import methods
     >>> check_objective(lambda members, classes, k: methods.build("amcl", members, classes, k=k))
@@ -92,9 +93,10 @@ def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...
     target = torch.arange(3).repeat_interleave(3).reshape(9, *[1] * len(pixels)).expand(9, *pixels)
     gate = torch.rand(4, 9, generator=torch.Generator().manual_seed(1)).softmax(0) if gated else None
     trained = _trained(build().objective, Opinions(logits, gate), target, late=late)
+    at = LATE if late else State()
 
     def outcome(logits: Tensor, gate: Tensor | None = gate, objective: nn.Module = trained, seed: int = 0) -> Outcome:
-        return _judge(copy.deepcopy(objective), Opinions(logits, gate), target, LATE if late else State(), seed)
+        return _judge(copy.deepcopy(objective), Opinions(logits, gate), target, at, seed)
 
     where = f"(k={k}, pixels {pixels}, {'last' if late else 'first'} phase)"
     whole = outcome(leaf := logits.clone().requires_grad_())
@@ -127,6 +129,14 @@ def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...
     _require(same, f"permuting members changes nothing {where}")
     _require(torch.allclose(permuted.weights, whole.weights[order], atol=1e-6), f"weights follow members {where}")
 
+    often = torch.arange(9) // 3
+    weighted = _judge(copy.deepcopy(trained), Opinions(logits, gate), target, at, sample_weight=often.float())
+    index = torch.arange(9).repeat_interleave(often)
+    many = Opinions(logits[:, index], None if gate is None else gate[:, index])
+    repeated = _judge(copy.deepcopy(trained), many, target[index], at, index=index)
+    same = chance or torch.allclose(weighted.loss, repeated.loss, rtol=1e-5)
+    _require(same, f"an example of sample weight n counts as n examples {where}")
+
     if k == 4:
         assigned = (whole.weights * whole.take + (1 - whole.weights) * whole.leave).sum(0).mean()
         _require(torch.allclose(assigned, whole.take.sum(0).mean()), f"k = M equals the independent ensemble {where}")
@@ -142,11 +152,21 @@ def _trained(objective: nn.Module, opinions: Opinions, target: Tensor, *, late: 
     return objective
 
 
-def _judge(objective: nn.Module, opinions: Opinions, target: Tensor, state: State, seed: int = 0) -> Outcome:
+def _judge(
+    objective: nn.Module,
+    opinions: Opinions,
+    target: Tensor,
+    state: State,
+    seed: int = 0,
+    *,
+    index: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+) -> Outcome:
     group = target.flatten(1)[:, 0] if target.ndim > 1 else target
+    index = torch.arange(len(target)) if index is None else index
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return objective(opinions, target, State(state.epoch, state.epochs, group, torch.arange(len(target))))
+        return objective(opinions, target, State(state.epoch, state.epochs, group, index, sample_weight))
 
 
 def _as_method(build: Callable[[int, int, int], Method | nn.Module], k: int) -> Method:

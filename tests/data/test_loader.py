@@ -134,6 +134,8 @@ def test_a_table() -> None:
     batch = next(Loader(examples, batch_size=6, shuffle=False, preprocess="none").epoch())
     assert batch.x.equal(table)
     assert batch.group is None
+    own = next(Loader(examples, batch_size=6, shuffle=False, preprocess=lambda x: 2 * x.double()).epoch())
+    assert own.x.equal(2 * table.double())
 
 
 def test_torch_s_own_randomness_is_left_alone(folder) -> None:

@@ -174,6 +174,14 @@ def test_unknown_option(name: str) -> None:
         build(name, colour=1, taste=2)
 
 
+@every_network
+def test_options_follow_from_the_shape(name: str) -> None:
+    networks.build(name, **networks.fitting(name, (1, 32, 32)))(torch.zeros(2, 1, 32, 32))
+    if name != "mlp":
+        with pytest.raises(UsageError, match=rf"^Expected images .* for {name}, got examples of shape \(64,\)\.$"):
+            networks.fitting(name, (64,))
+
+
 def test_missing_option() -> None:
     with pytest.raises(UsageError, match=r"^Expected inputs for mlp, got none\. Pass inputs=…\.$"):
         networks.build("mlp")

@@ -46,6 +46,8 @@ def test_other_schedules_and_optimisers():
         {"ema": 1},
         {"patience": 0},
         {"drop_every": 0},
+        {"optimizer": "adamm"},
+        {"schedule": "linear"},
     ],
 )
 def test_bad_recipes(wrong):

@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple, final
 
@@ -18,8 +18,9 @@ RESIDENT = 2 * 1024**3  # bytes of images that are kept on the device
 class Batch(NamedTuple):
     """What this process gets of one step.
 
-    `x` (B, C, H, W) or (B, D), prepared, float32; `target` (B,) or (B, H, W), `index` (B,), the places in the set, and
-    `group` (B,) int64; `total` is the size of the whole step's batch over all processes.
+    `x` (B, C, H, W) or (B, D), prepared, float32 unless a preprocessing of your own says otherwise; `target` (B,) or
+    (B, H, W), `index` (B,), the places in the set, and `group` (B,) int64; `total` is the size of the step's batch over
+    all processes.
     """
 
     x: Tensor
@@ -39,7 +40,8 @@ class Loader:
     them, so that a training does not depend on how many processes share it. With `shuffle`, for training, a last batch
     of fewer than two examples a process is joined to the one before it, for one example has no batch statistics.
     Without, each example comes once, in order, and a process with nothing to do in the last batch ends before it.
-    `workers` processes read images that are `Files`.
+    `preprocess` is a name in `preprocess.NAMES` or a function of your own, (B, …) -> (B, …); `workers` processes read
+    images that are `Files`.
 
     >>> few = Examples(torch.zeros(5, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1, 1]), ("cat", "dog"))
     >>> [batch.index.tolist() for batch in Loader(few, batch_size=2, shuffle=False)]
@@ -58,7 +60,7 @@ class Loader:
         rank: int = 0,
         world: int = 1,
         device: str | torch.device = "cpu",
-        preprocess: str = "gcn",
+        preprocess: str | Callable[[Tensor], Tensor] = "gcn",
         workers: int = 0,
     ) -> None:
         least = world if shuffle else 1  # each process takes part in each step of a training
@@ -73,7 +75,7 @@ class Loader:
         self.examples, self.seed, self.shuffle = examples, seed, shuffle
         self.rank, self.world, self.workers = rank, world, workers
         self.device = torch.device(device)
-        self._prepare = preprocessing.apply(preprocess)
+        self._prepare = preprocessing.apply(preprocess) if isinstance(preprocess, str) else preprocess
         self._sizes = _sizes(len(examples), batch_size, fewest=2 * world if shuffle else 1)
 
     def __len__(self) -> int:

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from inspect import Parameter, signature
+from math import prod
 from typing import Any
 
 from torchmcl.errors import UsageError, known_name
@@ -27,7 +28,7 @@ _BUILDERS: dict[str, Callable[..., Split]] = {
 }
 NAMES = tuple(_BUILDERS)
 
-__all__ = ["NAMES", "build", "builder", *_BUILDERS]
+__all__ = ["NAMES", "build", "builder", "fitting", *_BUILDERS]
 
 
 def builder(name: str) -> Callable[..., Split]:
@@ -58,3 +59,16 @@ def build(name: str, classes: int = 10, **options: Any) -> Split:
     if missing := [option for option in needed if option not in options]:
         raise UsageError(f"Expected {' and '.join(missing)} for {name}, got none. Pass {missing[0]}=….")
     return _BUILDERS[name](classes, **options)
+
+
+def fitting(name: str, shape: tuple[int, ...]) -> dict[str, int]:
+    """The options of a network that follow from the shape of one example, (channels, H, W) or (D,).
+
+    >>> fitting("resnet10", (1, 28, 28)), fitting("mlp", (1, 28, 28))
+    ({'channels': 1}, {'inputs': 784})
+    """
+    if "inputs" in signature(builder(name)).parameters:
+        return {"inputs": prod(shape)}
+    if len(shape) != 3:
+        raise UsageError(f"Expected images (channels, height, width) for {name}, got examples of shape {shape}.")
+    return {"channels": shape[0]}

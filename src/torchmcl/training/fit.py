@@ -4,8 +4,6 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from torchmcl import atomic, methods, metrics, networks
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader
@@ -179,11 +177,7 @@ def plan(
     shape = tuple(data.train.images.shape[1:])
     network_options, method_options = dict(parts["network"]), dict(parts["method"])
     if isinstance(network, str):
-        takes = signature(networks.builder(network)).parameters
-        if "channels" in takes:
-            network_options.setdefault("channels", shape[0])
-        if "inputs" in takes:
-            network_options.setdefault("inputs", torch.Size(shape).numel())
+        network_options = networks.fitting(network, shape) | network_options
     name = method if isinstance(method, str) else method.name
     known_name("unit", unit, ("image", "pixel"))
     dense = data.train.target.ndim > 1
