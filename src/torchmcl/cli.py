@@ -59,14 +59,14 @@ def run(arguments: list[str]) -> int:
 
 def train(options: dict[str, Any]) -> int:
     """Train an ensemble and keep it in a folder."""
+    from torchmcl.stored import training_config
     from torchmcl.training.fit import fit
-    from torchmcl.training.folder import read_config
     from torchmcl.training.loop import Interrupted
 
     options.pop("config", None)
     resume = options.pop("resume")
     if resume is not None:
-        options = {**read_config(Path(resume)), "out": resume, "resume": True, "quiet": options["quiet"]}
+        options = {**training_config(Path(resume)), "out": resume, "resume": True, "quiet": options["quiet"]}
     elif options["out"] is None:
         raise UsageError(f"Expected --out, the folder to keep the run in, or --resume RUN. Try: {EXAMPLE}")
     try:

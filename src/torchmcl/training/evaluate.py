@@ -12,7 +12,7 @@ from torchmcl.errors import UsageError
 from torchmcl.methods import Method
 from torchmcl.predictor import Specialists
 from torchmcl.processes import gathered
-from torchmcl.training.folder import read_config
+from torchmcl.stored import read_config
 from torchmcl.training.source import Source
 
 
