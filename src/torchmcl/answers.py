@@ -43,11 +43,12 @@ class Answer(NamedTuple):
 
 def judge(method: Method, opinions: Opinions, rejection: Rejection) -> Answer:
     """Make an answer of what the members say, on the device where they said it."""
-    probabilities = tempered(method.combine(opinions), rejection.temperature)
-    confidence, label = probabilities.amax(1), probabilities.argmax(1)
+    combined = method.combine(opinions)
+    probabilities = tempered(combined, rejection.temperature)
+    confidence = probabilities.amax(1)
     members = Opinions.of(opinions).logits.softmax(2)
     return Answer(
-        label,
+        combined.argmax(1),
         probabilities,
         confidence,
         rejection.accepts(confidence),

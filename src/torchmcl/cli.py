@@ -9,7 +9,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from torchmcl import __version__, exchange, methods, networks
+from torchmcl import __version__, exchange, methods, networks, tables
 from torchmcl.errors import UsageError
 
 EXAMPLE = "torchmcl train --method amcl --network simple_cnn --data cifar10 --members 5 --epochs 20 --out runs/first"
@@ -80,27 +80,37 @@ def train(options: dict[str, Any]) -> int:
 
 
 def evaluate(options: dict[str, Any]) -> int:
-    """Measure a trained run, on its own test set unless another is named."""
-    from torchmcl.training.evaluate import evaluate_run
+    """Measure trained runs, on their own test set unless another is named, and against unseen data."""
+    from torchmcl.evaluation import evaluate_run
     from torchmcl.training.source import Source
 
     source = Source(**{field.name: options[f"data_{field.name}"] for field in fields(Source)})
-    figures = evaluate_run(Path(options["run"]), options["data"], source)
+    unseen = {"unseen": options["unseen"], "unseen_classes": options["unseen_classes"]}
+    found = [evaluate_run(Path(run), options["data"], source, **unseen) for run in options["runs"]]
     if options["json"]:
-        print(json.dumps(figures, indent=1))
+        print(json.dumps(found if len(found) > 1 else found[0], indent=1))
         return 0
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(title=f"{options['run']} on {figures['data']}: {figures['examples']} examples")
-    table.add_column("figure")
-    table.add_column("value", justify="right")
-    for name, value in figures.items():
-        if isinstance(value, int | float):
-            table.add_row(name, f"{value:g}")
-        elif isinstance(value, list) and name == "members":
-            table.add_row("members' errors", "  ".join(f"{error:.2f}" for error in value))
-    Console().print(table)
+    for table in tables.of(found):
+        Console(width=max(Console().width, 100)).print(table)
+    return 0
+
+
+def calibrate(options: dict[str, Any]) -> int:
+    """Set from what confidence on a trained run answers, by its own validation split."""
+    from torchmcl.evaluation import calibrate_run
+
+    asked = {name: options[name] for name in ("coverage", "max_error", "temperature")}
+    found = calibrate_run(Path(options["run"]), **asked)
+    if options["json"]:
+        print(json.dumps(found, indent=1))
+        return 0
+    print(
+        f"{found['run']}: answers from a confidence of {found['threshold']:.4f} on, at temperature "
+        f"{found['temperature']:.3g}. Of {found['examples']} validation examples {found['coverage']:.2f} % are "
+        f"accepted, with an error of {found['accepted_error']:.2f} %; of all, {found['error']:.2f} %."
+    )
     return 0
 
 
@@ -115,7 +125,7 @@ def predict(options: dict[str, Any]) -> int:
         return 0
     for row in rows:
         shown = f"{row['label']} ({row['confidence']:.1%})" if "label" in row else f"mask {row['mask']}"
-        print(f"{row['image']}: {shown}, member {row['member']}")
+        print(f"{row['image']}: {shown}, member {row['member']}{'' if row['accepted'] else ', rejected'}")
     return 0
 
 
@@ -140,7 +150,7 @@ def ls(options: dict[str, Any]) -> int:
     return 0
 
 
-COMMANDS = {"train": train, "evaluate": evaluate, "predict": predict, "ls": ls}
+COMMANDS = {"train": train, "evaluate": evaluate, "calibrate": calibrate, "predict": predict, "ls": ls}
 OWN_DATA = {
     "folder:PATH": "Your images, one folder a class, resized; train/ and test/ in it where there are any.",
     "segmentation-folder:PATH": "Your images/ and masks/, of any number of classes; a subfolder is a group.",
@@ -163,11 +173,12 @@ def build_parser() -> Any:
     )
     parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
     commands = parser.add_subcommands(required=True)
-    for name, add in (("train", add_train), ("evaluate", add_evaluate), ("predict", add_predict), ("ls", None)):
+    adders = {"train": add_train, "evaluate": add_evaluate, "calibrate": add_calibrate, "predict": add_predict}
+    for name in COMMANDS:
         dashes = " Names of options may be written with dashes and dots: --num-nodes, --data.dir."
         own = ArgumentParser(exit_on_error=False, description=f"{COMMANDS[name].__doc__}{dashes}")
-        if add:
-            add(own)
+        if name in adders:
+            adders[name](own)
         commands.add_subcommand(name, own, help=COMMANDS[name].__doc__)
     return parser
 
@@ -212,12 +223,27 @@ def add_train(parser: Any) -> None:
 
 
 def add_evaluate(parser: Any) -> None:
-    """Which run, on which data."""
+    """Which runs, on which data."""
     from torchmcl.training.source import Source
 
-    parser.add_argument("run", type=str, help="folder of a trained run")
+    parser.add_argument("runs", type=str, nargs="+", help="folders of trained runs; several are compared")
     parser.add_argument("--data", type=str | None, default=None, help="another data set; its classes must fit")
     add_fields(parser, Source, "data_")
+    parser.add_argument(
+        "--unseen", type=str | None, default=None, help="a data set of other things, or folder:PATH, every image in it"
+    )
+    parser.add_argument("--unseen_classes", type=str | None, default=None, help="only these of the unseen set")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_calibrate(parser: Any) -> None:
+    """Which run, and what is promised."""
+    parser.add_argument("run", type=str, help="folder of a trained run")
+    parser.add_argument("--coverage", type=float | None, default=None, help="accept this part of the examples: 0.95")
+    parser.add_argument("--max_error", type=float | None, default=None, help="accept all that keep this error: 0.01")
+    parser.add_argument(
+        "--temperature", action="store_true", help="fit a temperature, so that confidence means what it says"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -1,4 +1,5 @@
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from torchmcl.data.files import image_size
 from torchmcl.data.masks import write_mask
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
-from torchmcl.inputs import batches
+from torchmcl.inputs import batches, pairs
 from torchmcl.methods import Method
 from torchmcl.opinions import Opinions
+from torchmcl.rejection import Rejection, calibrated
 
 __all__ = ["Answer", "Blueprint", "Specialists"]
 
@@ -83,6 +85,35 @@ class Specialists:
     def judge(self, opinions: Opinions) -> Answer:
         """What is made of the members' opinions: combined, tempered, accepted or not."""
         return judge(self.method, opinions, self.blueprint.rejection)
+
+    @torch.no_grad()
+    def calibrate(
+        self,
+        validation: Any,
+        *,
+        coverage: float | None = None,
+        max_error: float | None = None,
+        temperature: bool = False,
+        batch_size: int | None = None,
+    ) -> Rejection:
+        """Set from what confidence on answers are accepted, by examples that were not trained on; `save` keeps it.
+
+        Either the surest part `coverage` of the examples is accepted, or as many as keep the error of what is accepted
+        at `max_error`. With `temperature`, probabilities are first made to mean what they say (see `tempered`), alone
+        or with one of those; without, they are as the ensemble gives them. `validation` is `Examples`, a `DataSet` with
+        a validation part, a tuple (x, y), or a loader of (x, y).
+        """
+        size = self.batch_size if batch_size is None else batch_size
+        parts = [
+            (self.method.combine(self.ensemble(self.prepare(x.to(self.device)))).cpu(), y)
+            for x, y in pairs(validation, self.blueprint, size)
+        ]
+        if not parts:
+            raise UsageError("Expected at least one labelled example, got none.")
+        probabilities, target = (torch.cat(part) for part in zip(*parts, strict=True))
+        found = calibrated(probabilities, target, coverage=coverage, max_error=max_error, temperature=temperature)
+        self.blueprint = replace(self.blueprint, rejection=found)
+        return found
 
     def describe(self, images: Sequence[str | Path], *, masks: str | Path | None = None) -> list[dict[str, Any]]:
         """Read image files and say of each what it shows: rows of image, label, confidence, member, probabilities.

@@ -1,7 +1,7 @@
 """When not to answer: a threshold on the confidence, and the temperature that the confidence is measured at."""
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, exp, log
 
 import torch
 from torch import Tensor
@@ -65,17 +65,44 @@ def fit_temperature(probabilities: Tensor, target: Tensor) -> float:
 
     logarithms, target = _log(probabilities.double()), target.long()
 
-    def likelihood(inverse: float) -> float:
-        return float(torch.nn.functional.cross_entropy(logarithms * inverse, target))
+    def likelihood(x: float) -> float:
+        return float(torch.nn.functional.cross_entropy(logarithms * exp(x), target))
 
-    # Over log(1/T), in which a convex function still falls before it rises: fine steps where T is large, too.
+    # Over x = log(1/T), in which it still falls before it rises: fine steps where T is large, too.
     found = minimize_scalar(
-        lambda x: likelihood(torch.tensor(x).exp().item()),
-        bounds=(-torch.tensor(HOTTEST).log().item(), -torch.tensor(COLDEST).log().item()),
-        method="bounded",
-        options={"xatol": 1e-6},
+        likelihood, bounds=(-log(HOTTEST), -log(COLDEST)), method="bounded", options={"xatol": 1e-6}
     )
-    return float(torch.tensor(-found.x, dtype=torch.float64).exp())
+    return exp(-found.x)
+
+
+def calibrated(
+    probabilities: Tensor,
+    target: Tensor,
+    *,
+    coverage: float | None = None,
+    max_error: float | None = None,
+    temperature: bool = False,
+) -> Rejection:
+    """What validation examples say: combined probabilities (B, C, …), target (B, …) -> rejection.
+
+    Either as many answers as `coverage` are accepted, or as many as keep their error at `max_error`, or all.
+
+    >>> confident = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])
+    >>> calibrated(confident, torch.tensor([0, 0, 1]), max_error=0).coverage
+    0.6666666666666666
+    """
+    if (coverage is None) == (max_error is None) and not (temperature and coverage is None):
+        raise UsageError(f"Expected one of coverage and max_error, got {coverage} and {max_error}.")
+    T = fit_temperature(probabilities, target) if temperature else 1.0
+    sure, answer = tempered(probabilities, T).max(1)
+    confidence, wrong = per_example(sure), per_example((answer != target).double())
+    threshold = 0.0
+    if coverage is not None:
+        threshold = for_coverage(confidence, coverage)
+    elif max_error is not None:
+        threshold = for_error(confidence, wrong, max_error)
+    accepted = confidence >= threshold
+    return Rejection(threshold, T, float(accepted.double().mean()), float(wrong[accepted].mean()))
 
 
 def for_coverage(confidence: Tensor, coverage: float) -> float:
