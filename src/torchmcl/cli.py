@@ -129,6 +129,24 @@ def predict(options: dict[str, Any]) -> int:
     return 0
 
 
+def export(options: dict[str, Any]) -> int:
+    """Write a trained run as one graph, model.onnx or model.pt2, once it is found to answer the same."""
+    from torchmcl.export import export_run
+
+    found = export_run(Path(options["run"]), Path(options["file"]), quantize=options["quantize"])
+    sizes = ", ".join(map(str, found["batches"]))
+    print(
+        f"{found['path']}: {found['bytes'] / 1e6:.2f} MB, equal to eager at batches of {sizes} "
+        f"(largest difference {found['difference']:.1e})"
+    )
+    if options["quantize"]:
+        print(
+            f"8 bits: {found['bytes_before'] / 1e6:.2f} to {found['bytes'] / 1e6:.2f} MB, error on {found['examples']} "
+            f"test examples {found['error_before']:.2f} to {found['error']:.2f} %"
+        )
+    return 0
+
+
 def ls(options: dict[str, Any]) -> int:
     """List methods, networks, exchanges and data sets."""
     from rich.console import Console
@@ -150,7 +168,14 @@ def ls(options: dict[str, Any]) -> int:
     return 0
 
 
-COMMANDS = {"train": train, "evaluate": evaluate, "calibrate": calibrate, "predict": predict, "ls": ls}
+COMMANDS = {
+    "train": train,
+    "evaluate": evaluate,
+    "calibrate": calibrate,
+    "predict": predict,
+    "export": export,
+    "ls": ls,
+}
 OWN_DATA = {
     "folder:PATH": "Your images, one folder a class, resized; train/ and test/ in it where there are any.",
     "segmentation-folder:PATH": "Your images/ and masks/, of any number of classes; a subfolder is a group.",
@@ -173,7 +198,13 @@ def build_parser() -> Any:
     )
     parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
     commands = parser.add_subcommands(required=True)
-    adders = {"train": add_train, "evaluate": add_evaluate, "calibrate": add_calibrate, "predict": add_predict}
+    adders = {
+        "train": add_train,
+        "evaluate": add_evaluate,
+        "calibrate": add_calibrate,
+        "predict": add_predict,
+        "export": add_export,
+    }
     for name in COMMANDS:
         dashes = " Names of options may be written with dashes and dots: --num-nodes, --data.dir."
         own = ArgumentParser(exit_on_error=False, description=f"{COMMANDS[name].__doc__}{dashes}")
@@ -253,6 +284,13 @@ def add_predict(parser: Any) -> None:
     parser.add_argument("images", type=str, nargs="+", help="image files")
     parser.add_argument("--out", type=str | None, default=None, help="folder for the masks, of a segmentation run")
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_export(parser: Any) -> None:
+    """Which run, into which file."""
+    parser.add_argument("run", type=str, help="folder of a trained run")
+    parser.add_argument("file", type=str, help="model.onnx, or model.pt2 for torch.export")
+    parser.add_argument("--quantize", action="store_true", help="8 bits, with the change in error; .onnx only")
 
 
 def add_fields(group: Any, kind: type, prefix: str = "") -> None:

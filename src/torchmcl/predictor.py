@@ -35,7 +35,8 @@ class Specialists:
     def __init__(self, blueprint: Blueprint, method: Method, ensemble: Ensemble) -> None:
         self.blueprint = blueprint
         self.method = method
-        self.ensemble = ensemble.eval()
+        # Convolutions of many channels are up to twice as fast with those last in memory.
+        self.ensemble = ensemble.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -76,7 +77,13 @@ class Specialists:
     @torch.no_grad()
     def ask(self, batch: Tensor) -> Answer:
         """One batch (B, …) as it was read -> answer, where the weights are."""
-        return self.judge(self.ensemble(self.prepare(batch.to(self.device))))
+        return self.judge(self.hear(batch))
+
+    def hear(self, batch: Tensor) -> Opinions:
+        """One batch (B, …) as it was read -> what the members say."""
+        x = self.prepare(batch.to(self.device))
+        opinions: Opinions = self.ensemble(x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x)
+        return opinions
 
     def prepare(self, batch: Tensor) -> Tensor:
         """What is done to a batch (B, …) before members see it."""
@@ -104,10 +111,7 @@ class Specialists:
         a validation part, a tuple (x, y), or a loader of (x, y).
         """
         size = self.batch_size if batch_size is None else batch_size
-        parts = [
-            (self.method.combine(self.ensemble(self.prepare(x.to(self.device)))).cpu(), y)
-            for x, y in pairs(validation, self.blueprint, size)
-        ]
+        parts = [(self.method.combine(self.hear(x)).cpu(), y) for x, y in pairs(validation, self.blueprint, size)]
         if not parts:
             raise UsageError("Expected at least one labelled example, got none.")
         probabilities, target = (torch.cat(part) for part in zip(*parts, strict=True))
