@@ -1,12 +1,14 @@
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchmcl import stored
+from torchmcl import hub, stored
 from torchmcl.answers import Answer, judge
 from torchmcl.blueprint import Blueprint
 from torchmcl.data import preprocess as preprocessing
@@ -35,6 +37,7 @@ class Specialists:
     def __init__(self, blueprint: Blueprint, method: Method, ensemble: Ensemble) -> None:
         self.blueprint = blueprint
         self.method = method
+        self.figures: dict[str, Any] = {}  # what metrics.json says, where there is one
         # Convolutions of many channels are up to twice as fast with those last in memory.
         self.ensemble = ensemble.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -176,7 +179,27 @@ class Specialists:
         if memory is not None and "memory.flags" in tensors:
             _fill(memory, {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}, folder)
             memory.fixed = bool(memory.flags.any())
-        return cls(blueprint, method, ensemble).to(device)
+        specialists = cls(blueprint, method, ensemble).to(device)
+        specialists.figures = hub.read_figures(Path(folder))
+        return specialists
+
+    def push_to_hub(self, repo: str, *, private: bool = False, api: hub.Api | None = None) -> str:
+        """Share the model as a repository "owner/name" of the Hugging Face hub, with a card -> its address.
+
+        `api` is huggingface_hub's own unless given; log in with its command `hf auth login`.
+        """
+        with TemporaryDirectory() as place:
+            folder = Path(place)
+            self.save(folder)
+            if self.figures:
+                (folder / hub.METRICS).write_text(json.dumps(self.figures, indent=1), encoding="utf-8")
+            (folder / hub.CARD).write_text(hub.card(repo, self.blueprint, self.figures), encoding="utf-8")
+            return hub.upload(folder, repo, private=private, api=api)
+
+    @classmethod
+    def from_pretrained(cls, repo: str | Path, *, revision: str | None = None, **options: Any) -> "Specialists":
+        """Load a shared model: a repository "owner/name", or a folder; `options` as for `load`."""
+        return cls.load(hub.fetch(repo, revision=revision), **options)
 
 
 def _fill(module: torch.nn.Module, tensors: dict[str, Tensor], folder: str | Path) -> None:

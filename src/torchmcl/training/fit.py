@@ -122,7 +122,7 @@ def fit(
             board.close()
     training.restore_best()
     result = Specialists(blueprint, method, training.kept)
-    figures = report(training, loader(chosen.test), chosen)
+    result.figures = figures = report(training, loader(chosen.test), chosen)
     if folder is not None and fabric.is_global_zero:
         result.save(folder)
         atomic.write(folder / "metrics.json", as_json(figures) + "\n")
