@@ -11,6 +11,7 @@ import yaml
 
 from torchmcl import atomic
 from torchmcl.errors import UsageError
+from torchmcl.stored import read_config as read_config
 
 RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", "log.csv", "checkpoints", "tensorboard")
 
