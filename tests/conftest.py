@@ -1,5 +1,6 @@
 import os
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -9,3 +10,22 @@ settings.load_profile("torchmcl")
 # One thread a worker: `pytest -n 2` fills two cores, and tensors here are small.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory):
+    """A run of AMCL on digits, good enough to be asked, of this worker alone: read it, or copy it first."""
+    from torchmcl.training import fit
+
+    folder = tmp_path_factory.mktemp("shared") / "run"
+    options = {"members": 3, "epochs": 8, "warmup": 3, "width": 8, "preset": "light", "k": 1}
+    fit("amcl", "simple_cnn", "digits", out=folder, quiet=True, **options)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def digits_test():
+    """The test digits, as they were read."""
+    from torchmcl import data
+
+    return data.load("digits", parts=("test",)).test

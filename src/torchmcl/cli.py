@@ -9,7 +9,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from torchmcl import __version__, exchange, methods, networks
+from torchmcl import __version__, exchange, methods, networks, tables
 from torchmcl.errors import UsageError
 
 EXAMPLE = "torchmcl train --method amcl --network simple_cnn --data cifar10 --members 5 --epochs 20 --out runs/first"
@@ -59,14 +59,14 @@ def run(arguments: list[str]) -> int:
 
 def train(options: dict[str, Any]) -> int:
     """Train an ensemble and keep it in a folder."""
+    from torchmcl.stored import training_config
     from torchmcl.training.fit import fit
-    from torchmcl.training.folder import read_config
     from torchmcl.training.loop import Interrupted
 
     options.pop("config", None)
     resume = options.pop("resume")
     if resume is not None:
-        options = {**read_config(Path(resume)), "out": resume, "resume": True, "quiet": options["quiet"]}
+        options = {**training_config(Path(resume)), "out": resume, "resume": True, "quiet": options["quiet"]}
     elif options["out"] is None:
         raise UsageError(f"Expected --out, the folder to keep the run in, or --resume RUN. Try: {EXAMPLE}")
     try:
@@ -80,27 +80,37 @@ def train(options: dict[str, Any]) -> int:
 
 
 def evaluate(options: dict[str, Any]) -> int:
-    """Measure a trained run, on its own test set unless another is named."""
-    from torchmcl.training.evaluate import evaluate_run
+    """Measure trained runs, on their own test set unless another is named, and against unseen data."""
+    from torchmcl.evaluation import evaluate_run
     from torchmcl.training.source import Source
 
     source = Source(**{field.name: options[f"data_{field.name}"] for field in fields(Source)})
-    figures = evaluate_run(Path(options["run"]), options["data"], source)
+    unseen = {"unseen": options["unseen"], "unseen_classes": options["unseen_classes"]}
+    found = [evaluate_run(Path(run), options["data"], source, **unseen) for run in options["runs"]]
     if options["json"]:
-        print(json.dumps(figures, indent=1))
+        print(json.dumps(found if len(found) > 1 else found[0], indent=1))
         return 0
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(title=f"{options['run']} on {figures['data']}: {figures['examples']} examples")
-    table.add_column("figure")
-    table.add_column("value", justify="right")
-    for name, value in figures.items():
-        if isinstance(value, int | float):
-            table.add_row(name, f"{value:g}")
-        elif isinstance(value, list) and name == "members":
-            table.add_row("members' errors", "  ".join(f"{error:.2f}" for error in value))
-    Console().print(table)
+    for table in tables.of(found):
+        Console(width=max(Console().width, 100)).print(table)
+    return 0
+
+
+def calibrate(options: dict[str, Any]) -> int:
+    """Set from what confidence on a trained run answers, by its own validation split."""
+    from torchmcl.evaluation import calibrate_run
+
+    asked = {name: options[name] for name in ("coverage", "max_error", "temperature")}
+    found = calibrate_run(Path(options["run"]), **asked)
+    if options["json"]:
+        print(json.dumps(found, indent=1))
+        return 0
+    print(
+        f"{found['run']}: answers from a confidence of {found['threshold']:.4f} on, at temperature "
+        f"{found['temperature']:.3g}. Of {found['examples']} validation examples {found['coverage']:.2f} % are "
+        f"accepted, with an error of {found['accepted_error']:.2f} %; of all, {found['error']:.2f} %."
+    )
     return 0
 
 
@@ -115,7 +125,25 @@ def predict(options: dict[str, Any]) -> int:
         return 0
     for row in rows:
         shown = f"{row['label']} ({row['confidence']:.1%})" if "label" in row else f"mask {row['mask']}"
-        print(f"{row['image']}: {shown}, member {row['member']}")
+        print(f"{row['image']}: {shown}, member {row['member']}{'' if row['accepted'] else ', rejected'}")
+    return 0
+
+
+def export(options: dict[str, Any]) -> int:
+    """Write a trained run as one graph, model.onnx or model.pt2, once it is found to answer the same."""
+    from torchmcl.export import export_run
+
+    found = export_run(Path(options["run"]), Path(options["file"]), quantize=options["quantize"])
+    sizes = ", ".join(map(str, found["batches"]))
+    print(
+        f"{found['path']}: {found['bytes'] / 1e6:.2f} MB, equal to eager at batches of {sizes} "
+        f"(largest difference {found['difference']:.1e})"
+    )
+    if options["quantize"]:
+        print(
+            f"8 bits: {found['bytes_before'] / 1e6:.2f} to {found['bytes'] / 1e6:.2f} MB, error on {found['examples']} "
+            f"test examples {found['error_before']:.2f} to {found['error']:.2f} %"
+        )
     return 0
 
 
@@ -194,7 +222,15 @@ def study_show(names: list[str], scale: str, seeds: int | None, results: str, ou
 
 
 STUDY: dict[str, Callable[..., int]] = {"ls": study_ls, "run": study_run, "show": study_show}
-COMMANDS = {"train": train, "evaluate": evaluate, "predict": predict, "study": study, "ls": ls}
+COMMANDS = {
+    "train": train,
+    "evaluate": evaluate,
+    "calibrate": calibrate,
+    "predict": predict,
+    "export": export,
+    "study": study,
+    "ls": ls,
+}
 OWN_DATA = {
     "folder:PATH": "Your images, one folder a class, resized; train/ and test/ in it where there are any.",
     "segmentation-folder:PATH": "Your images/ and masks/, of any number of classes; a subfolder is a group.",
@@ -217,18 +253,20 @@ def build_parser() -> Any:
     )
     parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
     commands = parser.add_subcommands(required=True)
-    for name, add in (
-        ("train", add_train),
-        ("evaluate", add_evaluate),
-        ("predict", add_predict),
-        ("study", add_study),
-        ("ls", None),
-    ):
+    adders = {
+        "train": add_train,
+        "evaluate": add_evaluate,
+        "calibrate": add_calibrate,
+        "predict": add_predict,
+        "export": add_export,
+        "study": add_study,
+    }
+    for name in COMMANDS:
         dashes = " Names of options may be written with dashes and dots: --num-nodes, --data.dir."
         own = ArgumentParser(exit_on_error=False, description=f"{COMMANDS[name].__doc__}{dashes}")
+        if name in adders:
+            adders[name](own)
         commands.add_subcommand(name, own, help=COMMANDS[name].__doc__)
-        if add:
-            add(own)
     return parser
 
 
@@ -272,12 +310,27 @@ def add_train(parser: Any) -> None:
 
 
 def add_evaluate(parser: Any) -> None:
-    """Which run, on which data."""
+    """Which runs, on which data."""
     from torchmcl.training.source import Source
 
-    parser.add_argument("run", type=str, help="folder of a trained run")
+    parser.add_argument("runs", type=str, nargs="+", help="folders of trained runs; several are compared")
     parser.add_argument("--data", type=str | None, default=None, help="another data set; its classes must fit")
     add_fields(parser, Source, "data_")
+    parser.add_argument(
+        "--unseen", type=str | None, default=None, help="a data set of other things, or folder:PATH, every image in it"
+    )
+    parser.add_argument("--unseen_classes", type=str | None, default=None, help="only these of the unseen set")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_calibrate(parser: Any) -> None:
+    """Which run, and what is promised."""
+    parser.add_argument("run", type=str, help="folder of a trained run")
+    parser.add_argument("--coverage", type=float | None, default=None, help="accept this part of the examples: 0.95")
+    parser.add_argument("--max_error", type=float | None, default=None, help="accept all that keep this error: 0.01")
+    parser.add_argument(
+        "--temperature", action="store_true", help="fit a temperature, so that confidence means what it says"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -310,6 +363,13 @@ def add_study(parser: Any) -> None:
             own.add_argument("--out", type=str | None, default=None, help="folder to write into; that of the results")
             own.add_argument("--select", type=str, default="validation", help="choose K on validation, or on test")
         actions.add_subcommand(action, own, help=does.__doc__)
+
+
+def add_export(parser: Any) -> None:
+    """Which run, into which file."""
+    parser.add_argument("run", type=str, help="folder of a trained run")
+    parser.add_argument("file", type=str, help="model.onnx, or model.pt2 for torch.export")
+    parser.add_argument("--quantize", action="store_true", help="8 bits, with the change in error; .onnx only")
 
 
 def add_fields(group: Any, kind: type, prefix: str = "") -> None:

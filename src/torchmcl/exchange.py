@@ -277,7 +277,7 @@ class SumOfMembers(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, M D, H, W) -> (B, D, H, W)."""
-        return maps.view(len(maps), self.members, -1, *maps.shape[2:]).sum(1)
+        return maps.unflatten(1, (self.members, -1)).sum(1)
 
 
 class PooledNorm(nn.BatchNorm1d):

@@ -4,8 +4,8 @@
 """
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ class Method:
 
     `exchange` is the default between members, `cut` where a network is split for it, `gate` the kind of gate, or None;
     `combine` makes one answer of the members' opinions. With `auxiliary`, networks have one output more than classes.
+    `name` and `options` are what `build` was told.
     """
 
     members: int
@@ -38,6 +39,7 @@ class Method:
     cut: str = "exchange"
     gate: str | None = None
     name: str = "own"
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def outputs(self) -> int:
@@ -193,4 +195,18 @@ def build(name: str, members: int = 5, classes: int = 10, **given: Any) -> Metho
         raise UsageError(f"Expected 1 <= k <= {members} members, got k={given['k']}.")
     if any(given.get(count, 1) < 1 for count in ("warmup", "round", "rampup")):
         raise UsageError("Expected warmup, round and rampup of at least 1 epoch, got less.")
-    return replace(FAMILY[name](members, classes, **given), name=name)
+    return replace(FAMILY[name](members, classes, **given), name=name, options=given)
+
+
+def can_rebuild(method: Method) -> bool:
+    """Whether `build`, told the method's name and options, gives one that hears members alike; not so for your own.
+
+    >>> can_rebuild(build("amcl", k=2)), can_rebuild(replace(build("ie"), combine=gated_logits))
+    (True, False)
+    """
+    if method.name not in FAMILY:
+        return False
+    again = build(method.name, method.members, method.classes, **method.options)
+    return all(
+        getattr(again, part) == getattr(method, part) for part in ("auxiliary", "combine", "exchange", "cut", "gate")
+    )

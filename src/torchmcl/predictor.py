@@ -1,80 +1,44 @@
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchmcl import atomic, methods
+from torchmcl import hub, stored
+from torchmcl.answers import Answer, judge
+from torchmcl.blueprint import Blueprint
 from torchmcl.data import preprocess as preprocessing
-from torchmcl.data.files import image_size, read_image
+from torchmcl.data.files import image_size
 from torchmcl.data.masks import write_mask
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
+from torchmcl.inputs import batches, pairs
 from torchmcl.methods import Method
-from torchmcl.objective import PerPixel
 from torchmcl.opinions import Opinions
+from torchmcl.rejection import Rejection, calibrated
 
-MODEL = "model.safetensors"
-VERSION = 1  # of what a model file says of itself
-
-
-class Answer(NamedTuple):
-    """What the ensemble says of a batch.
-
-    `label` (B,) with its `confidence` (B,) and all `probabilities` (B, C, …); whether it is `accepted` (B,); the
-    `member` (B,) that claims the example, and each one's probabilities, auxiliary class included: `members`
-    (M, B, C or C + 1, …).
-    """
-
-    label: Tensor
-    probabilities: Tensor
-    confidence: Tensor
-    accepted: Tensor
-    member: Tensor
-    members: Tensor
-
-
-@dataclass(frozen=True)
-class Blueprint:
-    """What a model is, but for its weights: enough to build it anew."""
-
-    method: str
-    members: int
-    classes: tuple[str, ...]
-    network: str | None
-    shape: tuple[int, ...]
-    preprocess: str
-    exchange: str = "default"
-    preset: str = "default"
-    unit: str = "image"
-    dense: bool = False
-    method_options: dict[str, Any] = field(default_factory=dict)
-    network_options: dict[str, Any] = field(default_factory=dict)
-    version: int = VERSION
-
-    def build(self, network: Network | None = None, *, seed: int = 0) -> tuple[Method, Ensemble]:
-        """Method and ensemble, the latter untrained; a network that has no name must be given again."""
-        chosen = network or self.network
-        if chosen is None:
-            raise UsageError("Expected the network that the model was trained with, which has no name: pass network=….")
-        method = methods.build(self.method, self.members, len(self.classes), **self.method_options)
-        if self.unit == "pixel":
-            method = replace(method, objective=PerPixel(method.objective))
-        ensemble = Ensemble.build(
-            method, chosen, exchange=self.exchange, preset=self.preset, seed=seed, **self.network_options
-        )
-        return method, ensemble
+__all__ = ["Answer", "Blueprint", "Specialists"]
 
 
 class Specialists:
-    """A trained ensemble, ready to be asked."""
+    """A trained ensemble, ready to be asked.
+
+    >>> from torchmcl.training import fit
+    >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=1, width=8, quiet=True)
+    >>> answer = specialists.predict(torch.zeros(3, 1, 8, 8, dtype=torch.uint8))
+    >>> answer.label.shape, answer.probabilities.shape, answer.members.shape
+    (torch.Size([3]), torch.Size([3, 10]), torch.Size([2, 3, 11]))
+    """
 
     def __init__(self, blueprint: Blueprint, method: Method, ensemble: Ensemble) -> None:
         self.blueprint = blueprint
         self.method = method
+        self.figures: dict[str, Any] = {}  # what metrics.json says, where there is one
+        # Convolutions of many channels are up to twice as fast with those last in memory.
         self.ensemble = ensemble.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
@@ -87,32 +51,85 @@ class Specialists:
         """Where the weights are."""
         return next(self.ensemble.parameters()).device
 
+    @property
+    def batch_size(self) -> int:
+        """Examples asked about at once, unless told otherwise: fewer where each pixel is answered for."""
+        return 64 if self.blueprint.dense else 512
+
     def to(self, device: str | torch.device) -> "Specialists":
         """Move the weights."""
         self.ensemble.to(device)
         return self
 
+    def predict(self, x: Any, *, batch_size: int | None = None) -> Answer:
+        """Examples as they were read, in any form -> answer, on the CPU.
+
+        `x` is a tensor or an array of images (B, C, H, W) or (B, H, W, C) or of rows of a table (B, D), or one of them;
+        a path or a PIL image, or many; a loader or any iterable of those, or of (x, …); or `Examples`.
+        """
+        parts = list(self.stream(x, batch_size=batch_size))
+        if not parts:
+            raise UsageError("Expected at least one example, got none.")
+        return Answer.joined(parts)
+
+    def stream(self, x: Any, *, batch_size: int | None = None) -> Iterator[Answer]:
+        """The same, an answer a batch, for what is too large to hold: nothing is read before it is asked for."""
+        for batch in batches(x, self.blueprint, self.batch_size if batch_size is None else batch_size):
+            yield self.ask(batch).to("cpu")
+
     @torch.no_grad()
-    def predict(self, x: Tensor, *, batch_size: int = 512) -> Answer:
-        """Images as they were read, (B, C, H, W) uint8, or rows of a table (B, D) -> answer, on the CPU."""
-        if tuple(x.shape[1:]) != self.blueprint.shape:
-            raise UsageError(f"Expected examples (B, {str(self.blueprint.shape)[1:]}, got {tuple(x.shape)}.")
-        prepare = preprocessing.apply(self.blueprint.preprocess)
-        parts = [self._ask(self.ensemble(prepare(part.to(self.device)))) for part in x.split(batch_size)]
-        return Answer(*(torch.cat(part, dim=1 if name == "members" else 0) for name, part in _columns(parts)))
+    def ask(self, batch: Tensor) -> Answer:
+        """One batch (B, …) as it was read -> answer, where the weights are."""
+        return self.judge(self.hear(batch))
+
+    def hear(self, batch: Tensor) -> Opinions:
+        """One batch (B, …) as it was read -> what the members say."""
+        x = self.prepare(batch.to(self.device))
+        opinions: Opinions = self.ensemble(x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x)
+        return opinions
+
+    def prepare(self, batch: Tensor) -> Tensor:
+        """What is done to a batch (B, …) before members see it."""
+        return preprocessing.apply(self.blueprint.preprocess)(batch)
+
+    def judge(self, opinions: Opinions) -> Answer:
+        """What is made of the members' opinions: combined, tempered, accepted or not."""
+        return judge(self.method, opinions, self.blueprint.rejection)
+
+    @torch.no_grad()
+    def calibrate(
+        self,
+        validation: Any,
+        *,
+        coverage: float | None = None,
+        max_error: float | None = None,
+        temperature: bool = False,
+        batch_size: int | None = None,
+    ) -> Rejection:
+        """Set from what confidence on answers are accepted, by examples that were not trained on; `save` keeps it.
+
+        Either the surest part `coverage` of the examples is accepted, or as many as keep the error of what is accepted
+        at `max_error`. With `temperature`, probabilities are first made to mean what they say (see `tempered`), alone
+        or with one of those; without, they are as the ensemble gives them. `validation` is `Examples`, a `DataSet` with
+        a validation part, a tuple (x, y), or a loader of (x, y).
+        """
+        size = self.batch_size if batch_size is None else batch_size
+        parts = [(self.method.combine(self.hear(x)).cpu(), y) for x, y in pairs(validation, self.blueprint, size)]
+        if not parts:
+            raise UsageError("Expected at least one labelled example, got none.")
+        probabilities, target = (torch.cat(part) for part in zip(*parts, strict=True))
+        found = calibrated(probabilities, target, coverage=coverage, max_error=max_error, temperature=temperature)
+        self.blueprint = replace(self.blueprint, rejection=found)
+        return found
 
     def describe(self, images: Sequence[str | Path], *, masks: str | Path | None = None) -> list[dict[str, Any]]:
         """Read image files and say of each what it shows: rows of image, label, confidence, member, probabilities.
 
         A segmentation run writes a mask for each, of the image's own size, into the folder `masks`.
         """
-        if len(self.blueprint.shape) != 3:
-            raise UsageError(f"Expected a run that was trained on images, got one for rows of {self.blueprint.shape}.")
         if self.blueprint.dense and masks is None:
             raise UsageError("Expected a folder for the masks of a segmentation run, got none. Pass --out masks.")
-        channels, height, width = self.blueprint.shape
-        pixels = [torch.tensor(read_image(path, (height, width), channels)) for path in images]
-        answer = self.predict(torch.stack(pixels), batch_size=64 if self.blueprint.dense else 512)
+        answer = self.predict(list(images))
         rows = [
             {"image": str(path), "accepted": bool(answer.accepted[i]), "member": int(answer.member[i]) + 1}
             for i, path in enumerate(images)
@@ -135,72 +152,63 @@ class Specialists:
             write_mask(folder / name, label, image_size(row["image"]))
         return rows
 
-    def _ask(self, opinions: Opinions) -> Answer:
-        probabilities = self.method.combine(opinions).cpu()
-        confidence, label = probabilities.max(1)
-        members = opinions.logits.float().softmax(2).cpu()
-        if self.method.auxiliary:
-            claims = 1 - members[:, :, -1]
-        else:
-            claims = members.amax(2) if opinions.gate is None else opinions.gate.float().cpu()
-        member = claims.flatten(2).mean(2).argmax(0) if claims.ndim > 2 else claims.argmax(0)
-        accepted = torch.ones(len(probabilities), dtype=torch.bool)
-        return Answer(label, probabilities, confidence, accepted, member, members)
-
     def save(self, folder: str | Path) -> None:
-        """Write the model, self-contained, into a folder."""
-        from safetensors.torch import save
-
-        tensors = {f"ensemble.{name}": tensor.contiguous() for name, tensor in self.ensemble.state_dict().items()}
+        """Write the model, self-contained, into a folder: weights, classes, preprocessing, threshold."""
+        tensors = {f"ensemble.{name}": tensor for name, tensor in self.ensemble.state_dict().items()}
         if self.method.memory is not None:
             tensors |= {f"memory.{name}": getattr(self.method.memory, name) for name in ("counts", "flags")}
-        path = Path(folder) / MODEL
-        path.parent.mkdir(parents=True, exist_ok=True)
-        metadata = {"torchmcl": json.dumps(asdict(self.blueprint))}
-        atomic.write(path, save({name: tensor.cpu() for name, tensor in tensors.items()}, metadata=metadata))
+        stored.write(Path(folder), self.blueprint, tensors)
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, device: str | torch.device = "cpu", network: Network | None = None
+        cls,
+        folder: str | Path,
+        *,
+        device: str | torch.device = "cpu",
+        network: Network | list[Network] | None = None,
+        method: Method | None = None,
     ) -> "Specialists":
-        """Read a model back; nothing in the file can execute."""
-        from safetensors import SafetensorError, safe_open
+        """Read a run or a saved model; nothing in the files can execute, and weights that do not fit are refused.
 
-        path = Path(folder) / MODEL
-        if not path.is_file():
-            raise UsageError(f"Expected a trained run with {MODEL} in it, got {folder}. Train one: torchmcl train.")
-        try:
-            with safe_open(path, framework="pt") as file:
-                about = json.loads((file.metadata() or {})["torchmcl"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            blueprint = _blueprint(about)
-        except (SafetensorError, KeyError, ValueError, TypeError, OSError) as problem:
-            raise UsageError(f"Expected a model that torchmcl wrote, got {path}: {problem}.") from problem
-        method, ensemble = blueprint.build(network)
-        _fill(ensemble, {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}, path)
-        if method.memory is not None and "memory.flags" in tensors:
-            method.memory.counts.copy_(tensors["memory.counts"])
-            method.memory.flags.copy_(tensors["memory.flags"])
-            method.memory.fixed = bool(method.memory.flags.any())
-        return cls(blueprint, method, ensemble).to(device)
+        A network or a method of your own, which has no name, must be given again.
+        """
+        blueprint, tensors = stored.read(Path(folder))
+        method, ensemble = blueprint.build(network, method=method)
+        _fill(ensemble, {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}, folder)
+        memory = method.memory
+        if memory is not None and "memory.flags" in tensors:
+            _fill(memory, {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}, folder)
+            memory.fixed = bool(memory.flags.any())
+        specialists = cls(blueprint, method, ensemble).to(device)
+        specialists.figures = hub.read_figures(Path(folder))
+        return specialists
+
+    def push_to_hub(self, repo: str, *, private: bool = False, api: hub.Api | None = None) -> str:
+        """Share the model as a repository "owner/name" of the Hugging Face hub, with a card -> its address.
+
+        `api` is huggingface_hub's own unless given; log in with its command `hf auth login`.
+        """
+        with TemporaryDirectory() as place:
+            folder = Path(place)
+            self.save(folder)
+            if self.figures:
+                (folder / hub.METRICS).write_text(json.dumps(self.figures, indent=1), encoding="utf-8")
+            (folder / hub.CARD).write_text(hub.card(repo, self.blueprint, self.figures), encoding="utf-8")
+            return hub.upload(folder, repo, private=private, api=api)
+
+    @classmethod
+    def from_pretrained(cls, repo: str | Path, *, revision: str | None = None, **options: Any) -> "Specialists":
+        """Load a shared model: a repository "owner/name", or a folder; `options` as for `load`."""
+        return cls.load(hub.fetch(repo, revision=revision), **options)
 
 
-def _blueprint(about: dict[str, Any]) -> Blueprint:
-    if about.get("version") != VERSION:
-        raise ValueError(f"it is of version {about.get('version')}, this torchmcl reads version {VERSION}")
-    return Blueprint(**{**about, "classes": tuple(about["classes"]), "shape": tuple(about["shape"])})
-
-
-def _fill(ensemble: Ensemble, tensors: dict[str, Tensor], path: Path) -> None:
-    expected = {name: tuple(tensor.shape) for name, tensor in ensemble.state_dict().items()}
+def _fill(module: torch.nn.Module, tensors: dict[str, Tensor], folder: str | Path) -> None:
+    state = {name: tensor for name, tensor in module.state_dict().items() if not name.endswith("_extra_state")}
+    expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
     got = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if wrong := sorted(name for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)):
         name = wrong[0]
         raise UsageError(
-            f"Expected weights that fit the model in {path}, got {name} of {got.get(name)} for {expected.get(name)}."
+            f"Expected weights that fit the model in {folder}, got {name} of {got.get(name)} for {expected.get(name)}."
         )
-    ensemble.load_state_dict(tensors)
-
-
-def _columns(parts: list[Answer]) -> list[tuple[str, list[Tensor]]]:
-    return [(name, [getattr(part, name) for part in parts]) for name in Answer._fields]
+    module.load_state_dict(tensors, strict=False)  # compared above, but for what is no tensor

@@ -65,17 +65,27 @@ def read_image(path: str | PathLike[str], size: Sequence[int] | None = None, cha
     array([[[200, 200, 200, 200],
             [200, 200, 200, 200]]], dtype=uint8)
     """
+    with opened(path) as image:
+        return pixels(image, size, channels)
+
+
+def pixels(image: "Image", size: Sequence[int] | None = None, channels: int = 3) -> NDArray[np.uint8]:
+    """What `read_image` makes of an image that is open already, (C, H, W) uint8.
+
+    >>> from PIL import Image
+    >>> pixels(Image.new("RGB", (4, 2)), size=(8, 8), channels=1).shape
+    (1, 8, 8)
+    """
     from PIL import Image, ImageOps
 
-    with opened(path) as image:
-        upright = ImageOps.exif_transpose(_eight_bits(image))
-        if upright.mode in ("P", "PA"):  # by way of RGBA, for a palette may hold transparency
-            upright = upright.convert("RGBA")
-        picture = upright.convert("RGB" if channels == 3 else "L")
-        if size is not None and picture.size != (size[1], size[0]):
-            picture = picture.resize((size[1], size[0]), Image.Resampling.BICUBIC)
-        pixels = np.asarray(picture, dtype=np.uint8).reshape(picture.height, picture.width, channels)
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    upright = ImageOps.exif_transpose(_eight_bits(image))
+    if upright.mode in ("P", "PA"):  # by way of RGBA, for a palette may hold transparency
+        upright = upright.convert("RGBA")
+    picture = upright.convert("RGB" if channels == 3 else "L")
+    if size is not None and picture.size != (size[1], size[0]):
+        picture = picture.resize((size[1], size[0]), Image.Resampling.BICUBIC)
+    values = np.asarray(picture, dtype=np.uint8).reshape(picture.height, picture.width, channels)
+    return np.array(values.transpose(2, 0, 1), order="C")  # a copy, for Pillow's own cannot be written
 
 
 def image_size(path: str | PathLike[str]) -> tuple[int, int]:

@@ -1,6 +1,4 @@
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,12 +7,8 @@ from torch import Tensor, nn
 from torchmcl import metrics
 from torchmcl.allocator import memory_kept
 from torchmcl.data.loader import Batch, Loader
-from torchmcl.errors import UsageError
 from torchmcl.methods import Method
-from torchmcl.predictor import Specialists
 from torchmcl.processes import gathered
-from torchmcl.training.folder import read_config
-from torchmcl.training.source import Source
 
 
 @torch.no_grad()
@@ -117,26 +111,3 @@ def percent(fraction: Tensor) -> float:
 def percents(fractions: Tensor) -> list[float]:
     """Fractions in percent; torchmetrics hands the one value of one member over as a scalar."""
     return [percent(fraction) for fraction in fractions.flatten()]
-
-
-def evaluate_run(run: Path, data: str | None, source: Source) -> dict[str, Any]:
-    """Measure a trained run on the test part of its own data set, or of another with the same classes."""
-    specialists = Specialists.load(run)
-    config = read_config(run)
-    name, own = data or config["data"], data is None
-    if own:
-        given = {field.name: config.get(f"data_{field.name}") for field in fields(Source)}
-        source = Source(**{name: value for name, value in given.items() if value is not None})
-    chosen = source.load(name, config.get("seed", 0), parts=("test",))
-    if chosen.test.classes != specialists.classes:
-        raise UsageError(
-            f"Expected data with the run's {len(specialists.classes)} classes ({', '.join(specialists.classes[:5])}…), "
-            f"got {len(chosen.test.classes)} of {name} ({', '.join(chosen.test.classes[:5])}…)."
-        )
-    loader = Loader(
-        chosen.test,
-        batch_size=64 if specialists.blueprint.dense else 512,
-        shuffle=False,
-        preprocess=specialists.blueprint.preprocess,
-    )
-    return {"data": name, **evaluate(specialists.method, specialists.ensemble, loader)}

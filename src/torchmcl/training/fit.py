@@ -1,16 +1,17 @@
-from dataclasses import fields, replace
+from dataclasses import fields
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from torchmcl import atomic, methods, metrics, networks
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader
-from torchmcl.ensemble import Ensemble, Network
+from torchmcl.ensemble import Network
 from torchmcl.errors import UsageError, known_name
 from torchmcl.methods import Method
-from torchmcl.objective import PerPixel
 from torchmcl.predictor import Blueprint, Specialists
 from torchmcl.training.board import Board
 from torchmcl.training.evaluate import evaluate, percent, percents
@@ -60,18 +61,13 @@ def fit(
     if first_process():
         inspect_folder(folder, overwrite=overwrite, resume=resume)
     if resume and folder is not None and (folder / "metrics.json").is_file():
-        return Specialists.load(folder, network=None if isinstance(network, str) else network)  # type: ignore[arg-type]
+        own_network, own_method = (None if isinstance(part, str) else part for part in (network, method))
+        return Specialists.load(folder, network=own_network, method=own_method)  # type: ignore[arg-type]
     chosen = source.load(data, seed) if isinstance(data, str) else data
     if recipe.patience and chosen.validation is None:
         raise UsageError("Expected a validation split to be patient with, got none. Pass data_validation, such as 0.1.")
     blueprint = plan(method, network, chosen, members, exchange, preset, unit, parts)
-    if isinstance(method, str):
-        method, ensemble = blueprint.build(network, seed=seed)  # type: ignore[arg-type]
-    else:
-        ensemble = Ensemble.build(
-            method, network, exchange=exchange, preset=preset, seed=seed, **blueprint.network_options
-        )
-        method = replace(method, objective=PerPixel(method.objective)) if unit == "pixel" else method
+    method, ensemble = blueprint.build(network, method=None if isinstance(method, str) else method, seed=seed)
     board = Board(folder / "tensorboard") if tensorboard and folder is not None and first_process() else None
     fabric = machine.start()
     screen = Screen(quiet=quiet or not fabric.is_global_zero)
@@ -127,7 +123,7 @@ def fit(
             board.close()
     training.restore_best()
     result = Specialists(blueprint, method, training.kept)
-    figures = report(training, loader(chosen.test), chosen)
+    result.figures = figures = report(training, loader(chosen.test), chosen)
     if folder is not None and fabric.is_global_zero:
         result.save(folder)
         atomic.write(folder / "metrics.json", as_json(figures) + "\n")
@@ -176,9 +172,11 @@ def plan(
     """What is to be built for this data."""
     shape = tuple(data.train.images.shape[1:])
     network_options, method_options = dict(parts["network"]), dict(parts["method"])
+    name: str | None = method if isinstance(method, str) else None
+    if isinstance(method, Method) and methods.can_rebuild(method):
+        name, method_options = method.name, dict(method.options)
     if isinstance(network, str):
         network_options = networks.fitting(network, shape) | network_options
-    name = method if isinstance(method, str) else method.name
     known_name("unit", unit, ("image", "pixel"))
     dense = data.train.target.ndim > 1
     if unit == "pixel" and not dense:
@@ -193,6 +191,7 @@ def plan(
         network=network if isinstance(network, str) else None,
         shape=shape,
         preprocess=data.preprocess,
+        dtype=str(data.train.images.dtype)[6:] if isinstance(data.train.images, torch.Tensor) else "uint8",
         exchange=exchange,
         preset=preset,
         unit=unit,

@@ -11,6 +11,7 @@ import yaml
 
 from torchmcl import atomic
 from torchmcl.errors import UsageError
+from torchmcl.stored import read_config as read_config
 
 RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", "log.csv", "checkpoints", "tensorboard")
 
@@ -52,20 +53,6 @@ def start_folder(folder: Path, config: dict[str, Any], *, overwrite: bool) -> No
     if not (folder / "config.yaml").exists():
         plain = {name: value for name, value in config.items() if value is not None}
         atomic.write(folder / "config.yaml", yaml.safe_dump(plain, sort_keys=False))
-
-
-def read_config(run: Path) -> dict[str, Any]:
-    """The options that a run was started with."""
-    path = run / "config.yaml"
-    if not path.is_file():
-        raise UsageError(f"Expected the folder of a run, with config.yaml in it, got {run}.")
-    try:
-        config = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise UsageError(f"Expected YAML in {path}, got: {' '.join(str(problem).split())}") from problem
-    if not isinstance(config, dict):
-        raise UsageError(f"Expected options in {path}, got {type(config).__name__}.")
-    return config
 
 
 def as_json(figures: dict[str, Any]) -> str:

@@ -1,4 +1,6 @@
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from torchmcl import data as sets
 from torchmcl.data.examples import DataSet
@@ -21,6 +23,16 @@ class Source:
     limit: int | None = None
     validation: float = 0.1
     size: int | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Source":
+        """What a run's config.yaml says of its data.
+
+        >>> Source.of({"data": "digits", "data_limit": 9, "epochs": 3})
+        Source(dir=None, classes=None, limit=9, validation=0.1, size=None)
+        """
+        given = {field.name: config.get(f"data_{field.name}") for field in fields(cls)}
+        return cls(**{name: value for name, value in given.items() if value is not None})
 
     def load(self, name: str, seed: int, parts: tuple[str, ...] = ("train", "test")) -> DataSet:
         """Read it, or only some `parts` of it."""

@@ -1,0 +1,88 @@
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from torchmcl import methods
+from torchmcl.ensemble import Ensemble, Network
+from torchmcl.errors import UsageError
+from torchmcl.methods import Method
+from torchmcl.objective import PerPixel
+from torchmcl.rejection import Rejection
+
+VERSION = 2  # of what a model file says of itself
+READABLE = (1, 2)
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What a model is, but for its weights: enough to build it anew.
+
+    `method` and `network` are names, None for a `Method` or a callable of your own; `shape` and `dtype` are those of
+    one example as it was read, `preprocess` what is done to it first; `dense` models answer for each pixel.
+    """
+
+    method: str | None
+    members: int
+    classes: tuple[str, ...]
+    network: str | None
+    shape: tuple[int, ...]
+    preprocess: str
+    dtype: str = "uint8"
+    exchange: str = "default"
+    preset: str = "default"
+    unit: str = "image"
+    dense: bool = False
+    method_options: dict[str, Any] = field(default_factory=dict)
+    network_options: dict[str, Any] = field(default_factory=dict)
+    rejection: Rejection = field(default_factory=Rejection)
+    version: int = VERSION
+
+    def build(
+        self, network: Network | list[Network] | None = None, *, method: Method | None = None, seed: int = 0
+    ) -> tuple[Method, Ensemble]:
+        """Method and ensemble, the latter untrained; a network or method that has no name must be given again."""
+        chosen = network or self.network
+        if chosen is None:
+            raise UsageError("Expected the network that the model was trained with, which has no name: pass network=….")
+        method = method or self._method()
+        if (method.members, method.classes) != (self.members, len(self.classes)):
+            raise UsageError(
+                f"Expected a method for {self.members} members and {len(self.classes)} classes, "
+                f"got one for {method.members} and {method.classes}."
+            )
+        if self.unit == "pixel" and not isinstance(method.objective, PerPixel):
+            method = replace(method, objective=PerPixel(method.objective))
+        ensemble = Ensemble.build(
+            method, chosen, exchange=self.exchange, preset=self.preset, seed=seed, **self.network_options
+        )
+        return method, ensemble
+
+    def _method(self) -> Method:
+        if self.method not in methods.FAMILY:
+            name = f"{self.method!r}, which nobody registered here" if self.method else "which has no name"
+            raise UsageError(f"Expected the method that the model was trained with, {name}: pass method=….")
+        return methods.build(self.method, self.members, len(self.classes), **self.method_options)
+
+    def as_dict(self) -> dict[str, Any]:
+        """In values that JSON and YAML know."""
+        return {**asdict(self), "classes": list(self.classes), "shape": list(self.shape)}
+
+    @classmethod
+    def of(cls, about: dict[str, Any]) -> "Blueprint":
+        """Read what `as_dict` wrote, of this version or an earlier one.
+
+        >>> blueprint = Blueprint("amcl", 2, ("cat", "dog"), "simple_cnn", (3, 32, 32), "gcn")
+        >>> Blueprint.of(blueprint.as_dict()) == blueprint
+        True
+        """
+        if about.get("version") not in READABLE:
+            readable = " and ".join(map(str, READABLE))
+            raise ValueError(f"it is of version {about.get('version')}, this torchmcl reads versions {readable}")
+        if about["version"] == 1:  # had no type: images were bytes, rows of a table were not
+            about = {"dtype": "uint8" if len(about["shape"]) == 3 else "float32", **about}
+        known = {
+            "classes": tuple(about["classes"]),
+            "shape": tuple(about["shape"]),
+            "rejection": Rejection(**about.get("rejection", {})),
+            "version": VERSION,
+        }
+        return cls(**{**about, **known})

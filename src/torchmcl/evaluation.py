@@ -1,0 +1,208 @@
+"""Measure trained runs: errors, calibration, rejection, and how well each score tells unseen data."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchmcl import data as sets
+from torchmcl import metrics, scores
+from torchmcl.data.examples import Examples
+from torchmcl.data.files import EXTENSIONS, Files
+from torchmcl.data.loader import Loader
+from torchmcl.errors import UsageError
+from torchmcl.opinions import Opinions
+from torchmcl.predictor import Specialists
+from torchmcl.rejection import Rejection, per_example, tempered
+from torchmcl.stored import CONFIG, read_config, training_config
+from torchmcl.training.evaluate import evaluate, percent
+from torchmcl.training.source import Source
+
+
+def evaluate_run(
+    run: Path,
+    data: str | None = None,
+    source: Source | None = None,
+    *,
+    unseen: str | None = None,
+    unseen_classes: str | None = None,
+) -> dict[str, Any]:
+    """Every figure of a run or saved model, on the test part of its own data set or of another of the same classes.
+
+    With `unseen`, a data set of other things or every image in folder:PATH, each score of `scores` is measured by how
+    well it tells them from the test part. All figures come from one pass over each set.
+    """
+    specialists = Specialists.load(run)
+    examples, name, source = _test_part(run, specialists, data, source)
+    listener = Listener(specialists)
+    temperature, combine = specialists.blueprint.rejection.temperature, specialists.method.combine
+    method = replace(specialists.method, combine=lambda opinions: tempered(combine(opinions), temperature))
+    figures = evaluate(method, listener, _loader(specialists, examples))
+    confidence = listener.gathered("confidence")
+    wrong = per_example((listener.gathered("label") != examples.target).double())
+    figures = {
+        "run": str(run),
+        "method": specialists.method.name,
+        "data": name,
+        "accuracy": round(100 - figures["top1_error"], 4),
+        **figures,
+        **selective(confidence, wrong, specialists.blueprint.rejection),
+    }
+    if unseen is not None:
+        foreign = _unseen(unseen, unseen_classes, specialists, source)
+        inlier = {name: listener.gathered(name) for name in listener.scores}
+        listener = Listener(specialists)
+        for batch in _loader(specialists, foreign):
+            listener(batch.x)
+        found = {name: separation(inlier[name], listener.gathered(name)) for name in listener.scores}
+        figures["unseen"] = {
+            "data": unseen,
+            "examples": len(foreign),
+            "best": max(found, key=lambda name: found[name]["auroc"]),
+            "scores": found,
+        }
+    return figures
+
+
+def calibrate_run(
+    run: Path, *, coverage: float | None = None, max_error: float | None = None, temperature: bool = False
+) -> dict[str, Any]:
+    """Calibrate a run on its own validation split, keep the threshold with the model, and say what it promises."""
+    specialists, config = Specialists.load(run), training_config(run)
+    held = Source.of(config).load(config["data"], config.get("seed", 0), parts=("train",)).validation
+    if held is None:
+        raise UsageError(f"Expected a run with a validation split, {run} held nothing out. Calibrate it from Python.")
+    found = specialists.calibrate(held, coverage=coverage, max_error=max_error, temperature=temperature)
+    specialists.save(run)
+    answers = list(specialists.stream(held))
+    confidence = torch.cat([per_example(answer.confidence) for answer in answers])
+    label = torch.cat([answer.label for answer in answers])
+    measured = selective(confidence, per_example((label != held.target).double()), found)
+    return {"run": str(run), "examples": len(held), **measured["rejection"]}
+
+
+def selective(confidence: Tensor, wrong: Tensor, rejection: Rejection) -> dict[str, Any]:
+    """What not answering is worth, in percent: confidence (B,), wrong (B,) -> aurc, a curve, and the threshold's own.
+
+    >>> found = selective(torch.tensor([0.9, 0.8, 0.3]), torch.tensor([0, 0, 1]), Rejection(threshold=0.5))
+    >>> found["rejection"]["coverage"], found["rejection"]["accepted_error"], found["rejection"]["error"]
+    (66.6667, 0.0, 33.3333)
+    """
+    coverage, risk = metrics.risk_coverage(confidence, wrong)
+    places = [-(-len(coverage) * part // 10) - 1 for part in range(1, 11)]
+    figures: dict[str, Any] = {
+        "aurc": percent(metrics.aurc(confidence, wrong)),
+        "risk_coverage": [[percent(coverage[at]), percent(risk[at])] for at in places],
+    }
+    if rejection != Rejection():
+        accepted = confidence >= rejection.threshold
+        figures["rejection"] = {
+            "threshold": rejection.threshold,
+            "temperature": rejection.temperature,
+            "coverage": percent(accepted.double().mean()),
+            "accepted_error": percent(wrong[accepted].double().mean()) if accepted.any() else None,
+            "error": percent(wrong.double().mean()),
+        }
+    return figures
+
+
+def separation(inlier: Tensor, outlier: Tensor) -> dict[str, float]:
+    """How well a score, higher for what is more foreign, tells outliers: (B1,), (B2,) -> percent.
+
+    >>> separation(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))
+    {'auroc': 87.5, 'aupr': 83.3333, 'fpr95': 50.0}
+    """
+    return {
+        "auroc": percent(metrics.auroc(inlier, outlier)),
+        "aupr": percent(metrics.aupr(inlier, outlier)),
+        "fpr95": percent(metrics.fpr_at_95_tpr(inlier, outlier)),
+    }
+
+
+class Listener(nn.Module):
+    """An ensemble that notes, of all it is asked, each example's label, confidence and scores: logits come once."""
+
+    def __init__(self, specialists: Specialists) -> None:
+        super().__init__()
+        self.specialists, self.ensemble = specialists, specialists.ensemble
+        self.notes: list[dict[str, Tensor]] = []
+        self.eval()  # a module is born in training mode, and evaluation goes back to what it finds
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Opinions:
+        """(B, …), prepared -> opinions."""
+        opinions: Opinions = self.ensemble(x)
+        answer = self.specialists.judge(opinions)
+        voices = scores.Voices.of(opinions, answer.probabilities, self.specialists.method)
+        note = {**scores.compute(voices), "label": answer.label, "confidence": per_example(answer.confidence)}
+        self.notes.append({name: value.cpu() for name, value in note.items()})
+        return opinions
+
+    def gathered(self, name: str) -> Tensor:
+        """All that was noted under a name, (N,), or (N, …) of pixels' labels."""
+        return torch.cat([note[name] for note in self.notes])
+
+    @property
+    def scores(self) -> list[str]:
+        """The scores that the method allows."""
+        return [name for name in scores.NAMES if name in self.notes[0]]
+
+
+def _loader(specialists: Specialists, examples: Examples) -> Loader:
+    return Loader(
+        examples,
+        batch_size=specialists.batch_size,
+        shuffle=False,
+        device=specialists.device,
+        preprocess=specialists.blueprint.preprocess,
+    )
+
+
+def _test_part(
+    run: Path, specialists: Specialists, data: str | None, source: Source | None
+) -> tuple[Examples, str, Source]:
+    """The labelled examples to measure on, the name of their set, and where they came from."""
+    if data is None:
+        config = training_config(run)
+        data, source = str(config["data"]), Source.of(config)
+    else:
+        config = read_config(run) if (run / CONFIG).is_file() else {}
+    source = source or Source()
+    test = source.load(data, config.get("seed", 0), parts=("test",)).test
+    if test.classes != specialists.classes:
+        raise UsageError(
+            f"Expected data with the run's {len(specialists.classes)} classes ({_few(specialists.classes)}), "
+            f"got {len(test.classes)} of {data} ({_few(test.classes)})."
+        )
+    _same_shape(test, data, specialists)
+    return test, data, source
+
+
+def _unseen(name: str, classes: str | None, specialists: Specialists, source: Source) -> Examples:
+    """Examples of other things; their labels are of no concern."""
+    kind, _, path = name.partition(":")
+    if kind == "folder" and path and len(specialists.blueprint.shape) == 3:
+        channels, height, width = specialists.blueprint.shape
+        found = sorted(str(file) for file in Path(path).rglob("*") if file.suffix.lower() in EXTENSIONS)
+        if not found:
+            raise UsageError(f"Expected a folder of images in {path!r}, found none.")
+        files = Files(tuple(found), (height, width), channels)
+        return Examples(files, torch.zeros(len(found), dtype=torch.int64), ("unseen",))
+    examples = sets.load(name, directory=source.dir, classes=classes, parts=("test",)).test
+    _same_shape(examples, name, specialists)
+    return examples
+
+
+def _same_shape(examples: Examples, name: str, specialists: Specialists) -> None:
+    if (got := tuple(examples.images.shape[1:])) != (expected := specialists.blueprint.shape):
+        raise UsageError(
+            f"Expected examples of {expected}, as the run was trained on, got {got} of {name}. "
+            "Images of a folder can be resized: --data.size, or --unseen folder:PATH."
+        )
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + ("…" if len(names) > 5 else "")
