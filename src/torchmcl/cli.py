@@ -264,9 +264,9 @@ def build_parser() -> Any:
     for name in COMMANDS:
         dashes = " Names of options may be written with dashes and dots: --num-nodes, --data.dir."
         own = ArgumentParser(exit_on_error=False, description=f"{COMMANDS[name].__doc__}{dashes}")
+        commands.add_subcommand(name, own, help=COMMANDS[name].__doc__)
         if name in adders:
             adders[name](own)
-        commands.add_subcommand(name, own, help=COMMANDS[name].__doc__)
     return parser
 
 
