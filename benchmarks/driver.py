@@ -34,8 +34,8 @@ class Nursery:
     def start(self, spec: dict[str, Any], *, timeout: float | None = None) -> "Candidate":
         """Make a candidate."""
         self.number += 1
-        self.ask({"start": self.number, "threads": self.threads, **spec}, timeout)
-        return Candidate(self, self.number)
+        answer = self.ask({"start": self.number, "threads": self.threads, **spec}, timeout)
+        return Candidate(self, self.number, answer)
 
     def ask(self, wish: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """One request, one answer."""
@@ -70,10 +70,10 @@ class Nursery:
 
 
 class Candidate:
-    """One of them."""
+    """One of them, and what it had to say before its first step."""
 
-    def __init__(self, nursery: Nursery, number: int) -> None:
-        self.nursery, self.number = nursery, number
+    def __init__(self, nursery: Nursery, number: int, said: dict[str, Any]) -> None:
+        self.nursery, self.number, self.said = nursery, number, said
 
     def run(self, steps: int, *, timeout: float | None = None, **wish: Any) -> dict[str, Any]:
         """A slice of so many steps -> what the gate says of it."""

@@ -1,13 +1,18 @@
 """Where a candidate waits: between two steps, for the driver to ask for the next slice."""
 
 import json
+import os
 import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 import operators
+import torch
+
+SEEN = 0.2  # seconds; the kernel counts in hundredths
 
 
 class Enough(Exception):  # noqa: N818
@@ -18,15 +23,17 @@ class Gate:
     """Called before each step; lets as many through as were asked for, then says how long they took.
 
     Answers are JSON lines: `seconds` of `steps`, the part of them `inside` whatever was counted with `counted`, the
-    process's peak memory above what it had before its first step (`memory`, bytes). Of a slice asked for with `profile`
-    also the peak of `tensors` allocated in it, and the seconds of its `parts` by kind of operator.
+    process's peak memory above what it had before its first step (`memory`, bytes), and the part of the machine that
+    `others` took meanwhile. Of a slice asked for with `profile` also the peak of `tensors` allocated in it, and the
+    seconds of its `parts` by kind of operator.
     """
 
     def __init__(self, asked: IO[str], said: IO[str]) -> None:
         self.asked, self.said = asked, said
         self.left = self.steps = 0
-        self.inside = self.start = 0.0
+        self.inside = self.start = self.busy = self.own = 0.0
         self.before: int | None = None
+        self.about: dict[str, Any] = {}  # what a candidate has to say before its first step
         self.profile: Any = None
 
     def __call__(self, steps: int = 1) -> None:
@@ -49,16 +56,18 @@ class Gate:
         self.said.flush()
 
     def _pause(self) -> None:
+        synchronise()
         took = time.perf_counter() - self.start
         if self.before is None:
             self.before = peak_memory()
-            self.say(ready=True)
+            self.say(ready=True, **self.about)
         else:
             self.say(
                 seconds=took,
                 steps=self.steps,
                 inside=self.inside,
                 memory=peak_memory() - self.before,
+                others=self._others(took),
                 **self._stop_profile(),
             )
         wish = json.loads(self.asked.readline() or '{"stop": true}')
@@ -67,7 +76,15 @@ class Gate:
         self.left, self.steps, self.inside = wish["steps"], 0, 0.0
         if wish.get("profile"):
             self._start_profile()
+        self.busy, self.own = busy_seconds(), time.process_time()
         self.start = time.perf_counter()
+
+    def _others(self, took: float) -> float:
+        """How much of the machine other processes took meanwhile, of 1; too short a time has none."""
+        if took < SEEN:
+            return 0.0
+        busy, own = busy_seconds() - self.busy, time.process_time() - self.own
+        return max(busy - own, 0.0) / (took * (os.cpu_count() or 1))
 
     def _start_profile(self) -> None:
         from torch.profiler import ProfilerActivity, profile
@@ -93,6 +110,23 @@ def peak_of_tensors(profile: Any) -> int:
     return peak
 
 
+def busy_seconds() -> float:
+    """Seconds that the machine's processors worked since it started, or were wanted by another machine on its host."""
+    path = Path("/proc/stat")
+    if not path.is_file():
+        return time.process_time()  # nobody else is seen
+    user, nice, system, _, _, *rest = map(int, path.read_text().split("\n", 1)[0].split()[1:9])
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
+def synchronise() -> None:
+    """Wait for a GPU, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def peak_memory() -> int:
-    """The most memory that this process ever had, in bytes."""
+    """The most memory that this process ever had, in bytes; of a GPU, where there is one."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

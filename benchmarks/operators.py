@@ -34,9 +34,7 @@ def table(events: Iterable[Any]) -> dict[str, dict[str, float]]:
     The backward of what the exchange did counts as the exchange's: autograd numbers both alike.
     """
     events = list(events)
-    exchanged = {
-        event.sequence_nr for event in events if event.sequence_nr >= 0 and "exchange" in parts_of(event)
-    }
+    exchanged = {event.sequence_nr for event in events if event.sequence_nr >= 0 and "exchange" in parts_of(event)}
     found: dict[str, Counter] = {}
     for event in events:
         if event.name.startswith(PART) or event.self_cpu_time_total <= 0:

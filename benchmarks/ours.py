@@ -1,14 +1,16 @@
 """torchmcl as its users run it: `fit` and `evaluate`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
+import lightning.fabric  # noqa: F401  # which `fit` imports late: here, once for all candidates
 import operators
 import torch
-from bare import CLASSES, FEW, SGD, examples
+from bare import CLASSES, FEW, IMAGE, SGD, device, examples, prepared
 from gate import Gate
+from torch.nn import functional as F
 from torch.profiler import record_function
 
 from torchmcl import Ensemble, Objective, methods
@@ -19,7 +21,7 @@ from torchmcl.training.evaluate import evaluate
 from torchmcl.training.fit import fit
 
 
-def made_up(count: int, shape: tuple[int, ...]) -> DataSet:
+def made_up(count: int, shape: Sequence[int] = IMAGE) -> DataSet:
     """The data as `fit` takes it."""
     few = Examples(*examples(count, shape), tuple(map(str, range(CLASSES))))
     return DataSet("made-up", {"train": few, "test": few}, preprocess="none" if len(shape) == 1 else "gcn")
@@ -32,8 +34,8 @@ def train(
     network: str,
     members: int,
     batch: int = 128,
-    count: int = 1280,
-    shape: list[int] | None = None,
+    count: int = 6400,
+    shape: Sequence[int] = IMAGE,
     **options: Any,
 ) -> None:
     """`fit`, waiting at the gate wherever it asks for the next training batch; AMCL in its memory-based phase."""
@@ -42,7 +44,7 @@ def train(
     if method == "amcl":
         options["warmup"] = 1
     rate = {"learning_rate": SGD["lr"], "epochs": 10**4, "batch_size": batch}
-    fit(method, network, made_up(count, tuple(shape or (3, 32, 32))), members=members, **rate, **options)
+    fit(method, network, made_up(count, shape), members=members, **rate, **options)
 
 
 def wait_for_batches(gate: Gate) -> None:
@@ -97,12 +99,28 @@ def look(
 ) -> None:
     """`evaluate`, every metric; a step is a pass over all images."""
     chosen = methods.build(method, members=members, classes=CLASSES)
-    ensemble = Ensemble.build(chosen, network, exchange=exchange, **options)
+    ensemble = Ensemble.build(chosen, network, exchange=exchange, **options).to(device())
     ensemble.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    loader = Loader(made_up(count, (3, 32, 32)).test, batch_size=512, shuffle=False)
+    loader = Loader(made_up(count).test, batch_size=512, shuffle=False, device=device())
     while True:
         gate()
         evaluate(chosen, ensemble, loader)
 
 
-KINDS = {"fit": train, "evaluate": look}
+def step(
+    gate: Gate, *, network: str, members: int, batch: int = 128, count: int = 6400, shape: Sequence[int], **options: Any
+) -> None:
+    """An independent ensemble's forward, backward and optimiser alone."""
+    x, target = prepared(count, shape)
+    ensemble = Ensemble.build("ie", network, members=members, classes=CLASSES, **options).to(device())
+    optimizer = torch.optim.SGD(ensemble.parameters(), foreach=True, **SGD)
+    while True:
+        gate()
+        index = torch.randint(count, (batch,), device=x.device)
+        optimizer.zero_grad(set_to_none=True)
+        logits = ensemble(x[index]).logits.flatten(0, 1)
+        (members * F.cross_entropy(logits, target[index].repeat(members))).backward()
+        optimizer.step()
+
+
+KINDS = {"fit": train, "evaluate": look, "step": step}

@@ -30,7 +30,7 @@ class Waiting(DataLoader):
 
     def __init__(self, gate: Gate, batch: int, count: int, passes: int) -> None:
         x, target = prepared(count)
-        data = TensorDataset(x.contiguous(), target)
+        data = TensorDataset(x.contiguous(), target)  # the usual layout
         data.classes = list(range(CLASSES))  # or `fit` would read all data once to count them
         # Whole batches are indexed at once, which is faster than collating single examples as a DataLoader does.
         super().__init__(data, sampler=BatchSampler(RandomSampler(data), batch, drop_last=True), batch_size=None)
@@ -41,14 +41,14 @@ class Waiting(DataLoader):
             if self.passes == 1 or self.passed % self.passes == 0:
                 self.gate()
             self.passed += 1
-            few = FEW if self.passed <= self.passes else len(x)
-            yield [x[:few], target[:few]]
+            size = min(FEW, len(x)) if self.passed <= self.passes else len(x)
+            yield [x[:size], target[:size]]
             if self.passes > 1:
                 return
 
 
 def train(
-    gate: Gate, *, classifier: str, network: str, members: int, batch: int = 128, count: int = 1280, **options: Any
+    gate: Gate, *, classifier: str, network: str, members: int, batch: int = 128, count: int = 6400, **options: Any
 ) -> None:
     """`FusionClassifier`, or `VotingClassifier`, whose epochs are one batch long: it trains member after member."""
     logging.getLogger().setLevel(logging.ERROR)

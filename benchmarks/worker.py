@@ -54,6 +54,7 @@ def main() -> None:
     os.dup2(2, 1)  # what candidates print is not for the driver
     for module in sys.argv[1:]:
         KINDS.update(importlib.import_module(module).KINDS)
+    torch.optim.SGD([torch.zeros(1)])  # imports what it needs late, once for all
     running: dict[int, tuple[int, IO[str], IO[str]]] = {}
     for line in sys.stdin:
         wish = json.loads(line)
