@@ -1,9 +1,10 @@
 # Everything a newcomer needs: `make demo` and `make test` set themselves up.
 PYTHON ?= python3
 VENV := .venv
+PEER := .venv-peer
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test lint bench bench-small clean
 
 setup: $(VENV)/.ready
 
@@ -26,5 +27,21 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Ensemble-PyTorch, to compare with, in an environment of its own: its declared torchvision breaks others, and is not used.
+$(PEER)/.ready: $(VENV)/.ready
+	$(PYTHON) -m venv $(PEER)
+	$(PEER)/bin/python -m pip install --quiet --upgrade pip
+	$(PEER)/bin/python -m pip install --quiet scikit-learn torch==$$($(BIN)/python -c 'from importlib.metadata import version; print(version("torch"))')
+	$(PEER)/bin/python -m pip install --quiet --no-deps torchensemble==0.2.0
+	touch $@
+
+bench: setup $(PEER)/.ready
+	$(BIN)/python benchmarks/throughput.py --peer $(PEER)/bin/python --out benchmarks/results.json
+
+bench-small: setup
+	mkdir -p runs
+	$(BIN)/python benchmarks/throughput.py --small --out runs/bench-small.json
+	$(BIN)/python benchmarks/guard.py runs/bench-small.json benchmarks/results.json
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist
+	rm -rf $(VENV) $(PEER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist

@@ -1,0 +1,115 @@
+"""What to be measured against: the same networks in a plain PyTorch loop, tuned, and without any engine.
+
+Channels-last, SGD over all tensors at once, prepared images in memory, nothing logged.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from gate import Gate
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from torchmcl import networks
+
+CLASSES = 10
+IMAGE = (3, 32, 32)
+FEW = 8  # examples of the first step, which nobody times: it makes the optimiser's buffers
+SGD = {"lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
+
+
+def examples(count: int, shape: Sequence[int] = IMAGE) -> tuple[Tensor, Tensor]:
+    """Made-up images (N, 3, H, W) or rows (N, D) and labels (N,): what is on them does not change the time."""
+    generator = torch.Generator().manual_seed(0)
+    target = torch.randint(CLASSES, (count,), generator=generator)
+    if len(shape) == 1:
+        return torch.randn(count, *shape, generator=generator), target
+    return torch.randint(256, (count, *shape), generator=generator, dtype=torch.uint8), target
+
+
+def prepared(count: int, shape: Sequence[int] = IMAGE) -> tuple[Tensor, Tensor]:
+    """The same in float32 on the device, images normalised and channels-last."""
+    x, target = examples(count, shape)
+    if x.dim() == 4:
+        x = (x.float() / 127.5 - 1).contiguous(memory_format=torch.channels_last)
+    return x.to(device()), target.to(device())
+
+
+def fast(network: str, options: dict[str, Any]) -> nn.Module:
+    """One network, ready to train fast."""
+    model = networks.build(network, CLASSES, **options).to(device())
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def device() -> torch.device:
+    """Where everything runs; asked in the candidate's own process, for a GPU does not survive a fork."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def keep_memory() -> None:
+    """Let glibc keep what is freed for the next step, or every large tensor is mapped and paged in anew."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(-4, 0)  # M_MMAP_MAX: nothing by mmap
+    libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: nothing back
+
+
+def train(
+    gate: Gate,
+    *,
+    network: str,
+    members: int = 1,
+    batch: int = 128,
+    count: int = 6400,
+    precision: str = "32",
+    shape: Sequence[int] = IMAGE,
+    keep: bool = False,
+    joint: bool = False,
+    **options: Any,
+) -> None:
+    """Train `members` networks on each batch: each by itself, or `joint`, with one backward and one optimiser."""
+    if keep:
+        keep_memory()
+    x, target = prepared(count, shape)
+    models = [fast(network, options) for _ in range(members)]
+    groups = [models] if joint else [[model] for model in models]
+    optimizers = [torch.optim.SGD(nn.ModuleList(group).parameters(), foreach=True, **SGD) for group in groups]
+    size = min(FEW, batch)
+    while True:
+        gate()
+        index = torch.randint(count, (size,), device=x.device)
+        images, labels = x[index], target[index]
+        for group, optimizer in zip(groups, optimizers, strict=True):
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast(x.device.type, torch.bfloat16, enabled=precision != "32"):
+                loss = torch.stack([F.cross_entropy(model(images), labels) for model in group]).sum()
+            loss.backward()
+            optimizer.step()
+        size = batch
+
+
+def look(
+    gate: Gate,
+    *,
+    network: str,
+    members: int = 1,
+    batch: int = 512,
+    count: int = 512,
+    keep: bool = False,
+    **options: Any,
+) -> None:
+    """Only look at images, without gradient; a step is a pass over all of them."""
+    if keep:
+        keep_memory()
+    x, _ = prepared(count)
+    models = [fast(network, options).eval() for _ in range(members)]
+    with torch.inference_mode():
+        while True:
+            gate()
+            for images in x.split(batch):
+                for model in models:
+                    model(images)
+
+
+KINDS = {"bare": train, "forward": look}

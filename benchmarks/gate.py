@@ -1,0 +1,132 @@
+"""Where a candidate waits: between two steps, for the driver to ask for the next slice."""
+
+import json
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import operators
+import torch
+
+SEEN = 0.2  # seconds; the kernel counts in hundredths
+
+
+class Enough(Exception):  # noqa: N818
+    """The driver asks for no more."""
+
+
+class Gate:
+    """Called before each step; lets as many through as were asked for, then says how long they took.
+
+    Answers are JSON lines: `seconds` of `steps`, the part of them `inside` whatever was counted with `counted`, the
+    process's peak memory above what it had before its first step (`memory`, bytes), and the part of the machine that
+    `others` took meanwhile. Of a slice asked for with `profile` also the peak of `tensors` allocated in it, and the
+    seconds of its `parts` by kind of operator.
+    """
+
+    def __init__(self, asked: IO[str], said: IO[str]) -> None:
+        self.asked, self.said = asked, said
+        self.left = self.steps = 0
+        self.inside = self.start = self.busy = self.own = 0.0
+        self.before: int | None = None
+        self.about: dict[str, Any] = {}  # what a candidate has to say before its first step
+        self.profile: Any = None
+
+    def __call__(self, steps: int = 1) -> None:
+        """Pass through, now or when asked; `steps` are taken at a time."""
+        if self.left <= 0:
+            self._pause()
+        self.left -= steps
+        self.steps += steps
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """What happens in here is `inside`."""
+        start = time.perf_counter()
+        yield
+        self.inside += time.perf_counter() - start
+
+    def say(self, **what: Any) -> None:
+        """Answer the driver."""
+        self.said.write(json.dumps(what) + "\n")
+        self.said.flush()
+
+    def _pause(self) -> None:
+        synchronise()
+        took = time.perf_counter() - self.start
+        if self.before is None:
+            self.before = peak_memory()
+            self.say(ready=True, **self.about)
+        else:
+            self.say(
+                seconds=took,
+                steps=self.steps,
+                inside=self.inside,
+                memory=peak_memory() - self.before,
+                others=self._others(took),
+                **self._stop_profile(),
+            )
+        wish = json.loads(self.asked.readline() or '{"stop": true}')
+        if wish.get("stop"):
+            raise Enough
+        self.left, self.steps, self.inside = wish["steps"], 0, 0.0
+        if wish.get("profile"):
+            self._start_profile()
+        self.busy, self.own = busy_seconds(), time.process_time()
+        self.start = time.perf_counter()
+
+    def _others(self, took: float) -> float:
+        """How much of the machine other processes took meanwhile, of 1; too short a time has none."""
+        if took < SEEN:
+            return 0.0
+        busy, own = busy_seconds() - self.busy, time.process_time() - self.own
+        return max(busy - own, 0.0) / (took * (os.cpu_count() or 1))
+
+    def _start_profile(self) -> None:
+        from torch.profiler import ProfilerActivity, profile
+
+        self.profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+        self.profile.__enter__()
+
+    def _stop_profile(self) -> dict[str, Any]:
+        if self.profile is None:
+            return {}
+        self.profile.__exit__(None, None, None)
+        profile, self.profile = self.profile, None
+        return {"tensors": peak_of_tensors(profile), "parts": operators.table(profile.events())}
+
+
+def peak_of_tensors(profile: Any) -> int:
+    """The most bytes of tensors that were there at once, above those there when the profile began."""
+    events = profile.profiler.kineto_results.events()
+    now = peak = 0
+    for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
+        now += change
+        peak = max(peak, now)
+    return peak
+
+
+def busy_seconds() -> float:
+    """Seconds that the machine's processors worked since it started, or were wanted by another machine on its host."""
+    path = Path("/proc/stat")
+    if not path.is_file():
+        return time.process_time()  # nobody else is seen
+    user, nice, system, _, _, *rest = map(int, path.read_text().split("\n", 1)[0].split()[1:9])
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
+def synchronise() -> None:
+    """Wait for a GPU, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def peak_memory() -> int:
+    """The most memory that this process ever had, in bytes; of a GPU, where there is one."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,86 @@
+"""Where the time of a training step goes: `python benchmarks/profile_step.py --out profile.json`.
+
+By part of the step (data, forward, exchange, objective, backward, optimiser, engine) and kind of operator, for AMCL
+without exchange and with either fusion; the exchange's backward counts as the exchange.
+"""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import machine
+from driver import Nursery
+from rich.console import Console
+from rich.table import Table
+
+from torchmcl import atomic
+from torchmcl.training.folder import as_json
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "simple_cnn": {"network": "simple_cnn"},
+    "resnet10, width 16": {"network": "resnet10", "width": 16},
+}
+EXCHANGES = {"none": {"exchange": "none"}, "light": {"preset": "light"}, "default": {"preset": "default"}}
+PARTS = ("data", "forward", "exchange", "objective", "backward", "optimiser", "engine")
+
+
+def profile(nursery: Nursery, spec: dict[str, Any], steps: int) -> dict[str, Any]:
+    """Milliseconds of a step as it is, and of its parts under the profiler, {part: {kind of operator: ms}}."""
+    candidate = nursery.start({"kind": "fit", "method": "amcl", **spec})
+    candidate.run(2)
+    plain, profiled = candidate.run(steps), candidate.run(steps, profile=True)
+    candidate.stop()
+    parts = {
+        part: {
+            kind: round(1e3 * seconds / steps, 3) for kind, seconds in sorted(kinds.items(), key=lambda one: -one[1])
+        }
+        for part, kinds in profiled["parts"].items()
+    }
+    return {"step": round(1e3 * plain["seconds"] / steps, 3), "parts": parts}
+
+
+def show(results: dict[str, Any]) -> None:
+    """A table: a row for each part and kind of operator that takes a hundredth of some step."""
+    steps = results["steps"]
+    console = Console(highlight=False)
+    table = Table("part", "operators", *steps, title="Milliseconds of a step")
+    for part in PARTS:
+        found = [step["parts"].get(part, {}) for step in steps.values()]
+        table.add_row(part, "all", *(f"{sum(kinds.values()):.1f}" for kinds in found), style="bold")
+        for kind in sorted({kind for kinds in found for kind in kinds}):
+            times = [kinds.get(kind, 0.0) for kinds in found]
+            if any(time > 0.01 * step["step"] for time, step in zip(times, steps.values(), strict=True)):
+                table.add_row("", kind, *(f"{time:.1f}" for time in times))
+    table.add_row("step", "without profiler", *(f"{step['step']:.1f}" for step in steps.values()), style="bold")
+    console.print(table)
+
+
+def main() -> None:
+    """Profile, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--members", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--width", type=int, help="of all networks, to try it on small ones")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, help="JSON to write")
+    given = parser.parse_args()
+    nursery = Nursery("bare", "ours", threads=given.threads)
+    results: dict[str, Any] = {"machine": machine.describe(given.threads), "steps": {}}
+    try:
+        for name, network in NETWORKS.items():
+            for exchange, options in EXCHANGES.items():
+                spec = {**network, **options, "members": given.members, "batch": given.batch}
+                if given.width:
+                    spec["width"] = given.width
+                results["steps"][f"{name}, {exchange}"] = profile(nursery, spec, given.steps)
+    finally:
+        nursery.close()
+    if given.out:
+        atomic.write(given.out, as_json(results) + "\n")
+    show(results)
+
+
+if __name__ == "__main__":
+    main()

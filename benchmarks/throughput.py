@@ -1,0 +1,258 @@
+"""How fast torchmcl trains and looks: against a bare loop, against Ensemble-PyTorch, against the machine's peak.
+
+`make bench` runs it all and writes results.json and results.md; `make bench-small` a part of it, for guard.py. Every
+number is the median of slices of a few steps that take turns with those of what it is compared with.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import machine
+import peak
+import report
+import targets
+from driver import Nursery
+from measure import Specs, measure
+from rich.console import Console
+
+from torchmcl import atomic
+from torchmcl.training.folder import as_json
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network to measure; of `big` ones, not every candidate at every M."""
+
+    options: Mapping[str, Any]
+    batch: int = 128
+    big: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and how long for: `budget` seconds for each number of members, small networks and big ones."""
+
+    networks: Mapping[str, Network]
+    members: tuple[int, ...] = (1, 5, 10)
+    budget: Mapping[int, tuple[float, float]] = field(default_factory=lambda: {1: (18, 36), 5: (32, 105), 10: (40, 95)})
+    rounds: tuple[int, int] = (3, 9)
+    slice: float = 0.4  # seconds
+    count: int = 6400  # training examples
+    looked_at: int = 2048  # examples to evaluate
+    rows: Mapping[str, int] = field(default_factory=lambda: {"members": 32, "width": 256, "inputs": 64})
+    everything: bool = True  # or only what the guard against regressions needs
+
+
+SIMPLE, NARROW = Network({"network": "simple_cnn"}), Network({"network": "resnet10", "width": 16})
+FULL = Plan(
+    {
+        "simple_cnn": SIMPLE,
+        "resnet10, width 16": NARROW,
+        "resnet10, width 64": Network({"network": "resnet10", "width": 64}, big=True),
+        # 10 members at batch 128 would need 27 GB.
+        "mobilenet_v2": Network({"network": "mobilenet_v2"}, batch=32, big=True),
+    }
+)
+SMALL = Plan({"simple_cnn": SIMPLE, "resnet10, width 16": NARROW}, members=(5,), budget={5: (45, 45)}, everything=False)
+TOY = Plan(
+    {"simple_cnn": Network({"network": "simple_cnn", "width": 2}, batch=8)},
+    members=(1, 2),
+    budget={1: (0, 0), 2: (0, 0)},
+    rounds=(2, 2),
+    slice=0.0,
+    count=32,
+    looked_at=16,
+    rows={"members": 2, "width": 4, "inputs": 4},
+)
+
+
+class Bench:
+    """One run."""
+
+    def __init__(self, plan: Plan, *, threads: int, peer: str | None, compile: bool = False) -> None:
+        self.plan, self.compile = plan, compile
+        self.ours = Nursery("bare", "ours", "peak", "counts", threads=threads)
+        self.peer = Nursery("peer", python=peer, threads=threads) if peer else None
+        self.console = Console(stderr=True)
+        self.most = max(plan.members)
+        self.peaks: dict[str, list[float]] = {}
+        self.results: dict[str, Any] = {"machine": machine.describe(threads), "cells": [], "missing": []}
+        if peer:
+            self.results["machine"]["torchensemble"] = machine.version_in(peer, "torchensemble")
+
+    def run(self) -> dict[str, Any]:
+        """Measure everything."""
+        start = time.monotonic()
+        precisions = ["32", "bf16-mixed"] if self.results["machine"]["bf16"] and self.plan.everything else ["32"]
+        try:
+            for name, network in self.plan.networks.items():
+                for members in self.plan.members:
+                    for precision in precisions:
+                        self.cell("training", name, members, self.training(network, members, precision), precision)
+                    self.peak()
+                if self.plan.everything:
+                    members = 1 if network.big else min(5, self.most)
+                    self.cell("evaluation", name, members, self.evaluation(network, members))
+                if self.compile:
+                    self.compiled(name, network)
+            if self.plan.everything:
+                self.cell("small members", "mlp", self.plan.rows["members"], self.small_members())
+                if len(precisions) == 1:
+                    self.emulated()
+        finally:
+            self.ours.close()
+            if self.peer is not None:
+                self.peer.close()
+        best = max((name for name in self.peaks if name != "matrix product"), key=lambda name: median(self.peaks[name]))
+        self.results["peak"] = {
+            "matrix product": round(median(self.peaks["matrix product"]), 1),
+            "convolution": round(median(self.peaks[best]), 1),
+            "best convolution": best,
+        }
+        self.results["took"] = round(time.monotonic() - start)
+        targets.complete(self.results)
+        return self.results
+
+    def cell(self, what: str, name: str, members: int, specs: Specs, precision: str = "32", **options: Any) -> None:
+        """Measure what is compared with one another, and keep it."""
+        network = self.plan.networks.get(name, Network({}))
+        budget = self.plan.budget.get(members, (10, 10))[network.big] if what == "training" else 12
+        rounds = (min(2, self.plan.rounds[0]), self.plan.rounds[1]) if network.big else self.plan.rounds
+        lean = [one for one in specs if what == "training" and not network.big and one.startswith("AMCL")]
+        usual = {"budget": budget, "rounds": rounds, "slice": self.plan.slice, "profiled": lean}
+        found, missing = measure(specs, **{**usual, **options})
+        self.results["missing"] += [f"{what}, {name}, M = {members}, {one}" for one in missing]
+        cell = {"what": what, "network": name, "members": members, "precision": precision, "batch": network.batch}
+        if what == "evaluation":
+            cell["batch"] = self.looked_at(network)
+        if what == "training":
+            cell["operations"] = {one: self.operations(name, members, one) for one in found}
+        self.results["cells"].append({**cell, "candidates": found})
+        self.console.print(f"{what}, {name}, M = {members}, {precision}: " + report.line(found), highlight=False)
+
+    def training(self, network: Network, members: int, precision: str = "32") -> Specs:
+        """Everything that trains `members` of a network."""
+        common = {**network.options, "batch": network.batch, "count": self.plan.count}
+        bare = {"kind": "bare", "precision": precision, **common}
+        fit = {"kind": "fit", "members": members, "precision": precision, **common}
+        amcl = {**fit, "method": "amcl"}
+        few = network.big and members == self.most  # each step takes so long
+        specs: dict[str, tuple[Nursery, dict[str, Any]]] = {
+            "bare": (self.ours, bare),
+            "bare, memory kept": (self.ours, {**bare, "keep": True}),
+            "AMCL": (self.ours, {**amcl, "exchange": "none"}),
+            "AMCL fusion": (self.ours, amcl),
+        }
+        if not few:
+            specs["AMCL light"] = self.ours, {**amcl, "preset": "light"}
+        if not few and self.plan.everything:
+            specs["IE"] = self.ours, {**fit, "method": "ie", "exchange": "none"}
+        if self.plan.everything and members > 1 and not network.big:
+            specs["bare loop"] = self.ours, {**bare, "members": members}
+        if self.plan.everything and members == self.most and not network.big:
+            specs["AMCL lean"] = self.ours, {**amcl, "exchange": "none", "lean": True}
+            specs["AMCL light lean"] = self.ours, {**amcl, "preset": "light", "lean": True}
+        if self.peer is not None and precision == "32":
+            peer = {"kind": "peer", "members": members, **common}
+            specs["Fusion"] = self.peer, {**peer, "classifier": "FusionClassifier"}
+            if not network.big or members == 1:
+                specs["Voting"] = self.peer, {**peer, "classifier": "VotingClassifier"}
+        return specs
+
+    def evaluation(self, network: Network, members: int) -> Specs:
+        """A bare forward, and `evaluate`."""
+        common = {**network.options, "members": members, "count": self.looked_at(network)}
+        return {
+            "bare": (self.ours, {"kind": "forward", **common}),
+            "bare, memory kept": (self.ours, {"kind": "forward", "keep": True, **common}),
+            "IE": (self.ours, {"kind": "evaluate", "method": "ie", **common}),
+            "AMCL": (self.ours, {"kind": "evaluate", "method": "amcl", **common}),
+        }
+
+    def looked_at(self, network: Network) -> int:
+        """Images of an evaluation."""
+        return self.plan.looked_at // (4 if network.big else 1)
+
+    def small_members(self) -> Specs:
+        """Perceptrons on a table: a loop over members, with an optimiser each or one for all, and the ensemble."""
+        rows = dict(self.plan.rows)
+        table = {"network": "mlp", "members": rows["members"], "width": rows["width"], "shape": [rows["inputs"]]}
+        table["count"] = self.plan.count
+        loop = {"kind": "bare", **table, "inputs": rows["inputs"]}
+        return {
+            "loop": (self.ours, loop),
+            "loop, one optimiser": (self.ours, {**loop, "joint": True}),
+            "ensemble": (self.ours, {"kind": "step", **table, "inputs": rows["inputs"]}),
+            "IE": (self.ours, {"kind": "fit", "method": "ie", **table}),
+        }
+
+    def emulated(self) -> None:
+        """Without instructions for bf16, one small cell only, to show that it is no faster."""
+        name, network = next(iter(self.plan.networks.items()))
+        specs = {
+            one: spec
+            for one, spec in self.training(network, 1, "bf16-mixed").items()
+            if one in ("bare", "bare, memory kept", "IE", "AMCL")
+        }
+        self.cell("training", name, 1, specs, "bf16-mixed", budget=15, profiled=())
+
+    def compiled(self, name: str, network: Network) -> None:
+        """`compile` against eager; compiling may take minutes, and is given five."""
+        members = 1 if network.big else 5
+        specs = self.training(network, members)
+        pair = {"AMCL": specs["AMCL"], "AMCL compiled": (self.ours, {**specs["AMCL"][1], "compile": True})}
+        self.cell("compile", name, members, pair, timeout=300, budget=60)
+
+    def peak(self) -> None:
+        """A slice of each thing that the machine does best."""
+        for name, (spec, operations) in peak.candidates().items():
+            candidate = self.ours.start(spec)
+            candidate.run(1)
+            answer = candidate.run(3 if self.plan.slice else 1)
+            candidate.stop()
+            self.peaks.setdefault(name, []).append(operations * answer["steps"] / answer["seconds"])
+
+    @cache  # noqa: B019
+    def operations(self, name: str, members: int, candidate: str) -> dict[str, float]:
+        """Multiply-adds of an image's forward, and operations of its whole step."""
+        exchange: str | None = None
+        if candidate.startswith("AMCL"):
+            exchange = "default" if "fusion" in candidate or "light" in candidate else "none"
+        preset = "light" if "light" in candidate else "default"
+        spec = {"kind": "count", "members": members, "exchange": exchange, "preset": preset}
+        candidate_of_it = self.ours.start({**spec, **self.plan.networks[name].options})
+        candidate_of_it.stop()
+        return {key: candidate_of_it.said[key] for key in ("forward", "step")}
+
+
+def main() -> None:
+    """Run, write and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--small", action="store_true", help="two small networks against the bare loop, two minutes")
+    size.add_argument("--toy", action="store_true", help="tiny networks, to see that it runs")
+    parser.add_argument("--peer", metavar="PYTHON", help="interpreter of an environment with torchensemble")
+    parser.add_argument("--networks", nargs="+", choices=FULL.networks, metavar="NAME", help="only these")
+    parser.add_argument("--compile", action="store_true", help="measure torch.compile too, which takes minutes")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for all candidates (default: all cores)")
+    parser.add_argument("--out", type=Path, help="JSON to write, and Markdown of the same name beside it")
+    given = parser.parse_args()
+    plan = SMALL if given.small else TOY if given.toy else FULL
+    if given.networks:
+        plan = Plan({name: FULL.networks[name] for name in given.networks})
+    results = Bench(plan, threads=given.threads, peer=given.peer, compile=given.compile).run()
+    if given.out:
+        atomic.write(given.out, as_json(results) + "\n")
+        atomic.write(given.out.with_suffix(".md"), report.markdown(results))
+    report.show(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The benchmark runs, end to end at toy size, and its report is made of what it wrote."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def run(script, *words, **options):
+    environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS.parent / "src")}
+    command = [sys.executable, str(BENCHMARKS / script), *map(str, words)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, **options)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    out = tmp_path_factory.mktemp("bench") / "toy.json"
+    done = run("throughput.py", "--toy", "--threads", 1, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_everything_is_measured(results):
+    found = json.loads(results.read_text())
+    cells = {(cell["what"], cell["members"], cell["precision"]): cell for cell in found["cells"]}
+    assert {("training", 1, "32"), ("training", 2, "32"), ("evaluation", 2, "32"), ("small members", 2, "32")} <= set(
+        cells
+    )
+    training = cells["training", 2, "32"]["candidates"]
+    assert {"bare", "bare, memory kept", "bare loop", "IE", "AMCL", "AMCL light", "AMCL fusion"} <= set(training)
+    for cell in cells.values():
+        for one in cell["candidates"].values():
+            assert len(one["seconds"]) == 2
+            assert min(one["seconds"]) > 0
+    assert training["AMCL"]["tensors"] > 0
+    assert 0 < training["AMCL"]["outside"] < 1
+    assert found["peak"]["convolution"] > 0
+    assert {"command", "commit", "processor", "threads", "torch"} <= set(found["machine"])
+    for target in found["targets"]:
+        least, limit = target["limit"].startswith("at least"), float(target["limit"].split()[-1])
+        assert target["met"] == (target["value"] >= limit if least else target["value"] <= limit)
+
+
+def test_ratios_follow_from_the_seconds(results):
+    cell = next(cell for cell in json.loads(results.read_text())["cells"] if cell["members"] == 2)
+    found = cell["candidates"]
+    base = min(("bare", "bare, memory kept"), key=lambda name: sum(found[name]["seconds"]))
+    ratios = [2 * bare / ours for bare, ours in zip(found[base]["seconds"], found["AMCL"]["seconds"], strict=True)]
+    # Both of two rounds enter their median.
+    assert 2 / found["AMCL"]["of_bare"] == pytest.approx(sum(2 / ratio for ratio in ratios) / 2, rel=0.01)
+
+
+def test_multiply_adds_are_counted(results):
+    cell = next(cell for cell in json.loads(results.read_text())["cells"] if cell["members"] == 2)
+    # simple_cnn of width 2 on 32 x 32: three convolutions of 3 x 3 and a linear layer of 8 x 10, twice.
+    by_hand = 9 * (3 * 2 * 32**2 + 2 * 4 * 16**2 + 4 * 8 * 8**2) + 8 * 10
+    assert cell["operations"]["IE"]["forward"] == 2 * by_hand
+    assert cell["operations"]["AMCL fusion"]["forward"] > cell["operations"]["AMCL light"]["forward"] > 2 * by_hand
+
+
+def test_report_is_made_of_the_results(results):
+    written = results.with_suffix(".md").read_text()
+    assert run("report.py", results).stdout == written
+    found = json.loads(results.read_text())
+    assert found["machine"]["commit"] in written
+    for target in found["targets"]:
+        assert f"| {target['target']} | {target['network']} |" in written
+
+
+def test_a_ratio_that_fell_is_said(results, tmp_path):
+    before, same = json.loads(results.read_text()), run("guard.py", results, results)
+    assert same.returncode == 0
+    found = next(cell for cell in before["cells"] if cell["members"] == 2)["candidates"]
+    found["AMCL"]["of_bare"] *= 1.3
+    found["IE"]["of_bare"] *= 1.1
+    (tmp_path / "before.json").write_text(json.dumps(before))
+    done = run("guard.py", results, tmp_path / "before.json", "--tolerance", 0.2)
+    assert done.returncode == 1
+    assert done.stdout.startswith("Expected simple_cnn, M = 2, AMCL at")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_profile(tmp_path):
+    words = ["--members", "2", "--batch", "8", "--width", "8", "--steps", "1", "--threads", "1", "--out"]
+    done = run("profile_step.py", *words, tmp_path / "profile.json")
+    assert done.returncode == 0, done.stderr
+    steps = json.loads((tmp_path / "profile.json").read_text())["steps"]
+    assert "exchange" not in steps["simple_cnn, none"]["parts"]
+    for part in ("data", "forward", "exchange", "objective", "backward", "optimiser", "engine"):
+        assert sum(steps["resnet10, width 16, light"]["parts"][part].values()) > 0
