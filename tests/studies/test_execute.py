@@ -22,8 +22,10 @@ from torchmcl.studies.scales import scale
 from torchmcl.studies.spec import Spec
 
 # A real `study run`, with longer trainings than smoke has, so that a signal finds one under way.
+# A shell's background process ignores SIGINT, and so would its children: here it is heard.
 DRIVER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from torchmcl import cli
 from torchmcl.studies import scales
 scales.SETTINGS["smoke"]["confidence"]["epochs"] = 16
