@@ -70,7 +70,7 @@ def main(runs: Path) -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
     about = {
         "command": "results/segmentation/run.sh RUNS",
-        "commit": f"6320f06; amcl, amcl_balanced: {commit.strip()}",
+        "commit": commit.strip(),
         "scale": "iCoseg, 449 images of 75x125; FCN of width 16 (paper: 128), 30 epochs (paper: 300), batches of 32 "
         "(paper: 128), the rate times 0.2 every 8 epochs, light fusion; K=1",
         "seeds": "0, 1, 2 for M=2, else 0; the split follows the seed",
