@@ -1,11 +1,12 @@
 """Where a candidate waits: between two steps, for the driver to ask for the next slice."""
 
+import ctypes
 import json
 import os
 import resource
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -59,6 +60,7 @@ class Gate:
         synchronise()
         took = time.perf_counter() - self.start
         if self.before is None:
+            forget_peak()
             self.before = peak_memory()
             self.say(ready=True, **self.about)
         else:
@@ -126,7 +128,17 @@ def synchronise() -> None:
 
 
 def peak_memory() -> int:
-    """The most memory that this process ever had, in bytes; of a GPU, where there is one."""
+    """The most memory that this process had since `forget_peak`, in bytes; of a GPU, where there is one."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
+    status = Path("/proc/self/status")
+    if status.is_file():
+        return 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def forget_peak() -> None:
+    """Give back what preparing the data left over, and count from here, where the system can."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")

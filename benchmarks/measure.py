@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -9,8 +10,8 @@ from driver import Candidate, Failed, Nursery, Slow
 
 LONG = 2.0  # seconds of a step beyond which its first is as good as any: preparing for a shape takes milliseconds
 
-DISTURBED = 0.05  # of the machine, used by others: such a slice is measured again
-AGAIN = 3  # times at most
+DISTURBED = 0.05  # of the machine, used by others: such a slice is measured again,
+AGAIN = 3  # times at most, and within the budget
 
 Specs = Mapping[str, tuple[Nursery, dict[str, Any]]]
 
@@ -39,7 +40,7 @@ def measure(
         candidate, steps = running[name]
         answer = candidate.run(steps)
         for _ in range(AGAIN):
-            if answer["others"] < DISTURBED:
+            if answer["others"] < DISTURBED or time.monotonic() - start > budget:
                 break
             answer = min(answer, candidate.run(steps), key=lambda one: one["others"])
         note(name, answer)
@@ -51,6 +52,9 @@ def measure(
         found[name]["memory"] = answer["memory"]
 
     for name, (nursery, spec) in specs.items():
+        if free_memory() < 1.3 * max((one["memory"] for one in found.values()), default=0):
+            missing.append(f"{name}: too little memory")
+            continue
         try:
             candidate = nursery.start(spec, timeout=timeout)
             candidate.run(1, timeout=timeout)
@@ -77,6 +81,13 @@ def measure(
     for one_found in found.values():
         one_found["outside"] = median(one_found["outside"])
     return found, missing
+
+
+def free_memory() -> float:
+    """Bytes that another candidate could have; candidates that wait keep theirs."""
+    path = Path("/proc/meminfo")
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")), float("inf"))
 
 
 def ratio(found: Mapping[str, Mapping[str, Any]], name: str, base: str) -> float:

@@ -155,7 +155,7 @@ class Bench:
         if not few and self.plan.everything:
             specs["IE"] = self.ours, {**fit, "method": "ie", "exchange": "none"}
         if self.plan.everything and members > 1 and not network.big:
-            specs["bare loop"] = self.ours, {**bare, "members": members}
+            specs["bare loop"] = self.ours, {**bare, "members": members, "keep": True}
         if self.plan.everything and members == self.most and not network.big:
             specs["AMCL lean"] = self.ours, {**amcl, "exchange": "none", "lean": True}
             specs["AMCL light lean"] = self.ours, {**amcl, "preset": "light", "lean": True}

@@ -244,7 +244,7 @@ class _Pool(torch.autograd.Function):
             highest[:, None].to(weights.dtype).split(D, dim=2),
             strict=True,
         )
-        rows = ((gradient @ weight.mT).add_(mean).scatter_add_(1, at, most) for at, weight, mean, most in parts)
+        rows = (torch.baddbmm(mean, gradient, weight.mT).scatter_add_(1, at, most) for at, weight, mean, most in parts)
         return None, *(row.unflatten(1, ctx.size).permute(0, 3, 1, 2) for row in rows)
 
 
