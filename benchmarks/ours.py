@@ -95,13 +95,21 @@ def count_the_work(gate: Gate) -> None:
 
 
 def look(
-    gate: Gate, *, method: str, network: str, members: int, exchange: str = "none", count: int = 512, **options: Any
+    gate: Gate,
+    *,
+    method: str,
+    network: str,
+    members: int,
+    exchange: str = "none",
+    batch: int = 512,
+    count: int = 512,
+    **options: Any,
 ) -> None:
     """`evaluate`, every metric; a step is a pass over all images."""
     chosen = methods.build(method, members=members, classes=CLASSES)
     ensemble = Ensemble.build(chosen, network, exchange=exchange, **options).to(device())
     ensemble.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    loader = Loader(made_up(count).test, batch_size=512, shuffle=False, device=device())
+    loader = Loader(made_up(count).test, batch_size=batch, shuffle=False, device=device())
     while True:
         gate()
         evaluate(chosen, ensemble, loader)

@@ -55,7 +55,7 @@ FULL = Plan(
     {
         "simple_cnn": SIMPLE,
         "resnet10, width 16": NARROW,
-        "resnet10, width 64": Network({"network": "resnet10", "width": 64}, big=True),
+        "resnet10, width 64": Network({"network": "resnet10", "width": 64}, batch=64, big=True),
         # 10 members at batch 128 would need 27 GB.
         "mobilenet_v2": Network({"network": "mobilenet_v2"}, batch=32, big=True),
     }
@@ -168,7 +168,8 @@ class Bench:
 
     def evaluation(self, network: Network, members: int) -> Specs:
         """A bare forward, and `evaluate`."""
-        common = {**network.options, "members": members, "count": self.looked_at(network)}
+        count = self.looked_at(network)
+        common = {**network.options, "members": members, "count": count, "batch": max(count // 4, 1)}
         return {
             "bare": (self.ours, {"kind": "forward", **common}),
             "bare, memory kept": (self.ours, {"kind": "forward", "keep": True, **common}),

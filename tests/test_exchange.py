@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from torchmcl import Split, UsageError, exchange
-from torchmcl.exchange import FeatureFusion, FeatureSharing, LightFusion, PooledNorm, WeightSharing
+from torchmcl.exchange import Attention, FeatureFusion, FeatureSharing, LightFusion, PooledNorm, WeightSharing
 
 
 def parameters(module):
@@ -106,6 +106,27 @@ def test_bad_input():
         exchange.build("feature_fusion", split, 3, preset="heavy")
     with pytest.raises(UsageError, match=r"8 channels at the cut, got \(2, 9\)"):
         FeatureFusion(8, 3)(features(3, 2, 9))
+
+
+@given(seed=st.integers(0, 99), width=st.integers(2, 6), size=st.integers(1, 5), last=st.booleans())
+def test_attention_is_what_plain_operations_make(seed, width, size, last):
+    """F + F * sigmoid(channel(F) + spatial(F)), value and gradient, in both layouts."""
+    torch.manual_seed(seed)
+    attention = Attention(width).double().train()
+    maps = torch.randn(4, width, size, size, dtype=torch.float64)
+    maps = maps.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format).requires_grad_()
+
+    def plain(maps):
+        gate = attention.channel(maps.mean((2, 3)))[:, :, None, None] + attention.spatial(maps)
+        return maps + maps * torch.sigmoid(gate)
+
+    def with_gradients(attend):
+        out = attend(maps)
+        return [out, *torch.autograd.grad(out, [maps, *attention.parameters()], out.detach().sin())]
+
+    torch.testing.assert_close(with_gradients(attention), with_gradients(plain), rtol=1e-6, atol=1e-8)
+    with torch.no_grad():
+        torch.testing.assert_close(attention(maps), plain(maps))
 
 
 @given(seed=st.integers(0, 99), members=st.integers(1, 4), height=st.integers(1, 5), width=st.integers(1, 5))
