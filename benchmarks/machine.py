@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-ROOT = Path(__file__).parent.parent
+import torchmcl
 
 
 def describe(threads: int) -> dict[str, Any]:
@@ -49,12 +49,13 @@ def cpu_field(name: str) -> str:
 
 
 def commit() -> str:
-    """The commit, with a plus where files of the library differ from it."""
+    """The commit of the library that is measured, with a plus where its files differ from it."""
+    package = Path(torchmcl.__file__).parent
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
+        return subprocess.run(["git", "-C", str(package), *words], capture_output=True, text=True).stdout.strip()
 
-    return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "src") else "")
+    return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", ".") else "")
 
 
 def version_in(python: str, package: str) -> str:

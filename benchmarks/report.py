@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import targets
-from measure import fastest
+from measure import fastest, ratio
 
 OURS = ("IE", "AMCL", "AMCL light", "AMCL fusion")
 OTHERS = ("bare", "bare, memory kept", "bare loop", "Voting", "Fusion")
@@ -97,6 +97,21 @@ def goals(results: Mapping[str, Any]) -> Table:
     return "Targets (the worst over M)", ["target", "network", "M", "value", "limit", "met"], rows
 
 
+def brief(results: Mapping[str, Any]) -> str:
+    """The few ratios that a README shows."""
+    rows = []
+    for cell in results["cells"]:
+        found = cell["candidates"]
+        if cell["what"] == "training" and cell["precision"] == "32" and cell["members"] > 1:
+            over = [found["AMCL"].get(key) for key in ("of_peer", "of_bare")]
+            kinds = ("AMCL light", "AMCL fusion")
+            fused = [ratio(found, name, "AMCL") if name in found else None for name in kinds]
+            shown = ["" if value is None else f"{value:.2f}" for value in (*over, *fused)]
+            rows.append([*place(cell), *shown])
+    columns = ["network", "M", "batch", "speed over Ensemble-PyTorch", "speed over M bare networks"]
+    return in_markdown([*columns, "time with light fusion", "time with fusion"], rows)
+
+
 def place(cell: Mapping[str, Any]) -> list[str]:
     """Which cell this is."""
     name = cell["network"] + ("" if cell["precision"] == "32" else f", {cell['precision']}")
@@ -144,9 +159,14 @@ def markdown(results: Mapping[str, Any]) -> str:
     """The whole report."""
     parts = ["# Benchmark", *preface(results)]
     for title, header, rows in tables(results):
-        lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
-        parts += [f"## {title}", "\n".join(lines)]
+        parts += [f"## {title}", in_markdown(header, rows)]
     return "\n\n".join(parts) + "\n"
+
+
+def in_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines)
 
 
 def show(results: Mapping[str, Any]) -> None:
