@@ -15,8 +15,8 @@ for seed in 0 1 2; do
       if [ -e "$run/config.yaml" ]; then
         torchmcl train --resume "$run"
       else
-        torchmcl train --method "$method" --network simple_cnn --width 16 --data cifar10 --data.limit 10000 \
-          --members 5 --epochs 15 --drop-every 5 --preset light --precision 32 --seed "$seed" --out "$run" "$@"
+        torchmcl train --method "$method" --k 1 --network simple_cnn --width 16 --data cifar10 --data.limit 10000 \
+          --members 5 --epochs 12 --drop-every 4 --preset light --precision 32 --seed "$seed" --out "$run" "$@"
       fi
     fi
     [ -e "$run/unseen.json" ] && continue
