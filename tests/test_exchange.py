@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from torchmcl import Split, UsageError, exchange
-from torchmcl.exchange import Attention, FeatureFusion, FeatureSharing, LightFusion, PooledNorm, WeightSharing
+from torchmcl.exchange import Attention, FeatureFusion, FeatureSharing, LightFusion, PooledNorm, WeightSharing, some
 
 
 def parameters(module):
@@ -40,10 +40,33 @@ def test_feature_sharing_is_random_in_training_and_right_on_average():
         assert (draws[:, m, None] - possible).abs().amin(1).max() < 1e-5
 
 
+@given(part=st.floats(0.001, 1), last=st.booleans(), size=st.integers(1, 5))
+def test_a_mask_has_its_part_and_the_form_of_its_tensor(part, last, size):
+    torch.manual_seed(0)
+    like = torch.zeros(16, 25, 10, size)
+    like = like.contiguous(memory_format=torch.channels_last) if last else like
+    mask = some(like, part)
+    assert mask.shape == like.shape
+    assert mask.dtype == torch.bool
+    assert mask.stride() == like.stride()
+    deviation = (part * (1 - part) / mask.numel()) ** 0.5
+    assert abs(float(mask.double().mean()) - part) < 5 * deviation + 2**-16
+    assert part < 1 or mask.all()
+
+
+def test_neighbours_in_a_mask_are_drawn_apart():
+    torch.manual_seed(0)
+    mask = some(torch.zeros(100_000), 0.5).double()
+    for apart in range(1, 9):
+        assert abs(float((mask[apart:] * mask[:-apart]).mean()) - 0.25) < 0.01
+
+
 def test_feature_sharing_at_test_can_be_random_as_in_the_original():
     h = features(3, 2, 8)
     module = FeatureSharing(at_test="random").eval()
     assert not torch.equal(module(h)[0], module(h)[0])
+    with pytest.raises(UsageError, match="above 0 and up to 1, got 0"):
+        FeatureSharing(keep=0)
     with pytest.raises(UsageError, match="'expected' or 'random'"):
         FeatureSharing(at_test="never")
 

@@ -56,6 +56,8 @@ class FeatureSharing(nn.Module):
 
     def __init__(self, *, keep: float = 0.7, at_test: str = "expected") -> None:
         super().__init__()
+        if not 0 < keep <= 1:
+            raise UsageError(f"Expected to keep a part above 0 and up to 1, got {keep}.")
         if at_test not in ("expected", "random"):
             raise UsageError(f"Expected at_test 'expected' or 'random', got {at_test!r}.")
         self.keep = keep
@@ -70,8 +72,22 @@ class FeatureSharing(nn.Module):
 
     def _mixed(self, h: Tensor, others: Sequence[Tensor]) -> Tensor:
         for other in others:
-            h = torch.addcmul(h, other, torch.empty_like(other).bernoulli_(self.keep))
+            h = h + torch.where(some(other, self.keep), other, 0.0)
         return h
+
+
+def some(like: Tensor, part: float) -> Tensor:
+    """A mask of a tensor's form, each element True with probability `part`, to 16 bits.
+
+    Drawing is most of the time that feature sharing takes, so that four elements share each number drawn.
+
+    >>> _ = torch.manual_seed(0)
+    >>> round(float(some(torch.zeros(100, 100), 0.7).float().mean()), 1)
+    0.7
+    """
+    drawn = torch.empty(-(-like.numel() // 4), dtype=torch.int64, device=like.device).random_(-(2**63), None)
+    kept = drawn.view(torch.int16)[: like.numel()] <= round(part * 2**16) - 2**15 - 1
+    return kept.as_strided(like.shape, torch.empty_like(like, device="meta").stride())
 
 
 class FeatureFusion(nn.Module):
