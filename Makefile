@@ -28,7 +28,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 docs: setup
-	$(BIN)/python -m mkdocs build --strict --clean
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean
 	@echo "Open site/index.html"
 
 # Ensemble-PyTorch, to compare with, in an environment of its own: its declared torchvision breaks others, and is not used.
