@@ -1,5 +1,6 @@
 """The picture of what specialists are, from the demo's runs: `make demo`, then `python docs/specialists.py`."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -62,12 +63,11 @@ def panel(axes: Axes, title: str, truth: np.ndarray, not_mine: np.ndarray, test:
     axes.vlines(range(classes + 1), 0, members, color="white", linewidth=1.5)
 
 
-def draw(runs: Path) -> Figure:
+def draw(found: dict[str, tuple[np.ndarray, np.ndarray]], test: Examples) -> Figure:
     """Both ensembles beside each other."""
-    test = data.load("digits", parts=("test",)).test
     figure = Figure(figsize=(10.4, 2.75), layout="constrained", facecolor="white")
     for axes, (name, title) in zip(figure.subplots(1, 2), PANELS.items(), strict=True):
-        panel(axes, title, *voices(runs / name, test), test)
+        panel(axes, title, *found[name], test)
     keys = {TRUTH: "probability that the member gives to the truth, in percent", NOT_MINE: "to “not mine”"}
     figure.legend(
         handles=[Patch(color=colour, label=label) for colour, label in keys.items()],
@@ -80,7 +80,19 @@ def draw(runs: Path) -> Figure:
     return figure
 
 
-if __name__ == "__main__":
+def main(runs: Path) -> None:
+    """Write the picture here, its numbers beside the demo's."""
+    test = data.load("digits", parts=("test",)).test
+    found = {name: voices(runs / name, test) for name in PANELS}
+    plain = {
+        name: dict(zip(("truth", "not_mine"), (part.round(4).tolist() for part in parts), strict=True))
+        for name, parts in found.items()
+    }
+    here = Path(__file__).parent
+    (here.parent / "results/demo/specialists.json").write_text(json.dumps(plain) + "\n", encoding="utf-8")
     matplotlib.rcParams["svg.hashsalt"] = "torchmcl"  # the same file each time
-    runs = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
-    draw(runs).savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
+    draw(found, test).savefig(here / "specialists.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo"))

@@ -27,7 +27,7 @@ from torchmcl.cli import build_parser, plain_name
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(?:<!-- test: (?P<mark>.*?) -->\n)?^```(?P<about>[^\n`]*)\n(?P<code>.*?)^```$", re.DOTALL | re.M)
-SHOWN = ("text", "yaml")  # not code, or files that a later block reads
+SHOWN = ("text", "yaml", "json", "toml")  # not code, or files that a later block reads
 TARGETS = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
 # What a page reads from CIFAR-10 is real where it is at hand, and otherwise these.
 STAND_IN = {"cifar10": "digits", "airplane,cat,frog,ship": "0,1,2,3", "horse,truck": "7,8"}
@@ -53,13 +53,15 @@ def blocks(text: str) -> list[Block]:
 def commands(code: str) -> list[list[str]]:
     """The lines of a block of commands as words, comments left out."""
     lines = code.replace("\\\n", " ").splitlines()
+    if any(line.startswith("$ ") for line in lines):  # a session: what is not typed is output
+        lines = [line[2:] for line in lines if line.startswith("$ ")]
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 def run(words: list[str], mark: str, data: str | None) -> None:
     """One command, in this process, in the current folder."""
     program, *rest = words
-    if mark == "parse":
+    if mark == "parse" or words[:2] == ["torchmcl", "serve"]:  # a server never ends
         parse(words)
     elif program == "torchmcl":
         rest = [word for at, word in enumerate(rest) if ">" not in rest[max(at - 1, 0) : at + 1]]  # > FILE
@@ -73,13 +75,14 @@ def run(words: list[str], mark: str, data: str | None) -> None:
     elif program == "make":
         assert set(rest) <= set(TARGETS), f"{shlex.join(words)}: no such target"
     else:
-        assert program in ("source", "pip", "git", "cd"), f"{program}: nobody knows whether that works"
+        assert program in ("source", "pip", "git", "cd"), f"{program}: mark the block <!-- test: parse -->"
 
 
 def parse(words: list[str]) -> None:
     """Check that every option of a torchmcl command exists and takes what it is given."""
-    start = next(at for at, word in enumerate(words) if word in ("torchmcl", "torchmcl.cli"))
-    build_parser().parse_args([plain_name(word) for word in words[start + 1 :]])
+    start = next((at for at, word in enumerate(words) if word in ("torchmcl", "torchmcl.cli")), None)
+    if start is not None:
+        build_parser().parse_args([plain_name(word) for word in words[start + 1 :]])
 
 
 def expanded(word: str, data: str | None) -> list[str]:
@@ -106,7 +109,7 @@ def test_page(path, data, capsys):
     for block in blocks(path.read_text(encoding="utf-8")):
         if block.title:
             Path(block.title).write_text(block.code, encoding="utf-8")
-        elif block.language == "bash":
+        elif block.language in ("bash", "console"):
             for words in commands(block.code):
                 run(words, block.mark, data)
         elif block.language == "python" and block.code.startswith(">>> "):
