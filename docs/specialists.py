@@ -56,7 +56,7 @@ def panel(axes: Axes, title: str, truth: np.ndarray, not_mine: np.ndarray, test:
             )
     axes.set(xlim=(0, classes), ylim=(members, -1.15), xticks=[], yticks=np.arange(members) + 0.5)
     axes.set_yticklabels([f"member {m + 1}" for m in range(members)], size=8, color=INK)
-    axes.set_title(title, size=9.5, color=INK, weight="bold")
+    axes.set_title(title, size=9, color=INK, weight="bold")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.hlines(range(members + 1), 0, classes, color="white", linewidth=1.5)
@@ -85,7 +85,7 @@ def main(runs: Path) -> None:
     test = data.load("digits", parts=("test",)).test
     found = {name: voices(runs / name, test) for name in PANELS}
     plain = {
-        name: dict(zip(("truth", "not_mine"), (part.round(4).tolist() for part in parts), strict=True))
+        name: dict(zip(("truth", "not_mine"), (part.astype(float).round(4).tolist() for part in parts), strict=True))
         for name, parts in found.items()
     }
     here = Path(__file__).parent

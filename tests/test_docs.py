@@ -185,3 +185,10 @@ def test_the_site_builds_strictly(tmp_path):
 def test_a_page_shows_its_example(page, example):
     core = (ROOT / f"examples/{example}.py").read_text().split("[start:core]\n")[1].split("# --8<-- [end:core]")[0]
     assert core in (ROOT / f"docs/{page}.md").read_text()
+
+
+def test_the_tutorial_shows_what_was_printed():
+    printed = (ROOT / "results/tutorial/output.txt").read_text(encoding="utf-8")
+    shown = re.findall(r"<!-- output: .*? -->\n```text\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(), re.DOTALL)
+    assert len(shown) > 3
+    assert all(block in printed for block in shown)
