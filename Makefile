@@ -29,7 +29,7 @@ lint: setup
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean
-	@echo "Open site/index.html"
+	@echo "Open site/index.html, or, to search in it, http://127.0.0.1:8000 of: python3 -m http.server -d site"
 
 # Ensemble-PyTorch, to compare with, in an environment of its own: its declared torchvision breaks others, and is not used.
 $(PEER)/.ready: $(VENV)/.ready

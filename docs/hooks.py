@@ -38,4 +38,5 @@ def help_of(words: list[str]) -> str:
     printed = io.StringIO()
     with redirect_stdout(printed), suppress(SystemExit):
         build_parser().parse_args([*words, "--help"])
-    return printed.getvalue()
+    usage, _, rest = printed.getvalue().partition("\n\n")  # the list of all options comes again, explained
+    return rest or usage
