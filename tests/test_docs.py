@@ -1,8 +1,8 @@
 """The documentation is a program: every block of README.md and docs/ runs, page by page, and the site builds strictly.
 
 Before a block of commands, <!-- test: with … --> adds options to its trainings, so that they take seconds, and
-<!-- test: parse --> marks what needs more than one machine: its options are checked, nothing runs. A block with a
-title is a file.
+<!-- test: parse --> marks what needs more than one machine or is run by another test: its options are checked, nothing
+runs. <!-- test: examples/… --> marks an example, which runs by itself. A block with a title is a file.
 """
 
 import doctest
@@ -86,6 +86,11 @@ def parse(words: list[str]) -> None:
         build_parser().parse_args([plain_name(word) for word in words[start + 1 :]])
 
 
+def core(example: str) -> str:
+    """The part of an example between its marks."""
+    return (ROOT / example).read_text().split("[start:core]\n")[1].split("# --8<-- [end:core]")[0]
+
+
 def expanded(word: str, data: str | None) -> list[str]:
     """A word as a shell would, files in order; what needs CIFAR-10 from its stand-in where that is not at hand."""
     word = (SMALL if data else SMALL | STAND_IN).get(word, word)
@@ -113,6 +118,8 @@ def test_page(path, data, capsys):
         elif block.language in ("bash", "console"):
             for words in commands(block.code):
                 run(words, block.mark, data)
+        elif block.mark.startswith("examples/"):
+            assert core(block.mark) in block.code, f"{block.mark} runs by itself, and is not what {path.name} shows"
         elif block.language == "python" and block.code.startswith(">>> "):
             test = doctest.DocTestParser().get_doctest(block.code, {}, path.name, str(path), 0)
             assert doctest.DocTestRunner().run(test).failed == 0
@@ -182,8 +189,7 @@ def test_the_site_builds_strictly(tmp_path):
 
 @pytest.mark.parametrize(("page", "example"), [("own-network", "own_module"), ("own-method", "new_method")])
 def test_a_page_shows_its_example(page, example):
-    core = (ROOT / f"examples/{example}.py").read_text().split("[start:core]\n")[1].split("# --8<-- [end:core]")[0]
-    assert core in (ROOT / f"docs/{page}.md").read_text()
+    assert core(f"examples/{example}.py") in (ROOT / f"docs/{page}.md").read_text()
 
 
 def test_the_tutorial_shows_what_was_printed():
