@@ -4,7 +4,7 @@ VENV := .venv
 PEER := .venv-peer
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test lint bench bench-small clean
+.PHONY: setup demo test lint docs bench bench-small clean
 
 setup: $(VENV)/.ready
 
@@ -27,6 +27,10 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean
+	@echo "Open site/index.html, or, to search in it, http://127.0.0.1:8000 of: python3 -m http.server -d site"
+
 # Ensemble-PyTorch, to compare with, in an environment of its own: its declared torchvision breaks others, and is not used.
 $(PEER)/.ready: $(VENV)/.ready
 	$(PYTHON) -m venv $(PEER)
@@ -44,4 +48,4 @@ bench-small: setup
 	$(BIN)/python benchmarks/guard.py runs/bench-small.json benchmarks/results.json
 
 clean:
-	rm -rf $(VENV) $(PEER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist
+	rm -rf $(VENV) $(PEER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist site

@@ -1,5 +1,6 @@
 import torch
 
+from torchmcl.training import fit
 from torchmcl.training.guardrails import look, uncounted
 
 
@@ -31,3 +32,12 @@ def test_classes_that_were_never_counted():
     assert uncounted(torch.tensor([[1, 0], [0, 2]]), ["a", "b"]) == []
     (said,) = uncounted(torch.zeros(12, 2, dtype=int), [str(c) for c in range(12)])
     assert "and 2 more" in said
+
+
+def test_members_of_amcl_are_not_blamed_before_they_were_told():
+    sure = {"members": 4, "width": 16, "epochs": 2, "data_validation": 0.2, "quiet": True}
+    blamed = [
+        any("sure of what is not theirs" in text for text in fit(method, "mlp", "digits", **sure).figures["warnings"])
+        for method in ("smcl", "amcl")  # two epochs are all warm-up
+    ]
+    assert blamed == [True, False]

@@ -226,9 +226,9 @@ class Training:
         self._save(torch.zeros((), dtype=torch.float64))
 
     def _warn(self, row: dict[str, Any], taken: Tensor) -> None:
-        said = guardrails.look(
-            taken, k=self.takers, oracle=row.get("oracle_error"), top1=row.get("top1_error"), method=self.method.name
-        )
+        early = row["phase"] == "loss-based"  # members have yet to learn what is not theirs
+        errors = {} if early else {"oracle": row.get("oracle_error"), "top1": row.get("top1_error")}
+        said = guardrails.look(taken, k=self.takers, method=self.method.name, **errors)
         memory = self.method.memory
         if memory is not None and memory.fixed:
             said += guardrails.uncounted(memory.counts, self.groups)

@@ -1,0 +1,42 @@
+"""What the site does besides Markdown: pages that may be missing, links out of docs/, and the commands' own help."""
+
+import io
+import re
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+
+OPTIONAL = ("cluster.md", "explorer.md", "results.md", "performance.md")  # in the menu once they are written
+
+
+def on_config(config: Any) -> Any:
+    """Leave out of the menu what is not there."""
+    missing = {page for page in OPTIONAL if not (Path(config["docs_dir"]) / page).is_file()}
+    for section in config["nav"]:
+        for pages in section.values():
+            pages[:] = [page for page in pages if not missing & set(page.values())]
+    return config
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Name files that are not part of the site, and fill in what commands say of themselves."""
+    depth = page.file.src_uri.count("/")
+    outside = re.compile(r"(?<!!)\[([^]]+)\]\(" + re.escape("../" * (depth + 1)) + r"([^)#]+)\)")
+    markdown = outside.sub(lambda link: named(link[1], link[2]), markdown)
+    return re.sub(r"<!-- help: (.*?) -->", lambda mark: f"```text\n{help_of(mark[1].split())}```", markdown)
+
+
+def named(text: str, path: str) -> str:
+    """A link to a file of the repository, as words: the site may be read without one."""
+    return text if text.strip("`") in path else f"{text} (`{path}`)"
+
+
+def help_of(words: list[str]) -> str:
+    """What `torchmcl … --help` prints."""
+    from torchmcl.cli import build_parser
+
+    printed = io.StringIO()
+    with redirect_stdout(printed), suppress(SystemExit):
+        build_parser().parse_args([*words, "--help"])
+    usage, _, rest = printed.getvalue().partition("\n\n")  # the list of all options comes again, explained
+    return rest or usage

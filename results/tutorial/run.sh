@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The commands of docs/tutorial.md, as they stand, into output.txt; TORCHMCL_DATA names a folder with CIFAR-10.
+set -euo pipefail
+out=$(realpath "$(dirname "$0")")/output.txt
+examples=$(realpath "$(dirname "$0")/../../examples")
+cd "$(mktemp -d)" && ln -s "$examples" examples
+grep -oP '^(torchmcl (train|evaluate|calibrate|predict|export)|python) .*' "$(dirname "$out")/../../docs/tutorial.md" |
+  while read -r line; do
+    echo "\$ $line"
+    eval "$line" < /dev/null 2>&1
+  done | tee "$out"

@@ -1,0 +1,199 @@
+"""The documentation is a program: every block of README.md and docs/ runs, page by page, and the site builds strictly.
+
+Before a block of commands, <!-- test: with … --> adds options to its trainings, so that they take seconds, and
+<!-- test: parse --> marks what needs more than one machine or is run by another test: its options are checked, nothing
+runs. <!-- test: examples/… --> marks an example, which runs by itself. A block with a title is a file.
+"""
+
+import doctest
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from glob import glob
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from PIL import Image
+
+from torchmcl import cli, methods
+from torchmcl.cli import build_parser, plain_name
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(?:<!-- test: (?P<mark>.*?) -->\n)?^```(?P<about>[^\n`]*)\n(?P<code>.*?)^```$", re.DOTALL | re.M)
+SHOWN = ("text", "yaml", "json", "toml")  # not code, or files that a later block reads
+TARGETS = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+# What a page reads from CIFAR-10 is real where it is at hand, and otherwise these.
+SMALL = {"400": "60"}  # images a class
+STAND_IN = {"cifar10": "digits", "airplane,cat,frog,ship": "0,1,2,3", "horse,truck": "7,8"}
+
+
+class Block(NamedTuple):
+    language: str
+    title: str
+    mark: str
+    code: str
+
+
+def blocks(text: str) -> list[Block]:
+    """All fenced blocks."""
+    found = []
+    for match in BLOCK.finditer(text):
+        language, _, rest = match["about"].partition(" ")
+        title = re.search(r'title="(.*?)"', rest)
+        found.append(Block(language, title[1] if title else "", match["mark"] or "", match["code"]))
+    return found
+
+
+def commands(code: str) -> list[list[str]]:
+    """The lines of a block of commands as words, comments left out."""
+    lines = code.replace("\\\n", " ").splitlines()
+    if any(line.startswith("$ ") for line in lines):  # a session: what is not typed is output
+        lines = [line[2:] for line in lines if line.startswith("$ ")]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def run(words: list[str], mark: str, data: str | None) -> None:
+    """One command, in this process, in the current folder."""
+    program, *rest = words
+    if mark == "parse" or words[:2] == ["torchmcl", "serve"]:  # a server never ends
+        parse(words)
+    elif program == "torchmcl":
+        rest = [word for at, word in enumerate(rest) if ">" not in rest[max(at - 1, 0) : at + 1]]  # > FILE
+        if rest[0] == "train":
+            rest += mark.removeprefix("with").split()
+        assert cli.main([path for word in rest for path in expanded(word, data)]) == 0, shlex.join(words)
+    elif program == "python":
+        script, *arguments = rest
+        sys.argv = [script, *(path for word in arguments for path in expanded(word, data))]
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+    elif program == "make":
+        assert set(rest) <= set(TARGETS), f"{shlex.join(words)}: no such target"
+    else:
+        assert program in ("source", "pip", "git", "cd"), f"{program}: mark the block <!-- test: parse -->"
+
+
+def parse(words: list[str]) -> None:
+    """Check that every option of a torchmcl command exists and takes what it is given."""
+    start = next((at for at, word in enumerate(words) if word in ("torchmcl", "torchmcl.cli")), None)
+    if start is not None:
+        build_parser().parse_args([plain_name(word) for word in words[start + 1 :]])
+
+
+def core(example: str) -> str:
+    """The part of an example between its marks."""
+    return (ROOT / example).read_text().split("[start:core]\n")[1].split("# --8<-- [end:core]")[0]
+
+
+def expanded(word: str, data: str | None) -> list[str]:
+    """A word as a shell would, files in order; what needs CIFAR-10 from its stand-in where that is not at hand."""
+    word = (SMALL if data else SMALL | STAND_IN).get(word, word)
+    return sorted(glob(word)) or [word] if "*" in word else [word]
+
+
+@pytest.fixture
+def data(monkeypatch, tmp_path):
+    """The folder of real data, if CIFAR-10 is in it; a working folder with a picture, and nothing else changed."""
+    found = os.environ.get("TORCHMCL_DATA", "")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(methods, "FAMILY", dict(methods.FAMILY))
+    torch.manual_seed(0)
+    Image.new("L", (8, 8), 128).save("photo.png")
+    return found if any(Path(found).glob("cifar-10-*")) and found else None
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_page(path, data, capsys):
+    names: dict[str, object] = {"__name__": path.stem}
+    for block in blocks(path.read_text(encoding="utf-8")):
+        if block.title:
+            Path(block.title).write_text(block.code, encoding="utf-8")
+        elif block.language in ("bash", "console"):
+            for words in commands(block.code):
+                run(words, block.mark, data)
+        elif block.mark.startswith("examples/"):
+            assert core(block.mark) in block.code, f"{block.mark} runs by itself, and is not what {path.name} shows"
+        elif block.language == "python" and block.code.startswith(">>> "):
+            test = doctest.DocTestParser().get_doctest(block.code, {}, path.name, str(path), 0)
+            assert doctest.DocTestRunner().run(test).failed == 0
+        elif block.language == "python":
+            exec(compile(block.code, str(path), "exec"), names)
+        else:
+            assert block.language in SHOWN, f"{path.name}: a block is {block.language!r}, not python, bash or {SHOWN}"
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_options_that_do_not_exist_are_noticed():
+    with pytest.raises(Exception, match="no_such"):
+        run(shlex.split("torchrun --nnodes 2 -m torchmcl.cli train --no-such 1"), "parse", None)
+    with pytest.raises(AssertionError):
+        run(["torchmcl", "train", "--no-such", "1"], "", None)
+    with pytest.raises(AssertionError):
+        run(["make", "nonsense"], "", None)
+
+
+def test_readme_shows_the_committed_demo():
+    shown = (ROOT / "README.md").read_text().split("<!-- demo: results/demo/digits.txt -->\n```text\n")[1]
+    assert shown.split("```")[0].strip() in (ROOT / "results/demo/digits.txt").read_text()
+
+
+def test_readme_tree():
+    text = (ROOT / "README.md").read_text().split("<!-- tree -->\n```text\n")[1].split("```")[0]
+    at, listed = [], set()
+    for line in text.splitlines():
+        name = line.split()[0]
+        depth = (len(line) - len(line.lstrip())) // 2
+        at[depth:] = [name]
+        listed.add(path := "".join(at))
+        assert (ROOT / path).exists(), f"{path} is in the README's tree and nowhere else"
+        assert len(line.split()) > 1 or name.endswith("torchmcl/"), f"{path} is not explained"
+    modules = {f"src/torchmcl/{p.name}{'/' * p.is_dir()}" for p in (ROOT / "src/torchmcl").iterdir()}
+    modules = {name for name in modules if not name.rpartition("/")[2].startswith(("_", "py.typed"))}
+    assert {name for name in modules if "__pycache__" not in name} <= listed
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/family.md"])
+def test_every_method_is_in_the_table(page):
+    assert re.findall(r"^\| `(\w+)`", (ROOT / page).read_text(), re.M)[: len(methods.NAMES)] == list(methods.NAMES)
+
+
+def test_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text())
+    assert not [link for link in links if "://" not in link and not (ROOT / link).exists()]
+
+
+def test_the_site_builds_strictly(tmp_path):
+    if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
+        pytest.skip("mkdocs-material and mkdocstrings are not installed: pip install 'torchmcl[docs]'")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    assert "WARNING" not in built.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 20
+    elsewhere = re.compile(r"<(?:script|img|iframe|link)\b[^>]*https?://(?!www\.w3\.org)")
+    assert not [page for page in pages if elsewhere.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize(("page", "example"), [("own-network", "own_module"), ("own-method", "new_method")])
+def test_a_page_shows_its_example(page, example):
+    assert core(f"examples/{example}.py") in (ROOT / f"docs/{page}.md").read_text()
+
+
+def test_the_tutorial_shows_what_was_printed():
+    printed = (ROOT / "results/tutorial/output.txt").read_text(encoding="utf-8")
+    shown = re.findall(r"<!-- output: .*? -->\n```text\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(), re.DOTALL)
+    assert len(shown) > 3
+    assert all(block in printed for block in shown)
