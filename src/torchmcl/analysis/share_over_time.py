@@ -1,0 +1,31 @@
+from typing import TYPE_CHECKING
+
+from torchmcl.analysis import style
+from torchmcl.analysis.look import Look
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def share_over_time(look: Look) -> "Figure":
+    """What part of all assignments each member took in each epoch; a line stands where the objective changed."""
+    figure = style.new()
+    axes = figure.subplots()
+    epochs = [row["epoch"] for row in look.history]
+    mark = "o" if len(epochs) < 12 else None
+    for m in range(look.members):
+        share = [100 * row.get(f"share_{m + 1}", float("nan")) for row in look.history]
+        axes.plot(epochs, share, marker=mark, markersize=3.5, label=f"member {m + 1}", **style.line(m))
+    axes.set(xlabel="epoch", ylabel="percent of assignments", ylim=(0, None))
+    phases = [row.get("phase", "") for row in look.history]
+    for at in range(1, len(phases)):
+        if phases[at] != phases[at - 1]:
+            place = (epochs[at - 1] + epochs[at]) / 2
+            axes.axvline(place, color=style.GREY, linewidth=1)
+            about = {"fontsize": 7, "color": style.GREY, "va": "bottom", "transform": axes.get_xaxis_transform()}
+            axes.text(place, 1.0, f"{phases[at - 1]} ", ha="right", **about)
+            axes.text(place, 1.0, f" {phases[at]}", ha="left", **about)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    style.tidy(axes, grid="y")
+    style.legend(axes, ncols=min(look.members, 5), loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    return figure

@@ -1,0 +1,250 @@
+from collections.abc import Sequence
+from importlib.resources import files
+
+from torchmcl.analysis import catalogue
+from torchmcl.analysis.catalogue import Entry
+from torchmcl.analysis.look import Look
+from torchmcl.errors import UsageError
+from torchmcl.report import inline, members
+from torchmcl.report.cautions import CHECKS, cautions
+from torchmcl.report.command import command
+from torchmcl.report.markup import Markup, join, tag
+from torchmcl.report.meanings import MEASURES
+from torchmcl.versions import versions
+
+TOPICS = {
+    "Who takes what": ("assignment_matrix", "share_over_time", "assignment_ratios"),
+    "What members know": ("member_errors", "cross_entropy", "auxiliary_density"),
+    "How sure they are": ("confidence_histograms", "reliability", "risk_coverage", "unseen_roc"),
+    "Where they look": ("grad_cam_grid", "overlays"),
+}
+TILES = ("Top-1 error", "Oracle error", "Calibration error (ECE)", "Purity")
+SECTIONS = ("Warnings", "Numbers", *TOPICS, "Members", "How it was made")
+
+
+def page(looks: Sequence[Look], *, made_by: str) -> Markup:
+    """The whole report of some runs, as one HTML document that needs nothing else; `made_by` is its own command."""
+    looks = distinct(looks)
+    title = f"Report: {looks[0].name}" if len(looks) == 1 else f"Report: {len(looks)} runs compared"
+    style = files("torchmcl.report").joinpath("page.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", title),
+        tag("style", Markup(style)),
+    )
+    body = [
+        header(looks),
+        tag(
+            "main",
+            warnings(looks),
+            numbers(looks),
+            [topic(name, entries(names), looks) for name, names in TOPICS.items()],
+            cards(looks),
+            making(looks, made_by),
+        ),
+        tag("footer", f"Written by torchmcl {versions()['torchmcl']}. This file holds everything it shows."),
+    ]
+    return join(Markup("<!doctype html>\n"), tag("html", head, tag("body", body), lang="en"), Markup("\n"))
+
+
+def distinct(looks: Sequence[Look]) -> list[Look]:
+    """The runs, named so that they can be told apart."""
+    from dataclasses import replace
+
+    names = [look.name for look in looks]
+    return [replace(look, name=look.run if names.count(look.name) > 1 else look.name) for look in looks]
+
+
+def entries(names: Sequence[str]) -> list[Entry]:
+    """Figures by name."""
+    return [entry for entry in catalogue.FIGURES if entry.name in names]
+
+
+def header(looks: Sequence[Look]) -> Markup:
+    """What was trained, in a sentence, and the few numbers that matter most."""
+    several = len(looks) > 1
+    data = sorted({look.figures["data"] for look in looks})
+    parts = [
+        tag("p", "torchmcl report", class_="kicker"),
+        tag("h1", f"{len(looks)} runs compared" if several else looks[0].name),
+        tag(
+            "p",
+            f"{', '.join(look.name for look in looks)}, on {' and '.join(data)}." if several else trained(looks[0]),
+            class_="lead",
+        ),
+    ]
+    if not several:
+        parts.append(tiles(looks[0]))
+    parts.append(tag("nav", [tag("a", name, href=f"#{anchor(name)}") for name in SECTIONS]))
+    return tag("header", parts)
+
+
+def trained(look: Look) -> str:
+    """One run in a sentence."""
+    blueprint, epochs = look.specialists.blueprint, len(look.history)
+    network = blueprint.network or "networks of your own"
+    length = f", trained for {epochs} epoch{'s' if epochs != 1 else ''}" if epochs else ""
+    kind = "masks of" if look.dense else "classes:"
+    return (
+        f"An ensemble of {look.members} {network} by {look.specialists.method.name.upper()}{length}, asked about "
+        f"{look.figures['examples']:,} test examples of {look.figures['data']}, with {len(look.specialists.classes)} "
+        f"{kind} {few(look.specialists.classes)}."
+    )
+
+
+def tiles(look: Look) -> Markup:
+    """The few numbers that matter most."""
+    found = [measure for measure in MEASURES if measure.name in TILES and measure.value(look) is not None]
+    return tag(
+        "div",
+        [
+            tag(
+                "div",
+                tag("div", measure.text(look), class_="value"),
+                tag("div", measure.name, class_="name"),
+                class_="card tile",
+            )
+            for measure in found
+        ],
+        class_="tiles",
+    )
+
+
+def warnings(looks: Sequence[Look]) -> Markup:
+    """What to look at first, and what was checked."""
+    found = [(look, text) for look in looks for text in cautions(look)]
+    several = len(looks) > 1
+    items = [tag("li", tag("span", look.name, class_="of") if several else None, text) for look, text in found]
+    checks = tag(
+        "details", tag("summary", "What is checked"), tag("ul", [tag("li", f"Whether {text}.") for text in CHECKS])
+    )
+    shown = tag("ul", items, class_="warnings") if items else tag("p", "Nothing to warn of.", class_="fine")
+    return section("Warnings", shown, checks)
+
+
+def numbers(looks: Sequence[Look]) -> Markup:
+    """Every measure with its meaning, a column a run; the best of several is marked."""
+    rows = []
+    for measure in MEASURES:
+        if all(measure.value(look) is None for look in looks):
+            continue
+        best = measure.best(list(looks))
+        name = tag("th", measure.name, tag("span", measure.meaning, class_="note"), scope="row")
+        cells = [tag("td", measure.text(look), class_="best" if at in best else None) for at, look in enumerate(looks)]
+        rows.append(tag("tr", name, cells))
+    head = tag("thead", tag("tr", tag("th", ""), [tag("th", look.name, scope="col") for look in looks]))
+    return section("Numbers", boxed(tag("table", head if len(looks) > 1 else None, tag("tbody", rows))))
+
+
+def topic(title: str, chosen: Sequence[Entry], looks: Sequence[Look]) -> Markup:
+    """The figures of one topic, of all runs beside each other."""
+    shown = [part for entry in chosen for part in figures(entry, looks)]
+    return section(title, tag("div", shown, class_="grid")) if shown else Markup("")
+
+
+def figures(entry: Entry, looks: Sequence[Look]) -> list[Markup]:
+    """A figure of every run that it fits, or of all together; where one cannot be drawn, the reason."""
+    made = []
+    for number, runs in enumerate(entry.parts(looks)):
+        about = ", ".join(look.name for look in runs)
+        try:
+            drawn = inline.svg(entry.draw(*runs), f"{entry.title}: {about}", key=f"{entry.name}-{number}")
+            shown = tag("div", drawn, class_="drawing", tabindex="0" if entry.wide else None)
+        except UsageError as problem:
+            shown = tag("p", f"Not drawn. {problem}", class_="note")
+        of = tag("p", about, class_="of") if len(looks) > 1 and not entry.together else None
+        meaning = tag("p", entry.meaning, class_="note") if number == 0 else None
+        made.append(
+            tag(
+                "article",
+                tag("h3", entry.title),
+                of,
+                meaning,
+                shown,
+                class_="card figure wide" if entry.wide else "card figure",
+            )
+        )
+    return made
+
+
+def cards(looks: Sequence[Look]) -> Markup:
+    """Members of each run."""
+    about = tag(
+        "p",
+        "What each member knows, and, out of its own, the test examples it is most and least right about.",
+        class_="about",
+    )
+    if len(looks) == 1:
+        return section("Members", about, members.cards(looks[0]))
+    folded = [
+        tag("details", tag("summary", look.name), members.cards(look), class_="run", open=number == len(looks) - 1)
+        for number, look in enumerate(looks)
+    ]
+    return section("Members", about, folded)
+
+
+def making(looks: Sequence[Look], made_by: str) -> Markup:
+    """Settings, commands and versions."""
+    names = list(dict.fromkeys(name for look in looks for name in look.config if name not in ("classes", "shape")))
+    rows = [
+        tag("tr", tag("th", name.replace("_", " "), scope="row"), [tag("td", setting(look, name)) for look in looks])
+        for name in names
+    ]
+    head = tag("thead", tag("tr", tag("th", ""), [tag("th", look.name, scope="col") for look in looks]))
+    table = tag("table", head if len(looks) > 1 else None, tag("tbody", rows), class_="settings")
+    lines = [(f"Train {look.name}", command(look.config, look.run)) for look in looks]
+    lines.append(("Write this report", made_by))
+    commands = [join(tag("h3", name), tag("pre", tag("code", line))) for name, line in lines if line]
+    now = versions("lightning", "numpy", "matplotlib", "captum")
+    then = [(f"{look.name} was trained with", look.kept["versions"]) for look in looks if look.kept.get("versions")]
+    used = [
+        tag("p", tag("b", f"{name}: "), listed(found)) for name, found in [*then, ("This report was written with", now)]
+    ]
+    return section(
+        "How it was made",
+        tag(
+            "div",
+            tag("div", commands, class_="card stack"),
+            tag("div", used, class_="card"),
+            boxed(table) if rows else None,
+            class_="stack",
+        ),
+    )
+
+
+def setting(look: Look, name: str) -> str:
+    """What a run was told."""
+    value = look.config.get(name)
+    return "–" if value is None else str(value)
+
+
+def listed(found: object) -> str:
+    """Packages and their versions."""
+    return ", ".join(f"{name} {number}" for name, number in found.items()) if isinstance(found, dict) else str(found)
+
+
+def section(title: str, *children: object) -> Markup:
+    """A heading that can be linked to, and what is under it."""
+    return tag("section", tag("h2", title, id=anchor(title)), children)
+
+
+def boxed(table: Markup) -> Markup:
+    """A table that scrolls by itself where it is too wide."""
+    return tag("div", table, class_="card scroll", tabindex="0")
+
+
+def anchor(title: str) -> str:
+    """The name of a section in a link."""
+    return title.lower().replace(" ", "-")
+
+
+def few(names: Sequence[str], most: int = 6) -> str:
+    """Some names, and how many more there are.
+
+    >>> few(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
