@@ -3,6 +3,8 @@ from dataclasses import dataclass
 
 from torchmcl.analysis.look import Look
 
+NONE = "–"  # noqa: RUF001
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -18,7 +20,7 @@ class Measure:
     def text(self, look: Look) -> str:
         """For a cell."""
         value = self.value(look)
-        return "–" if value is None else f"{value:,.{self.digits}f}{f' {self.unit}' if self.unit else ''}"
+        return NONE if value is None else f"{value:,.{self.digits}f}{f' {self.unit}' if self.unit else ''}"
 
     def best(self, looks: list[Look]) -> set[int]:
         """Which of several runs have the best value."""

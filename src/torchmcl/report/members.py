@@ -10,6 +10,7 @@ from torchmcl.analysis.overlays import laid_over
 from torchmcl.analysis.picture import picture
 from torchmcl.report.inline import thumbnail
 from torchmcl.report.markup import Markup, tag
+from torchmcl.report.meanings import NONE
 
 SHOWN, CHIPS = 4, 12
 
@@ -38,7 +39,7 @@ def facts(look: Look, m: int, own: torch.Tensor) -> Markup:
     if look.assigned is not None:
         rows.append(("share of the training", f"{100 * look.assigned[:, m].sum() / look.assigned.sum():.0f} %"))
     if look.specialised:
-        rows.append(("error on its own", f"{wrong[own].mean():.1f} %" if bool(own.any()) else "–"))
+        rows.append(("error on its own", f"{wrong[own].mean():.1f} %" if bool(own.any()) else NONE))
     rows.append(("error on everything", f"{wrong.mean():.1f} %"))
     if look.auxiliary and look.specialised and bool((~own).any()):
         left = look.test.gathered("left")[:, m]

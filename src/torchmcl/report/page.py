@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 
 from torchmcl.analysis import catalogue
@@ -9,7 +10,7 @@ from torchmcl.report import inline, members
 from torchmcl.report.cautions import CHECKS, cautions
 from torchmcl.report.command import command
 from torchmcl.report.markup import Markup, join, tag
-from torchmcl.report.meanings import MEASURES
+from torchmcl.report.meanings import MEASURES, NONE
 from torchmcl.versions import versions
 
 TOPICS = {
@@ -51,8 +52,6 @@ def page(looks: Sequence[Look], *, made_by: str) -> Markup:
 
 def distinct(looks: Sequence[Look]) -> list[Look]:
     """The runs, named so that they can be told apart."""
-    from dataclasses import replace
-
     names = [look.name for look in looks]
     return [replace(look, name=look.run if names.count(look.name) > 1 else look.name) for look in looks]
 
@@ -199,7 +198,8 @@ def making(looks: Sequence[Look], made_by: str) -> Markup:
     commands = [join(tag("h3", name), tag("pre", tag("code", line))) for name, line in lines if line]
     now = versions("lightning", "numpy", "matplotlib", "captum")
     then = [(f"{look.name} was trained with", look.kept["versions"]) for look in looks if look.kept.get("versions")]
-    used = [
+    then.append(("This report was written with", now))
+    used = [tag("p", tag("b", f"{name}: "), listed(found)) for name, found in then]
         tag("p", tag("b", f"{name}: "), listed(found)) for name, found in [*then, ("This report was written with", now)]
     ]
     return section(
@@ -217,7 +217,7 @@ def making(looks: Sequence[Look], made_by: str) -> Markup:
 def setting(look: Look, name: str) -> str:
     """What a run was told."""
     value = look.config.get(name)
-    return "–" if value is None else str(value)
+    return NONE if value is None else str(value)
 
 
 def listed(found: object) -> str:
