@@ -200,8 +200,6 @@ def making(looks: Sequence[Look], made_by: str) -> Markup:
     then = [(f"{look.name} was trained with", look.kept["versions"]) for look in looks if look.kept.get("versions")]
     then.append(("This report was written with", now))
     used = [tag("p", tag("b", f"{name}: "), listed(found)) for name, found in then]
-        tag("p", tag("b", f"{name}: "), listed(found)) for name, found in [*then, ("This report was written with", now)]
-    ]
     return section(
         "How it was made",
         tag(
