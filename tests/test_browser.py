@@ -1,12 +1,6 @@
 import pytest
 
-from browser import chromium, opened
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as running:
-        yield running
+from browser import opened
 
 
 def page(folder, body):

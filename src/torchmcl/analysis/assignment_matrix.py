@@ -19,16 +19,19 @@ def assignment_matrix(look: Look) -> "Figure":
     assert look.owners is not None
     part = (100 * look.assigned / look.assigned.sum(1, keepdim=True).clamp_min(1e-9)).numpy()
     groups, members = part.shape
-    few = groups <= NUMBERED
-    figure = style.new(max(2.3 + 0.52 * members, 3.4), 0.9 + (0.25 * groups if few else 6.0))
+    few, size = groups <= NUMBERED, 0.25 if groups <= 20 else 0.19
+    figure = style.new(max(2.3 + 0.52 * members, 3.4), 0.9 + (size * groups if few else 6.0))
+        max(2.3 + 0.52 * members, 3.4), 0.9 + ((0.25 if groups <= 20 else 0.19) * groups if few else 6.0)
+    )
     axes = figure.subplots()
-    axes.pcolormesh(part, cmap="Blues", vmin=0, vmax=100, edgecolors="white" if few else "none", linewidth=1)
+    shown = np.ma.masked_less(part, 0.5)  # nothing is no colour, on any paper
+    axes.pcolormesh(shown, cmap="Blues", vmin=0, vmax=100, edgecolors="white" if few else "none", linewidth=1)
     for group, member in np.argwhere(look.owners.numpy()) if few else ():
-        frame = Rectangle((member + 0.04, group + 0.04), 0.92, 0.92, fill=False, edgecolor=style.OWNER, linewidth=1.6)
+        frame = Rectangle((member + 0.04, group + 0.04), 0.92, 0.92, fill=False, edgecolor=style.OWNER, linewidth=1.4)
         axes.add_patch(frame)
     for (group, member), value in np.ndenumerate(part) if few else ():
-        colour = style.BRIGHT if value > 55 else style.DARK
-        axes.text(member + 0.5, group + 0.5, f"{value:.0f}", ha="center", va="center", fontsize=7.5, color=colour)
+        colour = style.BRIGHT if value > 55 else style.DARK if value >= 0.5 else style.GREY
+        axes.text(member + 0.5, group + 0.5, f"{value:.0f}", ha="center", va="center", fontsize=30 * size, color=colour)
     axes.set(xlabel="member", xlim=(0, members), ylim=(groups, 0))
     axes.set_xticks(np.arange(members) + 0.5, [str(m + 1) for m in range(members)])
     shown = range(0, groups, 1 if few else -(-groups // NUMBERED))

@@ -27,11 +27,17 @@ def counted(values: Tensor, highest: float = 1.0) -> list[int]:
 
 def density(axes: "Axes", curves: Mapping[str, ArrayLike], highest: float = 1.0) -> None:
     """Counts in bins from 0 to `highest` as densities, by name, on a scale on which small ones can be seen."""
+    lowest, top = np.inf, 1e-9
     for number, (name, counts) in enumerate(curves.items()):
         heights = np.asarray(counts, dtype=float)
         edges = np.linspace(0, highest, len(heights) + 1)
-        axes.stairs(heights / max(heights.sum(), 1) / np.diff(edges), edges, label=name, **style.line(number))
+        heights = heights / max(heights.sum(), 1) / np.diff(edges)
+        axes.stairs(heights, edges, label=name, **style.line(number))
+        lowest, top = min([lowest, *heights[heights > 0]]), max(top, heights.max())
     axes.set_yscale("log")
+    axes.set(
+        xlim=(-0.02 * highest, 1.02 * highest), ylim=(min(lowest / 2, top / 1000), 2 * top)
+    )  # three decades or more
     style.tidy(axes)
     style.legend(axes)
 

@@ -22,9 +22,17 @@ def share_over_time(look: Look) -> "Figure":
         if phases[at] != phases[at - 1]:
             place = (epochs[at - 1] + epochs[at]) / 2
             axes.axvline(place, color=style.GREY, linewidth=1)
-            about = {"fontsize": 7, "color": style.GREY, "va": "bottom", "transform": axes.get_xaxis_transform()}
-            axes.text(place, 1.0, f"{phases[at - 1]} ", ha="right", **about)
-            axes.text(place, 1.0, f" {phases[at]}", ha="left", **about)
+            for phase, side, shift in ((phases[at - 1], "right", -4), (phases[at], "left", 4)):
+                axes.annotate(
+                    phase,
+                    (place, 1),
+                    (shift, 1),
+                    xycoords=axes.get_xaxis_transform(),
+                    textcoords="offset points",
+                    fontsize=7.5,
+                    color=style.GREY,
+                    ha=side,
+                )
     axes.xaxis.get_major_locator().set_params(integer=True)
     style.tidy(axes, grid="y")
     style.legend(axes, ncols=min(look.members, 5), loc="upper center", bbox_to_anchor=(0.5, -0.2))

@@ -13,13 +13,14 @@ def shares(look: Look) -> list[str]:
     if look.assigned is None:
         return []
     figures = look.figures
-    return guardrails.look(
+    said = guardrails.look(
         look.assigned,
         k=look.k,
         oracle=figures["oracle_error"],
         top1=figures["top1_error"],
         method=look.specialists.method.name,
     )
+    return [text.replace("this epoch", "the last epoch") for text in said]
 
 
 def uncounted(look: Look) -> list[str]:
@@ -56,8 +57,8 @@ def auxiliary(look: Look) -> list[str]:
             )
         if len(others) and float(others.mean()) < NEVER:
             said.append(
-                f"Member {m + 1} says “not mine” of {others.mean():.1f} % of others' classes: it answers where it knows "
-                "nothing. Raise gamma, or train longer."
+                f"Member {m + 1} says “not mine” of {others.mean():.1f} % of others' classes: it answers where it "
+                "knows nothing. Raise gamma, or train longer."
             )
     return said
 
@@ -103,7 +104,7 @@ CHECKS: dict[str, Callable[[Look], list[str]]] = {
     f"{FAR} points above the oracle error": shares,
     "a class had not been seen when the memory was fixed": uncounted,
     "purity is below the middle between chance (K/M) and 100 %": mixed,
-    f"a member gives over {ALWAYS} % of its own classes to the auxiliary class, or under {NEVER} % of others'": auxiliary,
+    f"a member gives over {ALWAYS} % of its own to the auxiliary class, or under {NEVER} % of others'": auxiliary,
     "fewer epochs follow the warm-up than are in it": short,
     f"the calibration error is over {MISCALIBRATED} %": sure,
     f"no score tells unseen data with an AUROC of {HARDLY}": unseen,
@@ -114,5 +115,6 @@ CHECKS: dict[str, Callable[[Look], list[str]]] = {
 def cautions(look: Look) -> list[str]:
     """What there is to warn of, each with what to do about it, then what was said during training alone."""
     found = [text for check in CHECKS.values() for text in check(look)]
-    earlier = [text for text in look.kept.get("warnings", []) if isinstance(text, str) and text not in found]
-    return found + [f"Said during training: {text}" for text in earlier]
+    earlier = [text for text in look.kept.get("warnings", []) if isinstance(text, str)]
+    again = {text.replace("the last epoch", "this epoch") for text in found}
+    return found + [f"Said during training: {text}" for text in earlier if text not in again]

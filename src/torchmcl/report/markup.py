@@ -10,7 +10,7 @@ class Markup(str):
     __slots__ = ()
 
 
-def tag(name: str, *children: Any, **attributes: Any) -> Markup:
+def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
     """An element; `class_` is its class, `aria_label` its aria-label; what is None or False is left out.
 
     >>> tag("p", "1 < 2 ", tag("b", "so"), class_="note")

@@ -107,12 +107,14 @@ MEASURES = (
         "How often two members answer differently: specialists differ on purpose, copies never do.",
         measured("disagreement"),
         0,
+        digits=1,
     ),
     Measure(
         "Purity",
         "Of all assignments in the last epoch, the part that went to the members that take most of the class.",
         kept("purity"),
         0,
+        digits=1,
     ),
     Measure(
         "AUROC, unseen data",

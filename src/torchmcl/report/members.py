@@ -1,6 +1,7 @@
 """Members as cards: what each knows, its best and its worst examples."""
 
 from collections.abc import Sequence
+from textwrap import shorten
 
 import torch
 
@@ -56,7 +57,7 @@ def classes(look: Look, m: int) -> Markup:
     if bool(look.owners.all()):
         return tag("p", "Learns everything, like all the others.", class_="note")
     mine = [look.groups[at] for at in look.owners[:, m].nonzero()[:, 0].tolist()]
-    chips = [tag("li", name) for name in mine[:CHIPS]]
+    chips = [tag("li", shorten(name, 30, placeholder="…"), title=name) for name in mine[:CHIPS]]
     if len(mine) > CHIPS:
         chips.append(tag("li", f"and {len(mine) - CHIPS} more", class_="more"))
     return tag("ul", chips, class_="chips")
@@ -88,6 +89,6 @@ def strip(look: Look, m: int, chosen: Sequence[int], title: str) -> Markup:
             shown, name = picture(images[row]), look.examples.classes[truth]
             answer = "not mine" if top == len(look.specialists.classes) else look.specialists.classes[top]
             words = (name, f"{100 * said[row, truth]:.0f} %") if top == truth else (name, f"said {answer}")
-        caption = tag("figcaption", tag("b", words[0]), tag("br"), words[1])
+        caption = tag("figcaption", tag("b", words[0], title=words[0]), words[1])
         figures.append(tag("figure", thumbnail(shown, ", ".join(filter(None, words))), caption))
     return tag("div", tag("h5", title), tag("div", figures, class_="strip"))

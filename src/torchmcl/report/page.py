@@ -17,15 +17,22 @@ TOPICS = {
     "Who takes what": ("assignment_matrix", "share_over_time", "assignment_ratios"),
     "What members know": ("member_errors", "cross_entropy", "auxiliary_density"),
     "How sure they are": ("confidence_histograms", "reliability", "risk_coverage", "unseen_roc"),
-    "Where they look": ("grad_cam_grid", "overlays"),
+    "What they see": ("grad_cam_grid", "overlays"),
 }
 TILES = ("Top-1 error", "Oracle error", "Calibration error (ECE)", "Purity")
-SECTIONS = ("Warnings", "Numbers", *TOPICS, "Members", "How it was made")
 
 
 def page(looks: Sequence[Look], *, made_by: str) -> Markup:
     """The whole report of some runs, as one HTML document that needs nothing else; `made_by` is its own command."""
     looks = distinct(looks)
+    sections = {
+        "Warnings": warnings(looks),
+        "Numbers": numbers(looks),
+        **{name: topic(name, entries(names), looks) for name, names in TOPICS.items()},
+        "Members": cards(looks),
+        "How it was made": making(looks, made_by),
+    }
+    there = {name: made for name, made in sections.items() if made is not None}
     title = f"Report: {looks[0].name}" if len(looks) == 1 else f"Report: {len(looks)} runs compared"
     style = files("torchmcl.report").joinpath("page.css").read_text(encoding="utf-8")
     head = tag(
@@ -36,15 +43,8 @@ def page(looks: Sequence[Look], *, made_by: str) -> Markup:
         tag("style", Markup(style)),
     )
     body = [
-        header(looks),
-        tag(
-            "main",
-            warnings(looks),
-            numbers(looks),
-            [topic(name, entries(names), looks) for name, names in TOPICS.items()],
-            cards(looks),
-            making(looks, made_by),
-        ),
+        header(looks, list(there)),
+        tag("main", list(there.values())),
         tag("footer", f"Written by torchmcl {versions()['torchmcl']}. This file holds everything it shows."),
     ]
     return join(Markup("<!doctype html>\n"), tag("html", head, tag("body", body), lang="en"), Markup("\n"))
@@ -61,7 +61,7 @@ def entries(names: Sequence[str]) -> list[Entry]:
     return [entry for entry in catalogue.FIGURES if entry.name in names]
 
 
-def header(looks: Sequence[Look]) -> Markup:
+def header(looks: Sequence[Look], sections: Sequence[str]) -> Markup:
     """What was trained, in a sentence, and the few numbers that matter most."""
     several = len(looks) > 1
     data = sorted({look.figures["data"] for look in looks})
@@ -76,20 +76,20 @@ def header(looks: Sequence[Look]) -> Markup:
     ]
     if not several:
         parts.append(tiles(looks[0]))
-    parts.append(tag("nav", [tag("a", name, href=f"#{anchor(name)}") for name in SECTIONS]))
+    parts.append(tag("nav", [tag("a", name, href=f"#{anchor(name)}") for name in sections]))
     return tag("header", parts)
 
 
 def trained(look: Look) -> str:
     """One run in a sentence."""
     blueprint, epochs = look.specialists.blueprint, len(look.history)
-    network = blueprint.network or "networks of your own"
+    network = f"{blueprint.network} networks" if blueprint.network else "networks of your own"
     length = f", trained for {epochs} epoch{'s' if epochs != 1 else ''}" if epochs else ""
-    kind = "masks of" if look.dense else "classes:"
+    names = look.specialists.classes
+    kind = f"masks of {few(names)}" if look.dense else f"{len(names)} classes: {few(names)}"
     return (
-        f"An ensemble of {look.members} {network} by {look.specialists.method.name.upper()}{length}, asked about "
-        f"{look.figures['examples']:,} test examples of {look.figures['data']}, with {len(look.specialists.classes)} "
-        f"{kind} {few(look.specialists.classes)}."
+        f"{look.members} {network} in one ensemble, by {look.specialists.method.name.upper()}{length}. Asked about "
+        f"{look.figures['examples']:,} test examples of {look.figures['data']}, with {kind}."
     )
 
 
@@ -137,35 +137,42 @@ def numbers(looks: Sequence[Look]) -> Markup:
     return section("Numbers", boxed(tag("table", head if len(looks) > 1 else None, tag("tbody", rows))))
 
 
-def topic(title: str, chosen: Sequence[Entry], looks: Sequence[Look]) -> Markup:
-    """The figures of one topic, of all runs beside each other."""
-    shown = [part for entry in chosen for part in figures(entry, looks)]
-    return section(title, tag("div", shown, class_="grid")) if shown else Markup("")
+def topic(title: str, chosen: Sequence[Entry], looks: Sequence[Look]) -> Markup | None:
+    """The figures of one topic."""
+    shown = [made for entry in chosen if (made := figures(entry, looks)) is not None]
+    return section(title, tag("div", shown, class_="columns")) if shown else None
 
 
-def figures(entry: Entry, looks: Sequence[Look]) -> list[Markup]:
-    """A figure of every run that it fits, or of all together; where one cannot be drawn, the reason."""
-    made = []
-    for number, runs in enumerate(entry.parts(looks)):
-        about = ", ".join(look.name for look in runs)
-        try:
-            drawn = inline.svg(entry.draw(*runs), f"{entry.title}: {about}", key=f"{entry.name}-{number}")
-            shown = tag("div", drawn, class_="drawing", tabindex="0" if entry.wide else None)
-        except UsageError as problem:
-            shown = tag("p", f"Not drawn. {problem}", class_="note")
-        of = tag("p", about, class_="of") if len(looks) > 1 and not entry.together else None
-        meaning = tag("p", entry.meaning, class_="note") if number == 0 else None
-        made.append(
-            tag(
-                "article",
-                tag("h3", entry.title),
-                of,
-                meaning,
-                shown,
-                class_="card figure wide" if entry.wide else "card figure",
-            )
-        )
-    return made
+def figures(entry: Entry, looks: Sequence[Look]) -> Markup | None:
+    """A figure of all runs together, or one of each run that it fits beside each other."""
+    parts = entry.parts(looks)
+    if not parts:
+        return None
+    drawn = [drawing(entry, runs, number) for number, runs in enumerate(parts)]
+    if len(looks) > 1 and not entry.together:
+        of = [tag("p", runs[0].name, class_="of") for runs in parts]
+        pairs = [tag("div", name, picture) for name, picture in zip(of, drawn, strict=True)]
+        drawn = [tag("div", pairs, class_="compared broad" if entry.wide else "compared")]
+    wide = entry.wide or len(parts) > 1
+    return tag(
+        "article",
+        tag("h3", entry.title),
+        tag("p", entry.meaning, class_="note"),
+        drawn,
+        class_="card figure wide" if wide else "card figure",
+    )
+
+
+def drawing(entry: Entry, runs: Sequence[Look], number: int) -> Markup:
+    """One figure, or why there is none."""
+    about = f"{entry.title}: {', '.join(look.name for look in runs)}"
+    try:
+        drawn = inline.svg(entry.draw(*runs), about, key=f"{entry.name}-{number}")
+    except UsageError as problem:
+        return tag("p", f"Not drawn. {problem}", class_="note")
+    if entry.wide:  # scrolls by itself, by keys too
+        return tag("div", drawn, class_="drawing broad", tabindex="0", role="group", aria_label=about)
+    return tag("div", drawn, class_="drawing")
 
 
 def cards(looks: Sequence[Look]) -> Markup:
