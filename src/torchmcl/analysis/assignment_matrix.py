@@ -21,11 +21,9 @@ def assignment_matrix(look: Look) -> "Figure":
     groups, members = part.shape
     few, size = groups <= NUMBERED, 0.25 if groups <= 20 else 0.19
     figure = style.new(max(2.3 + 0.52 * members, 3.4), 0.9 + (size * groups if few else 6.0))
-        max(2.3 + 0.52 * members, 3.4), 0.9 + ((0.25 if groups <= 20 else 0.19) * groups if few else 6.0)
-    )
     axes = figure.subplots()
-    shown = np.ma.masked_less(part, 0.5)  # nothing is no colour, on any paper
-    axes.pcolormesh(shown, cmap="Blues", vmin=0, vmax=100, edgecolors="white" if few else "none", linewidth=1)
+    seen = np.ma.masked_less(part, 0.5)  # nothing is no colour, on any paper
+    axes.pcolormesh(seen, cmap="Blues", vmin=0, vmax=100, edgecolors="white" if few else "none", linewidth=1)
     for group, member in np.argwhere(look.owners.numpy()) if few else ():
         frame = Rectangle((member + 0.04, group + 0.04), 0.92, 0.92, fill=False, edgecolor=style.OWNER, linewidth=1.4)
         axes.add_patch(frame)
