@@ -94,7 +94,7 @@ def test_confidence_has_every_example_once(digits_look):
 
 def test_densities_integrate_to_one(digits_look):
     figure = auxiliary_density(digits_look)
-    assert [text.get_text() for text in figure.axes[0].get_legend().texts][0] == "own classes"
+    assert figure.axes[0].get_legend().texts[0].get_text() == "own classes"
     means = []
     for steps in figure.axes[0].patches:
         values, edges, _ = steps.get_data()
