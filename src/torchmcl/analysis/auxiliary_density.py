@@ -17,6 +17,6 @@ def auxiliary_density(look: Look) -> "Figure":
         parts[f"unseen: {style.named(look.unseen_name)}"] = look.unseen.gathered("auxiliary").flatten()
     figure = style.new()
     axes = figure.subplots()
-    density(axes, {name: counted(part) for name, part in parts.items() if len(part)})
+    density(axes, [(name, counted(part)) for name, part in parts.items() if len(part)])
     axes.set(xlabel="probability of the auxiliary class", ylabel="density")
     return figure

@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,10 +25,10 @@ def counted(values: Tensor, highest: float = 1.0) -> list[int]:
     return bins.int().tolist()
 
 
-def density(axes: "Axes", curves: Mapping[str, ArrayLike], highest: float = 1.0) -> None:
-    """Counts in bins from 0 to `highest` as densities, by name, on a scale on which small ones can be seen."""
+def density(axes: "Axes", curves: Iterable[tuple[str, ArrayLike]], highest: float = 1.0) -> None:
+    """Counts in bins from 0 to `highest` as densities, each with its name, on a scale on which small ones can be seen."""
     lowest, top = np.inf, 1e-9
-    for number, (name, counts) in enumerate(curves.items()):
+    for number, (name, counts) in enumerate(curves):
         heights = np.asarray(counts, dtype=float)
         edges = np.linspace(0, highest, len(heights) + 1)
         heights = heights / max(heights.sum(), 1) / np.diff(edges)

@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
 from torchmcl.analysis import catalogue
 from torchmcl.analysis.catalogue import Entry
@@ -51,9 +52,13 @@ def page(looks: Sequence[Look], *, made_by: str) -> Markup:
 
 
 def distinct(looks: Sequence[Look]) -> list[Look]:
-    """The runs, named so that they can be told apart."""
-    names = [look.name for look in looks]
-    return [replace(look, name=look.run if names.count(look.name) > 1 else look.name) for look in looks]
+    """The runs, named by as much of the end of their paths as tells them apart."""
+    paths = [Path(look.run).absolute().parts for look in looks]
+    for length in range(1, max(map(len, paths)) + 1):
+        names = ["/".join(parts[-length:]) for parts in paths]
+        if len(set(names)) == len(names):
+            break
+    return [replace(look, name=name) for look, name in zip(looks, names, strict=True)]
 
 
 def entries(names: Sequence[str]) -> list[Entry]:

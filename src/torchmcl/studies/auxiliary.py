@@ -74,7 +74,7 @@ def figure(results: Results) -> "Figure | None":
     axes = made.subplots(1, 3)
     if told["amcl"]:
         curves = {part: sum_of([one["auxiliary"][part] for one in told["amcl"]]) for part in PARTS}
-        density(axes[0], curves)
+        density(axes[0], curves.items())
     axes[0].set(title="AMCL: auxiliary probability", xlabel="probability")
     for axis, part, title in ((axes[1], "own", "own classes"), (axes[2], "others'", "others' classes")):
         curves = {
@@ -82,7 +82,7 @@ def figure(results: Results) -> "Figure | None":
             for method, of_method in told.items()
             if of_method
         }
-        density(axis, curves, WORST)
+        density(axis, curves.items(), WORST)
         axis.set(title=f"cross-entropy, {title}", xlabel="cross-entropy; last bin: 15 and more")
     axes[0].set_ylabel("density")
     return made

@@ -124,8 +124,10 @@ def test_several_runs_are_compared(pages):
 
 
 def test_runs_of_one_name_are_told_apart(digits_run, evil_run, tmp_path):
+    assert digits_run.name == evil_run.name
     text = report.write([digits_run, evil_run], tmp_path / "r.html", limit=20).read_text(encoding="utf-8")
-    assert str(digits_run) in text
+    assert f">{digits_run.parent.name}/run<" in text
+    assert f">{evil_run.parent.name}/run<" in text
 
 
 def test_the_command_trains_the_same(digits_run, tmp_path):
