@@ -25,7 +25,9 @@ def assignment_matrix(look: Look) -> "Figure":
     seen = np.ma.masked_less(part, 0.5)  # nothing is no colour, on any paper
     axes.pcolormesh(seen, cmap="Blues", vmin=0, vmax=100, edgecolors="white" if few else "none", linewidth=1)
     for group, member in np.argwhere(look.owners.numpy()) if few else ():
-        frame = Rectangle((member + 0.04, group + 0.04), 0.92, 0.92, fill=False, edgecolor=style.OWNER, linewidth=1.4)
+        frame = Rectangle(
+            (member, group), 1, 1, fill=False, edgecolor=style.OWNER, linewidth=1.6, clip_on=False, zorder=3
+        )
         axes.add_patch(frame)
     for (group, member), value in np.ndenumerate(part) if few else ():
         colour = style.BRIGHT if value > 55 else style.DARK if value >= 0.5 else style.GREY

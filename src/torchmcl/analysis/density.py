@@ -26,7 +26,7 @@ def counted(values: Tensor, highest: float = 1.0) -> list[int]:
 
 
 def density(axes: "Axes", curves: Iterable[tuple[str, ArrayLike]], highest: float = 1.0) -> None:
-    """Counts in bins from 0 to `highest` as densities, each with its name, on a scale on which small ones can be seen."""
+    """Counts in bins from 0 to `highest`, each with a name, as densities on a scale on which small ones can be seen."""
     lowest, top = np.inf, 1e-9
     for number, (name, counts) in enumerate(curves):
         heights = np.asarray(counts, dtype=float)

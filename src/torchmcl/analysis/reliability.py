@@ -20,7 +20,8 @@ def reliability(*looks: Look) -> "Figure":
         ece = 100 * np.abs(right - confidence).sum() / count.sum()
         label = f"ECE {ece:.1f} %" if len(looks) == 1 else f"{style.named(look.name)}, ECE {ece:.1f} %"
         place, height = 100 * confidence[there] / count[there], 100 * right[there] / count[there]
-        upper.plot(place, height, marker="osD^vP"[number % 6], markersize=3.5, label=label, **style.line(number))
+        mark = "osD^vP"[number % 6]
+        upper.plot(place, height, marker=mark, markersize=3.5, label=label, clip_on=False, **style.line(number))
         edges = np.linspace(0, 100, len(count) + 1)
         lower.stairs(100 * count / count.sum(), edges, **style.line(number))
     upper.set(ylabel="percent right", xlim=(0, 100), ylim=(0, 100))

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 def share_over_time(look: Look) -> "Figure":
     """What part of all assignments each member took in each epoch; a line stands where the objective changed."""
+    from matplotlib.ticker import MaxNLocator
+
     figure = style.new()
     axes = figure.subplots()
     epochs = [row["epoch"] for row in look.history]
@@ -33,7 +35,7 @@ def share_over_time(look: Look) -> "Figure":
                     color=style.GREY,
                     ha=side,
                 )
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     style.tidy(axes, grid="y")
     style.legend(axes, ncols=min(look.members, 5), loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return figure

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 # Okabe & Ito 2008, but for yellow, which paper hides, and black, which is ink.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-DASHES: Sequence[Any] = ("-", "--", (0, (1, 1.2)), "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (3, 3)))
-HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----")
+DASHES: Sequence[Any] = ("-", "--", (0, (1, 1.2)), "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (3, 3)), (0, (8, 2, 2, 2)))
+HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "oooo")
 GREY = "#8a8f98"
 OWNER = PALETTE[1]  # a frame round what is a member's own
 DARK, BRIGHT = "#101010", "#fefefe"  # text on a colour, the same by day and by night
@@ -58,9 +58,9 @@ def tidy(axes: "Axes", *, grid: str = "") -> None:
     """No frame, small ticks, and faint lines along "x", "y" or "both" where they help."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, length=3)
-    axes.xaxis.label.set_size(9)
-    axes.yaxis.label.set_size(9)
-    axes.title.set_size(9.5)
+    axes.xaxis.label.set_fontsize(9)
+    axes.yaxis.label.set_fontsize(9)
+    axes.title.set_fontsize(9.5)
     if grid:
         axes.grid(axis=grid, color=GREY, alpha=0.25, linewidth=0.6)  # type: ignore[arg-type]
         axes.set_axisbelow(True)

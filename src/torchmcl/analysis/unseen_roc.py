@@ -15,7 +15,7 @@ POINTS = 250
 
 def unseen_roc(*looks: Look) -> "Figure":
     """How much of unseen data each score finds, at what loss of the known; of several runs, each one's best score."""
-    figure = style.new(4.6, 4.0)
+    figure = style.new(4.6, 4.4)
     axes = figure.subplots()
     axes.plot((0, 100), (0, 100), color=style.GREY, linewidth=1)
     for number, (look, score) in enumerate(_chosen(looks)):
@@ -32,7 +32,7 @@ def unseen_roc(*looks: Look) -> "Figure":
         ylim=(0, 101),
     )
     style.tidy(axes, grid="both")
-    style.legend(axes, title="AUROC", title_fontsize=8, loc="lower right")
+    figure.legend(title="AUROC", title_fontsize=8, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return figure
 
 

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 
 from torchmcl import metrics
@@ -116,5 +117,10 @@ def cautions(look: Look) -> list[str]:
     """What there is to warn of, each with what to do about it, then what was said during training alone."""
     found = [text for check in CHECKS.values() for text in check(look)]
     earlier = [text for text in look.kept.get("warnings", []) if isinstance(text, str)]
-    again = {text.replace("the last epoch", "this epoch") for text in found}
-    return found + [f"Said during training: {text}" for text in earlier if text not in again]
+    said = {_kind(text): text for text in earlier}  # of those that differ in numbers alone, the last
+    again = {_kind(text) for text in found}
+    return found + [f"Said during training: {text}" for kind, text in said.items() if kind not in again]
+
+
+def _kind(text: str) -> str:
+    return re.sub(r"[\d.,]+", "#", text.replace("this epoch", "the last epoch"))

@@ -16,8 +16,8 @@ from torchmcl.versions import versions
 
 TOPICS = {
     "Who takes what": ("assignment_matrix", "share_over_time", "assignment_ratios"),
-    "What members know": ("member_errors", "cross_entropy", "auxiliary_density"),
-    "How sure they are": ("confidence_histograms", "reliability", "risk_coverage", "unseen_roc"),
+    "What members know": ("member_errors", "cross_entropy"),
+    "How sure they are": ("auxiliary_density", "confidence_histograms", "reliability", "risk_coverage", "unseen_roc"),
     "What they see": ("grad_cam_grid", "overlays"),
 }
 TILES = ("Top-1 error", "Oracle error", "Calibration error (ECE)", "Purity")
@@ -198,16 +198,9 @@ def cards(looks: Sequence[Look]) -> Markup:
 
 def making(looks: Sequence[Look], made_by: str) -> Markup:
     """Settings, commands and versions."""
-    names = list(dict.fromkeys(name for look in looks for name in look.config if name not in ("classes", "shape")))
-    rows = [
-        tag("tr", tag("th", name.replace("_", " "), scope="row"), [tag("td", setting(look, name)) for look in looks])
-        for name in names
-    ]
-    head = tag("thead", tag("tr", tag("th", ""), [tag("th", look.name, scope="col") for look in looks]))
-    table = tag("table", head if len(looks) > 1 else None, tag("tbody", rows), class_="settings")
     lines = [(f"Train {look.name}", command(look.config, look.run)) for look in looks]
     lines.append(("Write this report", made_by))
-    commands = [join(tag("h3", name), tag("pre", tag("code", line))) for name, line in lines if line]
+    commands = [tag("div", tag("h3", name), tag("pre", tag("code", line))) for name, line in lines if line]
     now = versions("lightning", "numpy", "matplotlib", "captum")
     then = [(f"{look.name} was trained with", look.kept["versions"]) for look in looks if look.kept.get("versions")]
     then.append(("This report was written with", now))
@@ -218,10 +211,30 @@ def making(looks: Sequence[Look], made_by: str) -> Markup:
             "div",
             tag("div", commands, class_="card stack"),
             tag("div", used, class_="card"),
-            boxed(table) if rows else None,
+            settings(looks),
             class_="stack",
         ),
     )
+
+
+def settings(looks: Sequence[Look]) -> Markup | None:
+    """What runs were told: in several, first what differs."""
+    names = dict.fromkeys(name for look in looks for name in look.config if name not in ("classes", "shape"))
+    differ = [name for name in names if len({setting(look, name) for look in looks}) > 1]
+    if not names:
+        return None
+    every = tag("details", tag("summary", "All settings"), told(looks, list(names)))
+    return join(told(looks, differ) if differ else None, every)
+
+
+def told(looks: Sequence[Look], names: Sequence[str]) -> Markup:
+    """A table of some settings."""
+    rows = [
+        tag("tr", tag("th", name.replace("_", " "), scope="row"), [tag("td", setting(look, name)) for look in looks])
+        for name in names
+    ]
+    head = tag("thead", tag("tr", tag("th", ""), [tag("th", look.name, scope="col") for look in looks]))
+    return boxed(tag("table", head if len(looks) > 1 else None, tag("tbody", rows), class_="settings"))
 
 
 def setting(look: Look, name: str) -> str:

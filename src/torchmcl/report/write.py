@@ -1,6 +1,7 @@
 import os
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from torchmcl import atomic
 from torchmcl.errors import UsageError
 from torchmcl.evaluation import look
 from torchmcl.report.page import page
+from torchmcl.training.source import Source
 
 
 def write(
@@ -30,8 +32,19 @@ def write(
     except ImportError as absent:
         raise UsageError("Expected matplotlib for a report, found none. Try: pip install 'torchmcl[plots]'") from absent
     looks = [look(run, unseen=unseen, **options) for run in runs]
-    words = ["torchmcl", "report", *map(str, runs), "-o", str(out), *(["--unseen", unseen] if unseen else [])]
-    text = page(looks, made_by=shlex.join(words))
+    text = page(looks, made_by=line(runs, out, unseen=unseen, **options))
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write(path, text)
     return path
+
+
+def line(runs: Sequence[str | Path], out: str | Path, *, source: Source | None = None, **options: Any) -> str:
+    """The command that writes a report.
+
+    >>> line(["runs/a"], "a.html", source=Source(limit=9), unseen="svhn", data=None)
+    'torchmcl report runs/a -o a.html --unseen svhn --data_limit 9'
+    """
+    chosen, usual = asdict(source or Source()), asdict(Source())
+    options |= {f"data_{name}": value for name, value in chosen.items() if value != usual[name]}
+    words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+    return shlex.join(["torchmcl", "report", *map(str, runs), "-o", str(out), *words])
