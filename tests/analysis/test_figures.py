@@ -159,10 +159,10 @@ def test_roc_is_scikit_learn_s():
 
 
 def test_scores_are_in_order_of_their_area(two):
-    areas = [float(text.get_text().split(": ")[1]) for text in unseen_roc(two[0]).axes[0].get_legend().texts]
+    areas = [float(text.get_text().split(": ")[1]) for text in unseen_roc(two[0]).legends[0].texts]
     assert areas == sorted(areas, reverse=True)
     assert len(areas) == 7
-    assert len(unseen_roc(*two).axes[0].get_legend().texts) == 2
+    assert len(unseen_roc(*two).legends[0].texts) == 2
 
 
 def test_grad_cam_of_chosen_images_frames_owners(digits_look):

@@ -30,15 +30,16 @@ def test_what_was_noted_by_hand(digits_look, digits_run):
 def test_reliability_gives_the_calibration_error(digits_look):
     count, confidence, right = digits_look.test.gathered("reliability").sum(0)
     assert count.sum() == len(digits_look.examples)
-    assert right.sum() == pytest.approx((100 - digits_look.figures["top1_error"]) / 100 * count.sum(), abs=0.01)
-    assert 100 * (right - confidence).abs().sum() / count.sum() == pytest.approx(digits_look.figures["ece"], abs=0.01)
+    assert float(right.sum() / count.sum()) == pytest.approx(digits_look.figures["accuracy"] / 100, abs=1e-5)
+    error = float(100 * (right - confidence).abs().sum() / count.sum())
+    assert error == pytest.approx(digits_look.figures["ece"], abs=0.01)
 
 
 def test_masks_are_noted_image_by_image(masks_look, masks_run):
     answer, target = Specialists.load(masks_run).predict(masks_look.examples), masks_look.examples.target
     noted = masks_look.test.gathered
     assert torch.allclose(noted("errors").T, metrics.pixel_errors(answer.members[:, :, :2], target), atol=1e-5)
-    assert 100 * noted("wrong").mean() == pytest.approx(masks_look.figures["top1_error"], abs=0.01)
+    assert float(100 * noted("wrong").mean()) == pytest.approx(masks_look.figures["top1_error"], abs=0.01)
     truth = answer.members.gather(2, target.long()[None, :, None].expand(2, -1, 1, -1, -1))[:, :, 0]
     assert torch.allclose(noted("cross_entropy").T, -truth.log().flatten(2).mean(2), atol=1e-4)
     assert noted("reliability").sum(0)[0].sum() == target.numel()

@@ -22,7 +22,7 @@ def member_errors(look: Look) -> "Figure":
     width = 0.84 / len(parts)
     for number, (name, values) in enumerate(parts.items()):
         places = np.arange(look.members) + (number - (len(parts) - 1) / 2) * width
-        axes.bar(places, values.nan_to_num(0), width, label=name, **style.bar(number))
+        axes.bar(places, values.nan_to_num(0).numpy(), width, label=name, **style.bar(number))
     for name, key, dashes in (("top-1", "top1_error", "--"), ("oracle", "oracle_error", ":")):
         axes.axhline(look.figures[key], color="black", linewidth=1.2, linestyle=dashes, label=f"{name} error")
     axes.set_xticks(range(look.members), [str(m + 1) for m in range(look.members)])

@@ -24,7 +24,7 @@ def unseen_roc(*looks: Look) -> "Figure":
         lost, found = roc(known, foreign)
         area = 100 * float(metrics.auroc(known, foreign))
         name = score.replace("_", " ") if len(looks) == 1 else f"{style.named(look.name)}, {score.replace('_', ' ')}"
-        axes.plot(100 * lost, 100 * found, label=f"{name}: {area:.1f}", **style.line(number))
+        axes.plot((100 * lost).numpy(), (100 * found).numpy(), label=f"{name}: {area:.1f}", **style.line(number))
     axes.set(
         xlabel="percent of the known taken for unseen",
         ylabel="percent of the unseen found",
