@@ -1,3 +1,4 @@
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
 
@@ -8,9 +9,8 @@ def versions(*others: str) -> dict[str, str]:
     >>> list(versions("a-package-that-is-not-there"))
     ['torchmcl', 'torch', 'python']
     """
-    from torchmcl import __version__
-
-    found = {"torchmcl": __version__, "torch": version("torch"), "python": python_version()}
+    own: str = sys.modules["torchmcl"].__version__  # loaded, for this is part of it
+    found = {"torchmcl": own, "torch": version("torch"), "python": python_version()}
     for name in others:
         try:
             found[name] = version(name)
