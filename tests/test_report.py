@@ -129,7 +129,7 @@ def test_runs_of_one_name_are_told_apart(digits_look):
     looks = [replace(digits_look, run=run) for run in ("/a/one/run", "/a/two/run")]
     assert [look.name for look in distinct(looks)] == ["one/run", "two/run"]
     assert [look.name for look in distinct(looks[:1])] == ["run"]
-    assert [look.name for look in distinct(looks[:1] * 2)] == ["//a/one/run"] * 2  # the same run twice
+    assert [look.name for look in distinct(looks[:1] * 2)] == ["/a/one/run"] * 2  # the same run twice
 
 
 def test_the_command_trains_the_same(digits_run, tmp_path):

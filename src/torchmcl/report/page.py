@@ -58,6 +58,8 @@ def distinct(looks: Sequence[Look]) -> list[Look]:
         names = ["/".join(parts[-length:]) for parts in paths]
         if len(set(names)) == len(names):
             break
+    else:
+        names = [look.run for look in looks]
     return [replace(look, name=name) for look, name in zip(looks, names, strict=True)]
 
 
