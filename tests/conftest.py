@@ -29,3 +29,39 @@ def digits_test():
     from torchmcl import data
 
     return data.load("digits", parts=("test",)).test
+
+
+@pytest.fixture(scope="session")
+def masks_run(tmp_path_factory):
+    """A run of AMCL on masks of digits, barely trained: read it, or copy it first."""
+    from torchmcl.training import fit
+
+    folder = tmp_path_factory.mktemp("shared") / "masks"
+    options = {"members": 2, "epochs": 2, "warmup": 1, "width": 4, "preset": "light", "data_limit": 200}
+    fit("amcl", "fcn", "digits-masks", out=folder, quiet=True, **options)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def digits_look(digits_run):
+    """What the run on digits says of its test set, and of digits that it takes for unseen."""
+    from torchmcl.evaluation import look
+
+    return look(digits_run, unseen="digits", unseen_classes="1,7")
+
+
+@pytest.fixture(scope="session")
+def masks_look(masks_run):
+    """What the run on masks says of its test set."""
+    from torchmcl.evaluation import look
+
+    return look(masks_run)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium without a window, or a skip."""
+    from browser import chromium
+
+    with chromium() as running:
+        yield running

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from torchmcl import demo
@@ -9,7 +11,19 @@ def test_demo_prints_the_comparison_and_the_matrix(tmp_path, capsys):
     for word in (*demo.COMPARED, "oracle error", "top-1 error", "each member's error", "share each takes", "purity"):
         assert word in printed
     assert "member 2" in printed
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == set(demo.COMPARED)
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {*demo.COMPARED, "report.html"}
+    assert f"Open in a browser: {tmp_path}/runs/report.html" in printed
+    page = (tmp_path / "runs" / "report.html").read_text(encoding="utf-8")
+    assert "5 runs compared" in page
+
+
+def test_without_matplotlib_the_demo_still_ends(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(demo, "COMPARED", ("ie", "amcl"))
+    assert demo.main(["--epochs", "1", "--members", "2", "--out", str(tmp_path / "runs")]) == 0
+    last = [line for line in capsys.readouterr().out.splitlines() if "torchmcl[plots]" in line]
+    assert len(last) == 1
+    assert last[0].startswith("No report. Expected matplotlib")
 
 
 @pytest.mark.parametrize("bad", [["--members", "0"], ["--epochs", "0"], ["--seed", "-1"]])

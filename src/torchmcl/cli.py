@@ -97,6 +97,34 @@ def evaluate(options: dict[str, Any]) -> int:
     return 0
 
 
+def report(options: dict[str, Any]) -> int:
+    """Write one self-contained page on trained runs, compared with each other where there are several."""
+    from torchmcl import report
+
+    path = report.write(options["runs"], options["out"], **looked(options))
+    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, a page that needs nothing else. Open it in a browser.")
+    return 0
+
+
+def figures(options: dict[str, Any]) -> int:
+    """Write every figure of trained runs into a folder, for a paper."""
+    from torchmcl.analysis.catalogue import draw
+    from torchmcl.evaluation import look
+
+    looks = [look(run, **looked(options)) for run in options["runs"]]
+    for path in draw(looks, options["out"], kind=options["format"]):
+        print(path)
+    return 0
+
+
+def looked(options: dict[str, Any]) -> dict[str, Any]:
+    """What runs are asked about."""
+    from torchmcl.training.source import Source
+
+    source = Source(**{field.name: options[f"data_{field.name}"] for field in fields(Source)})
+    return {"source": source, **{name: options[name] for name in ("data", "unseen", "unseen_classes", "limit")}}
+
+
 def calibrate(options: dict[str, Any]) -> int:
     """Set from what confidence on a trained run answers, by its own validation split."""
     from torchmcl.evaluation import calibrate_run
@@ -225,6 +253,8 @@ STUDY: dict[str, Callable[..., int]] = {"ls": study_ls, "run": study_run, "show"
 COMMANDS = {
     "train": train,
     "evaluate": evaluate,
+    "report": report,
+    "figures": figures,
     "calibrate": calibrate,
     "predict": predict,
     "export": export,
@@ -256,6 +286,8 @@ def build_parser() -> Any:
     adders = {
         "train": add_train,
         "evaluate": add_evaluate,
+        "report": add_report,
+        "figures": add_figures,
         "calibrate": add_calibrate,
         "predict": add_predict,
         "export": add_export,
@@ -310,6 +342,27 @@ def add_train(parser: Any) -> None:
 
 
 def add_evaluate(parser: Any) -> None:
+    """Which runs, on which data, and how it is printed."""
+    add_runs(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_report(parser: Any) -> None:
+    """Which runs, on which data, into which file."""
+    add_runs(parser)
+    parser.add_argument("-o", "--out", type=str, default="report.html", help="the file to write")
+    parser.add_argument("--limit", type=int | None, default=None, help="ask about so many examples of each set at most")
+
+
+def add_figures(parser: Any) -> None:
+    """Which runs, on which data, into which folder."""
+    add_runs(parser)
+    parser.add_argument("-o", "--out", type=str, default="figures", help="the folder to write into")
+    parser.add_argument("--format", type=str, default="pdf", help="pdf, svg or png")
+    parser.add_argument("--limit", type=int | None, default=None, help="ask about so many examples of each set at most")
+
+
+def add_runs(parser: Any) -> None:
     """Which runs, on which data."""
     from torchmcl.training.source import Source
 
@@ -320,7 +373,6 @@ def add_evaluate(parser: Any) -> None:
         "--unseen", type=str | None, default=None, help="a data set of other things, or folder:PATH, every image in it"
     )
     parser.add_argument("--unseen_classes", type=str | None, default=None, help="only these of the unseen set")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_calibrate(parser: Any) -> None:

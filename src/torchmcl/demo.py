@@ -58,8 +58,18 @@ def whole_numbers(values: list[float]) -> str:
     return "  ".join(f"{value:2.0f}" for value in values)
 
 
+def written(runs: list[Path], out: Path) -> str:
+    """Write a report of the runs -> a line on where it is, or on what it needs."""
+    from torchmcl import report
+
+    try:
+        return f"Open in a browser: {report.write(runs, out)}"
+    except UsageError as problem:
+        return f"No report. {problem}"
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Train, then print the comparison and AMCL's class-by-member matrix."""
+    """Train, then print the comparison and AMCL's class-by-member matrix, and write a report of all."""
     parser = argparse.ArgumentParser(prog="python -m torchmcl.demo", description=__doc__)
     parser.add_argument("--members", type=int, default=5, help="networks in each ensemble (default 5)")
     parser.add_argument("--epochs", type=int, default=30, help="epochs of each training (default 30)")
@@ -92,6 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
         results[name] = json.loads((run / "metrics.json").read_text())
     console.print(comparison(results))
     console.print(matrix(results["amcl"]))
+    console.print(written([options.out / name for name in results], options.out / "report.html"), soft_wrap=True)
     console.print(f"The runs are kept in {options.out}. Look: torchmcl evaluate {options.out}/amcl")
     return 0
 

@@ -6,19 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchmcl import data as sets
-from torchmcl import metrics, scores
+from torchmcl import metrics
+from torchmcl.analysis.listen import Listener
+from torchmcl.analysis.look import Look
 from torchmcl.data.examples import Examples
 from torchmcl.data.files import EXTENSIONS, Files
 from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError
-from torchmcl.opinions import Opinions
 from torchmcl.predictor import Specialists
 from torchmcl.rejection import Rejection, per_example, tempered
 from torchmcl.stored import CONFIG, read_config, training_config
 from torchmcl.training.evaluate import evaluate, percent
+from torchmcl.training.folder import read_flow, read_log
 from torchmcl.training.source import Source
 
 
@@ -35,36 +37,65 @@ def evaluate_run(
     With `unseen`, a data set of other things or every image in folder:PATH, each score of `scores` is measured by how
     well it tells them from the test part. All figures come from one pass over each set.
     """
+    return look(run, data, source, unseen=unseen, unseen_classes=unseen_classes).figures
+
+
+def look(
+    run: str | Path,
+    data: str | None = None,
+    source: Source | None = None,
+    *,
+    unseen: str | None = None,
+    unseen_classes: str | None = None,
+    limit: int | None = None,
+) -> Look:
+    """Ask a run about its test set and, with `unseen`, about other things, once: for figures of both kinds.
+
+    Arguments as for `evaluate_run`; at most `limit` examples of each set are asked about, evenly spread over it.
+    """
+    run = Path(run)
     specialists = Specialists.load(run)
     examples, name, source = _test_part(run, specialists, data, source)
-    listener = Listener(specialists)
+    examples = _spread(examples, limit)
+    listener = Listener(specialists, examples.target)
     temperature, combine = specialists.blueprint.rejection.temperature, specialists.method.combine
     method = replace(specialists.method, combine=lambda opinions: tempered(combine(opinions), temperature))
     figures = evaluate(method, listener, _loader(specialists, examples))
-    confidence = listener.gathered("confidence")
-    wrong = per_example((listener.gathered("label") != examples.target).double())
     figures = {
         "run": str(run),
         "method": specialists.method.name,
         "data": name,
         "accuracy": round(100 - figures["top1_error"], 4),
         **figures,
-        **selective(confidence, wrong, specialists.blueprint.rejection),
+        **selective(listener.gathered("confidence"), listener.gathered("wrong"), specialists.blueprint.rejection),
     }
+    other = None
     if unseen is not None:
-        foreign = _unseen(unseen, unseen_classes, specialists, source)
-        inlier = {name: listener.gathered(name) for name in listener.scores}
-        listener = Listener(specialists)
+        foreign = _spread(_unseen(unseen, unseen_classes, specialists, source), limit)
+        other = Listener(specialists)
         for batch in _loader(specialists, foreign):
-            listener(batch.x)
-        found = {name: separation(inlier[name], listener.gathered(name)) for name in listener.scores}
+            other(batch.x)
+        found = {name: separation(listener.gathered(name), other.gathered(name)) for name in listener.scores}
         figures["unseen"] = {
             "data": unseen,
             "examples": len(foreign),
             "best": max(found, key=lambda name: found[name]["auroc"]),
             "scores": found,
         }
-    return figures
+    return Look(
+        run.resolve().name,
+        specialists,
+        examples,
+        listener,
+        figures,
+        unseen=other,
+        unseen_name=unseen or "",
+        kept=specialists.figures,
+        config=read_config(run) if (run / CONFIG).is_file() else {},
+        history=read_log(run),
+        flow=read_flow(run),
+        run=str(run),
+    )
 
 
 def calibrate_run(
@@ -122,35 +153,6 @@ def separation(inlier: Tensor, outlier: Tensor) -> dict[str, float]:
     }
 
 
-class Listener(nn.Module):
-    """An ensemble that notes, of all it is asked, each example's label, confidence and scores: logits come once."""
-
-    def __init__(self, specialists: Specialists) -> None:
-        super().__init__()
-        self.specialists, self.ensemble = specialists, specialists.ensemble
-        self.notes: list[dict[str, Tensor]] = []
-        self.eval()  # a module is born in training mode, and evaluation goes back to what it finds
-
-    @torch.no_grad()
-    def forward(self, x: Tensor) -> Opinions:
-        """(B, …), prepared -> opinions."""
-        opinions: Opinions = self.ensemble(x)
-        answer = self.specialists.judge(opinions)
-        voices = scores.Voices.of(opinions, answer.probabilities, self.specialists.method)
-        note = {**scores.compute(voices), "label": answer.label, "confidence": per_example(answer.confidence)}
-        self.notes.append({name: value.cpu() for name, value in note.items()})
-        return opinions
-
-    def gathered(self, name: str) -> Tensor:
-        """All that was noted under a name, (N,), or (N, …) of pixels' labels."""
-        return torch.cat([note[name] for note in self.notes])
-
-    @property
-    def scores(self) -> list[str]:
-        """The scores that the method allows."""
-        return [name for name in scores.NAMES if name in self.notes[0]]
-
-
 def _loader(specialists: Specialists, examples: Examples) -> Loader:
     return Loader(
         examples,
@@ -179,6 +181,14 @@ def _test_part(
         )
     _same_shape(test, data, specialists)
     return test, data, source
+
+
+def _spread(examples: Examples, limit: int | None) -> Examples:
+    if limit is None or len(examples) <= limit:
+        return examples
+    if limit < 1:
+        raise UsageError(f"Expected a limit of at least 1 example, got {limit}.")
+    return examples.subset(torch.linspace(0, len(examples) - 1, limit).round().long())
 
 
 def _unseen(name: str, classes: str | None, specialists: Specialists, source: Source) -> Examples:

@@ -1,3 +1,5 @@
+import gc
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -59,3 +61,23 @@ def test_the_grid_frames_owners(trained):
     assert len(figure.axes) == 6
     framed = [any(spine.get_visible() for spine in axes.spines.values()) for axes in figure.axes]
     assert framed == [False, True, False] * 2
+
+
+def test_two_hundred_images_leave_nothing_behind(trained):
+    specialists, digits = trained
+    specialists.ensemble.zero_grad()  # what training left
+
+    def held():
+        gc.collect()
+        return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
+
+    pictures = digits.train.images[torch.arange(200) % len(digits.train)]
+    target = digits.train.target[torch.arange(200) % len(digits.train)]
+    grad_cam(specialists, pictures[:20], target[:20])
+    before = held()
+    for start in range(0, 200, 20):
+        grad_cam(specialists, pictures[start : start + 20], target[start : start + 20])
+    assert held() == before
+    parts = list(specialists.ensemble.modules())
+    assert not any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
+    assert all(parameter.grad is None for parameter in specialists.ensemble.parameters())

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from torchmcl import methods
+from torchmcl.analysis.density import BINS
 from torchmcl.errors import UsageError
 from torchmcl.predictor import Specialists
 from torchmcl.studies import store
 from torchmcl.studies.execute import execute, harvest, load
-from torchmcl.studies.records import BINS
 from torchmcl.studies.runner import processes
 from torchmcl.studies.scales import scale
 from torchmcl.studies.spec import Spec

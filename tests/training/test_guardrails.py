@@ -20,7 +20,8 @@ def test_a_member_that_takes_everything():
 
 def test_a_good_oracle_and_a_bad_answer():
     balanced = torch.ones(4, 2)
-    assert "cmcl" in look(balanced, k=1, oracle=2.0, top1=55.0)[0]
+    assert "cmcl" in look(balanced, k=1, oracle=2.0, top1=55.0, method="smcl")[0]
+    assert "Train longer" in look(balanced, k=1, oracle=2.0, top1=55.0, method="amcl")[0]
     assert look(balanced, k=1, oracle=2.0, top1=20.0) == []
 
 

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from torchmcl.analysis import style
+from torchmcl.analysis.picture import picture
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.errors import UsageError
 from torchmcl.predictor import Specialists
@@ -14,8 +16,6 @@ from torchmcl.predictor import Specialists
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-OWNER = "#D40000"
 
 
 def grad_cam(specialists: Specialists, images: Tensor, target: Tensor) -> Tensor:
@@ -62,27 +62,25 @@ class Row:
 
 
 def grid(rows: Sequence[Row]) -> "Figure":
-    """Images, each with every member's map over it; a red frame is round the members whose class it is."""
-    from matplotlib.figure import Figure
-
+    """Images, each with every member's map over it; a frame is round the members whose class it is."""
     members = len(rows[0].maps)
-    figure = Figure(figsize=(1.25 * (members + 1) + 0.9, 1.42 * len(rows)), layout="constrained")
+    figure = style.new(1.25 * (members + 1) + 0.9, 1.42 * len(rows))
     for axes, row in zip(figure.subplots(len(rows), members + 1, squeeze=False), rows, strict=True):
-        picture = np.broadcast_to(row.image.transpose(1, 2, 0), (*row.image.shape[1:], 3)) / 255
-        plain(axes[0], picture)
+        shown = picture(row.image)
+        plain(axes[0], shown)
         axes[0].set_ylabel(row.title, fontsize=8)
         for m in range(members):
-            plain(axes[1 + m], picture)
-            axes[1 + m].imshow(row.maps[m], cmap="jet", alpha=0.45, vmin=0, vmax=1)
+            plain(axes[1 + m], shown)
+            axes[1 + m].imshow(row.maps[m], cmap="inferno", alpha=0.55, vmin=0, vmax=1, interpolation="none")
             axes[1 + m].set_title(f"member {m + 1}: {row.truth[m]:.2f}", fontsize=7, pad=2)
             if row.own[m]:
                 for spine in axes[1 + m].spines.values():
-                    spine.set(visible=True, color=OWNER, linewidth=2.5)
+                    spine.set(visible=True, color=style.OWNER, linewidth=2.5)
     return figure
 
 
-def plain(axes: "Axes", picture: np.ndarray) -> None:
+def plain(axes: "Axes", shown: np.ndarray) -> None:
     """An image without ticks or frame."""
-    axes.imshow(picture)
+    axes.imshow(shown, interpolation="none")
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)

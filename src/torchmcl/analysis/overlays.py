@@ -1,11 +1,14 @@
 from collections.abc import Sequence
-from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from torchmcl.analysis import style
+from torchmcl.analysis.picture import picture
+from torchmcl.analysis.telling import telling
 from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
 from torchmcl.metrics import pixel_errors
@@ -27,11 +30,9 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
     the member's error in percent of the pixels, auxiliary ones counted as its best real class. Three telling images
     are chosen unless given.
     """
-    from matplotlib.figure import Figure
-
     if examples.target.ndim < 3:
         raise UsageError(f"Expected masks (N, H, W) to lay over images, got targets {tuple(examples.target.shape)}.")
-    chosen = telling(specialists, examples) if chosen is None else chosen
+    chosen = most_telling(specialists, examples) if chosen is None else chosen
     few = examples.subset(torch.tensor(list(chosen)))
     images = few.images[torch.arange(len(few))]
     answer = specialists.predict(images, batch_size=64)
@@ -39,11 +40,11 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
     errors = 100 * pixel_errors(answer.members[:, :, :classes], few.target)
     together = 100 * pixel_errors(answer.probabilities[None], few.target)[0]
     height, width = images.shape[2:]
-    figure = Figure(figsize=(1.75 * (members + 3), len(few) * (1.75 * height / width + 0.3)), layout="constrained")
+    figure = style.new(1.75 * (members + 3), len(few) * (1.75 * height / width + 0.3))
     grid = figure.subplots(len(few), members + 3, squeeze=False)
     for row, axes in enumerate(grid):
         name = few.groups[int(few.group[row])] if few.group is not None else ""
-        show(axes[0], images[row], None, shorten(name, 26, placeholder="…"))
+        show(axes[0], images[row], None, style.named(name, 26))
         show(axes[1], images[row], few.target[row], "truth")
         for m in range(members):
             said = answer.members[m, row].argmax(0)
@@ -52,32 +53,29 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
     return figure
 
 
-def telling(specialists: Specialists, examples: Examples, count: int = 3) -> list[int]:
-    """Images that members differ on most, auxiliary pixels being wrong, and the ensemble gets right.
-
-    One a group, and the members that are best at them take turns.
-    """
+def most_telling(specialists: Specialists, examples: Examples, count: int = 3) -> list[int]:
+    """Images that members differ on most, auxiliary pixels being wrong, and the ensemble gets right; see `telling`."""
     answer: Answer = specialists.predict(examples.images[torch.arange(len(examples))], batch_size=64)
     errors = pixel_errors(answer.members, examples.target)
-    score = errors.amax(0) - errors.amin(0) - 2 * pixel_errors(answer.probabilities[None], examples.target)[0]
-    of_group: dict[int, int] = {}
-    for at in score.argsort(descending=True).tolist():
-        of_group.setdefault(int(examples.labels[at]) if examples.group is not None else at, at)
-    best = errors.argmin(0).tolist()
-    turns: dict[int, int] = {}  # of each image among those that the same member is best at
-    for at in of_group.values():
-        turns[at] = sum(best[other] == best[at] for other in turns)
-    return sorted(turns, key=turns.__getitem__)[:count]
+    together = pixel_errors(answer.probabilities[None], examples.target)[0]
+    groups = range(len(examples)) if examples.group is None else examples.group.tolist()
+    return telling(errors, together, groups, count)
 
 
 def show(axes: "Axes", image: Tensor, label: Tensor | None, title: str, *, auxiliary: int | None = None) -> None:
     """An image (C, H, W) with classes (H, W) laid over it."""
-    picture = image.permute(1, 2, 0).expand(-1, -1, 3).numpy().astype(np.float32)
-    if label is not None:
-        picture = 0.35 * picture + 0.65 * picture.mean(-1, keepdims=True)  # colours are for the classes
-        for c in range(1, int(label.max()) + 1):
-            colour = AUXILIARY if c == auxiliary else (FOREGROUND, *OTHERS)[(c - 1) % (1 + len(OTHERS))]
-            picture[label.numpy() == c] = 0.45 * picture[label.numpy() == c] + 0.55 * np.array(colour)
-    axes.imshow(picture.clip(0, 255).astype(np.uint8))
+    axes.imshow(laid_over(image, label, auxiliary=auxiliary), interpolation="none")
     axes.set_title(title, fontsize=8)
     axes.axis("off")
+
+
+def laid_over(image: Tensor, label: Tensor | None, *, auxiliary: int | None = None) -> NDArray[np.uint8]:
+    """Classes (H, W) in colour over an image (C, H, W) -> (H, W, 3) bytes."""
+    plain = picture(image)
+    if label is None:
+        return plain
+    shown = 0.35 * plain + 0.65 * plain.mean(-1, keepdims=True)  # colours are for the classes
+    for c in range(1, int(label.max()) + 1):
+        colour = AUXILIARY if c == auxiliary else (FOREGROUND, *OTHERS)[(c - 1) % (1 + len(OTHERS))]
+        shown[label.numpy() == c] = 0.45 * shown[label.numpy() == c] + 0.55 * np.array(colour)
+    return shown.clip(0, 255).astype(np.uint8)

@@ -4,7 +4,7 @@ Fractions, not percent; tensors, not floats. A class accumulates over batches an
 all examples at once.
 """
 
-from torchmcl.metrics.calibration import ECE, NLL, Brier, brier, ece, nll
+from torchmcl.metrics.calibration import ECE, NLL, Brier, brier, ece, nll, reliability
 from torchmcl.metrics.diversity import Disagreement, Purity, Share, disagreement, purity, share, taken
 from torchmcl.metrics.errors import (
     HarmonicMean,
@@ -70,6 +70,7 @@ __all__ = [
     "oracle_wrong",
     "pixel_errors",
     "purity",
+    "reliability",
     "risk_coverage",
     "share",
     "taken",

@@ -46,6 +46,22 @@ def ece(probabilities: Tensor, target: Tensor) -> Tensor:
     return _gaps(probabilities, target).mean(1).abs().sum()
 
 
+def reliability(probabilities: Tensor, target: Tensor) -> Tensor:
+    """What a reliability diagram is made of, (B, C, …), (B, …) -> (3, 15): sums over the examples or pixels of a bin.
+
+    Their number, their confidences, and how many are right; bins as in `ece`, which is
+    sum_b |right_b - confidence_b| / sum_b number_b.
+
+    >>> reliability(torch.tensor([[1., 0.], [.95, .05]]), torch.tensor([1, 0]))[:, -1]
+    tensor([2.0000, 1.9500, 1.0000], dtype=torch.float64)
+    """
+    check("probabilities (B, C, …) and target (B, …)", probabilities, target)
+    confidence, answer = (part.flatten() for part in wide(probabilities).max(1))
+    right = answer == target.flatten()
+    told = torch.stack([torch.ones_like(confidence), confidence, right.to(confidence.dtype)]).double()
+    return told.new_zeros(3, BINS).index_add(1, _bins(confidence), told)
+
+
 def _nlls(probabilities: Tensor, target: Tensor) -> Tensor:
     """(B, C), (B,) -> (B,)."""
     check("probabilities (B, C) and target (B,)", probabilities, target)
@@ -67,9 +83,13 @@ def _gaps(probabilities: Tensor, target: Tensor) -> Tensor:
     """
     check("probabilities (B, C) and target (B,)", probabilities, target)
     confidence, answer = wide(probabilities).max(1)
+    return F.one_hot(_bins(confidence), BINS).T * ((answer == target).to(confidence.dtype) - confidence)
+
+
+def _bins(confidence: Tensor) -> Tensor:
+    """The bin that each is in, (B,) -> (B,)."""
     edges = torch.linspace(0, 1, BINS + 1, dtype=confidence.dtype, device=confidence.device)[1:-1]
-    bins = torch.bucketize(confidence, edges)
-    return F.one_hot(bins, BINS).T * ((answer == target).to(confidence.dtype) - confidence)
+    return torch.bucketize(confidence, edges)
 
 
 @final

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchmcl.analysis import style
+from torchmcl.analysis.assignment_ratios import bars
+from torchmcl.analysis.assignment_ratios import ratios as ratios_of
 from torchmcl.studies.scales import FLOW_WARMUP, Scale
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result
@@ -34,11 +37,7 @@ def runs(scale: Scale) -> list[Spec]:
 
 def ratios(result: Result) -> dict[int, NDArray[np.float64]]:
     """Within-class ratios (classes, M) of the sums up to epochs 1, 10 and the last."""
-    sums = np.cumsum(result["records"]["flow"], axis=0)
-    last = len(sums)
-    return {
-        epoch: sums[epoch - 1] / sums[epoch - 1].sum(1, keepdims=True) for epoch in sorted({1, min(10, last), last})
-    }
+    return ratios_of(result["records"]["flow"])
 
 
 def purity(result: Result, epoch: int) -> float:
@@ -77,28 +76,18 @@ def table(results: Results) -> Table:
 
 def figure(results: Results) -> "Figure | None":
     """Within-class ratios of the first seed: a bar for each class, a colour for each member."""
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
-
     found = {method: own[0] for method in METHODS if (own := results.of(spec, results.scale, method))}
     if not found:
         return None
     epochs = list(ratios(next(iter(found.values()))))
-    made = Figure(figsize=(3.1 * len(epochs) + 0.8, 2.5 * len(found)), layout="constrained")
+    made = style.new(3.1 * len(epochs) + 0.8, 2.5 * len(found))
     grid = made.subplots(len(found), len(epochs), squeeze=False, sharey="row")
     handles: list[Any] = []
     for axes, (method, result) in zip(grid, found.items(), strict=True):
         for axis, (epoch, ratio) in zip(axes, ratios(result).items(), strict=True):
-            left = np.zeros(len(ratio))
-            handles = []
-            for m, part in enumerate(ratio.T):
-                handles.append(axis.barh(range(len(ratio)), part, left=left, color=colormaps["tab10"](m), height=0.8))
-                left += part
-            axis.set(
-                title=f"{titled(method)}, epoch {epoch}", xlim=(0, 1), xticks=(0, 0.5, 1), ylim=(len(ratio) - 0.5, -0.5)
-            )
-            axis.set_yticks(range(len(ratio)), result["groups"], fontsize=7)
-            axis.spines[["top", "right"]].set_visible(False)
+            handles = bars(axis, ratio, result["groups"])
+            axis.set_title(f"{titled(method)}, epoch {epoch}")
+            style.tidy(axis)
     names = [f"member {m + 1}" for m in range(len(handles))]
     made.legend(handles, names, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
     return made

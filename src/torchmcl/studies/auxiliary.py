@@ -7,19 +7,20 @@ member that took it most in the last epoch.
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from torchmcl.analysis import style
+from torchmcl.analysis.density import WORST, density
 from torchmcl.studies.scales import UNSEEN, Scale
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.study import Results, errors, spread, titled
 from torchmcl.studies.tables import Table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-METHODS = {"amcl": "#D55E00", "cmcl": "#0072B2", "vmcl": "#009E73"}
-PARTS = {"own": "#009E73", "others'": "#D55E00", "unseen": "#56B4E9"}
-WORST = 15.0  # the histograms of cross-entropy end here
+METHODS = ("amcl", "cmcl", "vmcl")
+PARTS = ("own", "others'", "unseen")
 
 
 def spec(scale: Scale, method: str, *, seed: int) -> Spec:
@@ -65,44 +66,28 @@ def table(results: Results) -> Table:
 
 def figure(results: Results) -> "Figure | None":
     """Density of the auxiliary probability under AMCL; density of the cross-entropy by method, on own and others'."""
-    from matplotlib.figure import Figure
-
     told = {
         method: [result["records"][asked(results.scale)] for result in results.of(spec, results.scale, method)]
         for method in METHODS
     }
-    made = Figure(figsize=(10.5, 3), layout="constrained")
+    made = style.new(10.5, 3)
     axes = made.subplots(1, 3)
     if told["amcl"]:
-        curves = {part: [one["auxiliary"][part]["histogram"] for one in told["amcl"]] for part in PARTS}
-        density(axes[0], curves, PARTS, 1.0)
+        curves = {part: sum_of([one["auxiliary"][part] for one in told["amcl"]]) for part in PARTS}
+        density(axes[0], curves.items())
     axes[0].set(title="AMCL: auxiliary probability", xlabel="probability")
     for axis, part, title in ((axes[1], "own", "own classes"), (axes[2], "others'", "others' classes")):
         curves = {
-            method: [one["cross_entropy"][part]["histogram"] for one in of_method]
+            titled(method): sum_of([one["cross_entropy"][part] for one in of_method])
             for method, of_method in told.items()
             if of_method
         }
-        density(axis, curves, METHODS, WORST)
+        density(axis, curves.items(), WORST)
         axis.set(title=f"cross-entropy, {title}", xlabel="cross-entropy; last bin: 15 and more")
     axes[0].set_ylabel("density")
     return made
 
 
-def density(axes: "Axes", curves: dict[str, list[Any]], colours: dict[str, str], highest: float) -> None:
-    """Histograms as densities, on a scale on which small ones can be seen."""
-    for at, (name, histograms) in enumerate(curves.items()):
-        counts = np.sum(histograms, axis=0).astype(float)
-        edges = np.linspace(0, highest, len(counts) + 1)
-        heights = counts / counts.sum() / np.diff(edges)
-        axes.stairs(
-            heights,
-            edges,
-            label=titled(name) if name in METHODS else name,
-            color=colours[name],
-            linewidth=1.6,
-            linestyle=("-", "--", ":")[at],
-        )
-    axes.set_yscale("log")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+def sum_of(parts: list[dict[str, Any]]) -> NDArray[np.int64]:
+    """The histograms of all seeds as one."""
+    return np.sum([part["histogram"] for part in parts], axis=0)

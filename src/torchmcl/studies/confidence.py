@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from torchmcl.analysis import style
+from torchmcl.analysis.density import histogram
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import SETTINGS, Scale
 from torchmcl.studies.spec import Spec
@@ -16,7 +18,7 @@ from torchmcl.studies.tables import MISSING, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-METHODS = {"amcl": "#D55E00", "cmcl": "#0072B2"}  # told apart by the colour-blind, and in grey
+METHODS = ("amcl", "cmcl")
 
 
 def spec(scale: Scale, method: str, *, seed: int) -> Spec:
@@ -57,29 +59,16 @@ def table(results: Results) -> Table:
 
 def figure(results: Results) -> "Figure | None":
     """Histograms of the truth's probability, all seeds together."""
-    from matplotlib.figure import Figure
-
-    made = Figure(figsize=(8, 2.8), layout="constrained")
+    made = style.new(8, 2.8)
     axes = made.subplots(1, 2, sharey=True)
     for axis, name in zip(axes, classes(results.scale), strict=True):
-        for method, colour in METHODS.items():
+        for number, method in enumerate(METHODS):
             found = results.of(spec, results.scale, method)
             if not found:
                 continue
             counts = np.sum([result["records"]["confidence"][name] for result in found], axis=0)
-            axis.stairs(
-                100 * counts / counts.sum(),
-                np.linspace(0, 1, len(counts) + 1),
-                fill=True,
-                alpha=0.75,
-                label=titled(method),
-                color=colour,
-                hatch="" if method == "amcl" else "///",
-                edgecolor="white",
-                linewidth=0.3,
-            )
-        axis.set(title=f"test images of {name}", xlabel="probability of the truth", xlim=(0, 1))
-        axis.spines[["top", "right"]].set_visible(False)
+            histogram(axis, counts, titled(method), number)
+        axis.set(title=f"test images of {name}", xlabel="probability of the truth")
     axes[0].set_ylabel("percent of the images")
     axes[0].legend(frameon=False, loc="upper left")
     return made

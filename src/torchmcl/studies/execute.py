@@ -17,7 +17,6 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,11 +32,10 @@ from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result, pack
 from torchmcl.training.evaluate import answers, evaluate, percent, summary
 from torchmcl.training.fit import fit, sort
-from torchmcl.training.folder import read_config
+from torchmcl.training.folder import FLOW, read_config, read_flow, write_flow
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.source import Source
 
-FLOW = "flow.npy"  # (epochs, groups, M), what members wanted in each epoch
 TRAINED = "trained.json"  # by what, and how long it took
 
 
@@ -205,9 +203,8 @@ def keep_flow(run: Path) -> None:
     """Of the checkpoints of a finished training only the flow is kept, which is small."""
     last = run / "checkpoints" / "last.pt"
     if last.is_file():
-        flow = torch.load(last, weights_only=True, map_location="cpu")["at"].get("flow", [])
-        if flow:
-            atomic.write(run / FLOW, lambda file: np.save(file, torch.stack(flow).numpy()))
+        if not (run / FLOW).is_file() and (flow := read_flow(run)) is not None:
+            write_flow(run, list(torch.from_numpy(flow)))
         shutil.rmtree(run / "checkpoints")
 
 

@@ -10,15 +10,13 @@ import torch
 from torch import Tensor
 
 from torchmcl import data as sets
+from torchmcl.analysis.density import WORST, counted
 from torchmcl.assignment import top_k
 from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
 from torchmcl.metrics import auroc
 from torchmcl.predictor import Specialists
 from torchmcl.studies.store import pack_bytes
-
-BINS = 50
-WORST = 15.0  # cross-entropy from which on all goes into the last bin
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +39,7 @@ def confidence(trained: Trained, argument: str) -> dict[str, Any]:
     """Histogram of the probability that the ensemble gives to the truth, for each class, over 0 to 1."""
     target = trained.examples.target
     truth = labelled(trained.combined).gather(1, target[:, None])[:, 0]
-    return {name: histogram(truth[target == c], 1.0) for c, name in enumerate(trained.examples.classes)}
+    return {name: counted(truth[target == c]) for c, name in enumerate(trained.examples.classes)}
 
 
 def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
@@ -55,7 +53,7 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
     entropy = -members.gather(2, target[None, :, None].expand(len(members), -1, 1))[:, :, 0].clamp_min(1e-12).log()
     said: dict[str, Any] = {
         "cross_entropy": {
-            name: {"histogram": histogram(part, WORST), "mean": round(float(part.mean()), 4)}
+            name: {"histogram": counted(part, WORST), "mean": round(float(part.mean()), 4)}
             for name, part in (("own", entropy[own]), ("others'", entropy[~own]))
         }
     }
@@ -64,8 +62,7 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
         seen = members[:, :, -1]
         parts = {"own": seen[own], "others'": seen[~own], "unseen": unseen.flatten()}
         said["auxiliary"] = {
-            name: {"histogram": histogram(part, 1.0), "median": round(float(part.median()), 4)}
-            for name, part in parts.items()
+            name: {"histogram": counted(part), "median": round(float(part.median()), 4)} for name, part in parts.items()
         }
         # How well the least auxiliary probability of all members tells unseen images from test images.
         said["auroc"] = round(100 * float(auroc(seen.amin(0), unseen.amin(0))), 2)
@@ -117,11 +114,6 @@ def foreign(specialists: Specialists, name: str) -> Tensor:
     unseen = sets.load(data, classes=classes or None, parts=("test",)).test
     answer = specialists.predict(unseen.images[torch.arange(len(unseen))])
     return answer.members[:, :, -1]
-
-
-def histogram(values: Tensor, highest: float) -> list[int]:
-    """Counts in `BINS` bins from 0 to `highest`, what is beyond in the last."""
-    return torch.histc(values.clamp(0, highest).float(), bins=BINS, min=0, max=highest).int().tolist()
 
 
 def labelled(probabilities: Tensor | None) -> Tensor:

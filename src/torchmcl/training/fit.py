@@ -15,12 +15,13 @@ from torchmcl.methods import Method
 from torchmcl.predictor import Blueprint, Specialists
 from torchmcl.training.board import Board
 from torchmcl.training.evaluate import evaluate, percent, percents
-from torchmcl.training.folder import as_json, first_process, inspect_folder, start_folder
+from torchmcl.training.folder import as_json, first_process, inspect_folder, start_folder, write_flow
 from torchmcl.training.loop import Training
 from torchmcl.training.machine import Machine
 from torchmcl.training.progress import Screen
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.source import Source
+from torchmcl.versions import versions
 
 
 def fit(
@@ -126,6 +127,7 @@ def fit(
     result.figures = figures = report(training, loader(chosen.test), chosen)
     if folder is not None and fabric.is_global_zero:
         result.save(folder)
+        write_flow(folder, training.at.flow)
         atomic.write(folder / "metrics.json", as_json(figures) + "\n")
     screen.line(
         f"test: oracle error {figures['oracle_error']:.2f} %, top-1 error {figures['top1_error']:.2f} %, "
@@ -212,6 +214,7 @@ def report(training: Training, test: Loader, data: DataSet) -> dict[str, Any]:
         "epochs": len(training.at.history),
         "parameters": sum(p.numel() for p in training.plain.parameters()),
         "warnings": training.at.warnings,
+        "versions": versions(),
     }
     if method.memory is not None:
         figures |= {"counts": method.memory.counts.tolist(), "flags": method.memory.flags.int().tolist()}

@@ -1,19 +1,26 @@
-"""The folder of a run: config.yaml, log.csv, checkpoints/, model.safetensors, metrics.json."""
+"""The folder of a run: config.yaml, log.csv, flow.npy, checkpoints/, model.safetensors, metrics.json."""
 
+import csv
 import json
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
+import numpy as np
+import torch
 import yaml
+from numpy.typing import NDArray
 
 from torchmcl import atomic
 from torchmcl.errors import UsageError
 from torchmcl.stored import read_config as read_config
 
-RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", "log.csv", "checkpoints", "tensorboard")
+LOG, FLOW = "log.csv", "flow.npy"
+RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", LOG, FLOW, "checkpoints", "tensorboard")
 
 
 def first_process() -> bool:
@@ -53,6 +60,45 @@ def start_folder(folder: Path, config: dict[str, Any], *, overwrite: bool) -> No
     if not (folder / "config.yaml").exists():
         plain = {name: value for name, value in config.items() if value is not None}
         atomic.write(folder / "config.yaml", yaml.safe_dump(plain, sort_keys=False))
+
+
+def write_flow(folder: Path, flow: Sequence[torch.Tensor]) -> None:
+    """Keep what members wanted of each class in each epoch, (epochs, groups, M)."""
+    atomic.write(folder / FLOW, lambda file: np.save(file, torch.stack(list(flow)).numpy()))
+
+
+def read_flow(folder: Path) -> NDArray[np.float32] | None:
+    """What members wanted of each class in each epoch, (epochs, groups, M), or None where nobody kept it."""
+    try:
+        if (folder / FLOW).is_file():
+            return np.load(folder / FLOW, allow_pickle=False)
+        last = folder / "checkpoints" / "last.pt"  # a training of an earlier version left it there alone
+        flow = torch.load(last, weights_only=True, map_location="cpu")["at"].get("flow") if last.is_file() else None
+    except (OSError, ValueError, EOFError, KeyError, RuntimeError, UnpicklingError) as problem:
+        reason = " ".join(str(problem).split())[:300]
+        raise UsageError(f"Expected what a training left in {folder}, got: {reason}. Remove {FLOW}.") from problem
+    return torch.stack(flow).numpy() if flow else None
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """The rows of log.csv, one an epoch, numbers as numbers; none where there is no log."""
+    path = folder / LOG
+    if not path.is_file():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        return [{name: number(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+def number(text: str) -> float | str:
+    """A number where it is one.
+
+    >>> number("0.5"), number("loss-based")
+    (0.5, 'loss-based')
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def as_json(figures: dict[str, Any]) -> str:

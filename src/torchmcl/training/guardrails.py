@@ -2,6 +2,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+TELLING = ("cmcl", "vmcl", "amcl")  # methods that teach members what is not theirs
+
 
 def look(
     taken: Tensor, *, k: int, oracle: float | None = None, top1: float | None = None, method: str = "amcl"
@@ -23,10 +25,13 @@ def look(
         greedy = [m + 1 for m in range(members) if share[m] > 0.95 / k]
         if greedy and members > k:
             said.append(f"{names(greedy)} took nearly everything in this epoch. {remedy(method)}")
+    hint = "Train longer, or raise k."
+    if method not in TELLING:
+        hint = f"Use a method that tells them ({', '.join(TELLING)}), or raise k."
     if oracle is not None and top1 is not None and top1 - oracle > 30:
         said.append(
             f"Someone is right on all but {oracle:.1f} % but together they are wrong on {top1:.1f} %: members are sure "
-            "of what is not theirs. Use a method that tells them (cmcl, vmcl, amcl), or raise k."
+            f"of what is not theirs. {hint}"
         )
     return said
 

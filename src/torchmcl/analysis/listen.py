@@ -1,0 +1,76 @@
+import torch
+from torch import Tensor, nn
+
+from torchmcl import metrics, scores
+from torchmcl.answers import Answer
+from torchmcl.opinions import Opinions
+from torchmcl.predictor import Specialists
+from torchmcl.rejection import per_example
+
+
+class Listener(nn.Module):
+    """An ensemble that notes what it says of each example it is asked about, one number each; logits come once.
+
+    With `target` (N, …), the truth of the examples in the order in which they will come, it notes too how right it is.
+    """
+
+    def __init__(self, specialists: Specialists, target: Tensor | None = None) -> None:
+        super().__init__()
+        self.specialists, self.ensemble, self.target = specialists, specialists.ensemble, target
+        self.notes: list[dict[str, Tensor]] = []
+        self.heard = 0
+        self.eval()  # a module is born in training mode, and evaluation goes back to what it finds
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Opinions:
+        """(B, …), prepared -> opinions."""
+        opinions: Opinions = self.ensemble(x)
+        answer = self.specialists.judge(opinions)
+        voices = scores.Voices.of(opinions, answer.probabilities, self.specialists.method)
+        note = {
+            **scores.compute(voices),
+            "confidence": per_example(answer.confidence),
+            "member": answer.member,
+        }
+        if answer.label.ndim == 1:  # masks of a whole set are never held at once
+            note["label"] = answer.label
+        if voices.auxiliary is not None:
+            on_top = (opinions.logits.argmax(2) == self.specialists.method.classes).float()
+            note |= {"auxiliary": of_members(voices.auxiliary), "left": of_members(on_top)}
+        if self.target is not None:
+            target = self.target[self.heard : self.heard + len(x)].to(x.device)
+            note |= judged(opinions.logits, answer, target)
+        self.heard += len(x)
+        self.notes.append({name: value.cpu() for name, value in note.items()})
+        return opinions
+
+    def gathered(self, name: str) -> Tensor:
+        """All that was noted under a name, (N,) or (N, M); `reliability` a batch, (batches, 3, 15)."""
+        return torch.cat([note[name] for note in self.notes])
+
+    @property
+    def scores(self) -> list[str]:
+        """The scores that the method allows."""
+        return [name for name in scores.NAMES if name in self.notes[0]]
+
+
+def judged(logits: Tensor, answer: Answer, target: Tensor) -> dict[str, Tensor]:
+    """How right members, with logits (M, B, C or C + 1, …), and their one answer are on the target (B, …).
+
+    Of pixels, their mean: `wrong` (B,); `errors` (B, M) over the real classes; `truth` (B,), the ensemble's probability
+    of it, and `cross_entropy` (B, M), each member's; `reliability` (1, 3, 15), see `metrics.reliability`.
+    """
+    combined, truth = answer.probabilities, target.long()[:, None]
+    each = logits.log_softmax(2).gather(2, truth.expand(len(logits), *truth.shape))[:, :, 0]
+    return {
+        "wrong": per_example((answer.label != target).double()),
+        "errors": metrics.pixel_errors(logits[:, :, : combined.shape[1]], target).T,
+        "truth": per_example(combined.gather(1, truth)[:, 0]),
+        "cross_entropy": of_members(-each),
+        "reliability": metrics.reliability(combined, target)[None],
+    }
+
+
+def of_members(values: Tensor) -> Tensor:
+    """One number a member and example, (M, B, …) -> (B, M)."""
+    return values.flatten(2).mean(2).T if values.ndim > 2 else values.T
