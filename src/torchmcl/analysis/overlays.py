@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from torchmcl.data.examples import Examples
@@ -72,12 +73,21 @@ def telling(specialists: Specialists, examples: Examples, count: int = 3) -> lis
 
 def show(axes: "Axes", image: Tensor, label: Tensor | None, title: str, *, auxiliary: int | None = None) -> None:
     """An image (C, H, W) with classes (H, W) laid over it."""
+    axes.imshow(laid_over(image, label, auxiliary=auxiliary))
+    axes.set_title(title, fontsize=8)
+    axes.axis("off")
+
+
+def laid_over(image: Tensor, label: Tensor | None, *, auxiliary: int | None = None) -> NDArray[np.uint8]:
+    """An image (C, H, W) with classes (H, W) in colour over it -> (H, W, 3); the first class is left as it is.
+
+    >>> laid_over(torch.zeros(1, 1, 2, dtype=torch.uint8), torch.tensor([[0, 1]]), auxiliary=2)[0].tolist()
+    [[0, 0, 0], [126, 87, 0]]
+    """
     picture = image.permute(1, 2, 0).expand(-1, -1, 3).numpy().astype(np.float32)
     if label is not None:
         picture = 0.35 * picture + 0.65 * picture.mean(-1, keepdims=True)  # colours are for the classes
         for c in range(1, int(label.max()) + 1):
             colour = AUXILIARY if c == auxiliary else (FOREGROUND, *OTHERS)[(c - 1) % (1 + len(OTHERS))]
             picture[label.numpy() == c] = 0.45 * picture[label.numpy() == c] + 0.55 * np.array(colour)
-    axes.imshow(picture.clip(0, 255).astype(np.uint8))
-    axes.set_title(title, fontsize=8)
-    axes.axis("off")
+    return picture.clip(0, 255).astype(np.uint8)
