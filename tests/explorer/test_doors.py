@@ -1,0 +1,214 @@
+"""What must not be had from the server, over plain HTTP."""
+
+import base64
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from serving import serving
+
+SECRET = "me:a secret with: colons"
+
+
+def ask(address, path="/", *, body=None, headers=None):
+    """-> status, headers, text."""
+    request = urllib.request.Request(address + path, data=body, headers=headers or {})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.headers, answer.read().decode("utf-8", "replace")
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.headers, refused.read().decode("utf-8", "replace")
+
+
+def basic(secret):
+    return {"Authorization": "Basic " + base64.b64encode(secret.encode()).decode()}
+
+
+def upload(address, name, content, headers=None):
+    body = (
+        (
+            f'--x\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\nContent-Type: image/png\r\n\r\n'
+        ).encode()
+        + content
+        + b"\r\n--x--\r\n"
+    )
+    return ask(
+        address,
+        "/gradio_api/upload",
+        body=body,
+        headers={"Content-Type": "multipart/form-data; boundary=x", **(headers or {})},
+    )
+
+
+def question(address, data, fn=0, **more):
+    """Join the queue as the page does, and hear what comes back."""
+    body = json.dumps({"data": data, "fn_index": fn, "session_hash": "test", **more}).encode()
+    status, _, text = ask(address, "/gradio_api/queue/join", body=body, headers={"Content-Type": "application/json"})
+    if status != 200:
+        return status, text
+    with urllib.request.urlopen(f"{address}/gradio_api/queue/data?session_hash=test", timeout=30) as stream:
+        told = ""
+        for line in stream:
+            told += line.decode()
+            if "process_completed" in told or "close_stream" in told:
+                break
+    return status, told
+
+
+def functions(address):
+    """What the page may call."""
+    return json.loads(ask(address, "/config")[2])["dependencies"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/gradio_api/file=/etc/passwd",
+        "/gradio_api/file=etc/passwd",
+        "/gradio_api/file=../../../../etc/passwd",
+        "/gradio_api/file=..%2f..%2f..%2fetc%2fpasswd",
+        "/gradio_api/file=%2e%2e/%2e%2e/etc/passwd",
+        "/gradio_api/file=C:\\windows\\win.ini",
+        "/gradio_api/file=pyproject.toml",
+        "/gradio_api/file/etc/passwd",
+        "/file=/etc/passwd",
+        "/file/etc/passwd",
+        "/static/../../../../../../../etc/passwd",
+        "/static/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
+        "/static//etc/passwd",
+        "/assets/..%2f..%2f..%2f..%2fetc/passwd",
+        "/svelte/..%5c..%5cetc%5cpasswd",
+        "/assets/%00",
+        "/gradio_api/proxy=http://127.0.0.1:22/",
+        "/gradio_api/stream/a/b/c/playlist.m3u8",
+        "/gradio_api/custom_component/1/client/component/../../../../etc/passwd",
+        "/gradio_api/openapi.json",
+        "/gradio_api/runs",
+        "/gradio_api/deep_link",
+        "/monitoring",
+        "/docs",
+        "/openapi.json",
+    ],
+)
+def test_no_path_of_the_host_is_readable(server, path):
+    status, _, text = ask(server, path.replace("\\", "%5c"))
+    assert status in (403, 404)
+    assert "root:" not in text
+    assert "Traceback" not in text
+
+
+def test_a_path_that_was_not_sent_is_no_picture(server, run):
+    send = next(f["id"] for f in functions(server) if [t for t in f["targets"] if t[1] == "upload"])
+    for path in ("/etc/passwd", str(run / "config.yaml"), "../../etc/passwd", str(Path.cwd() / "pyproject.toml")):
+        kept = Path(path).read_bytes() if Path(path).is_file() else None
+        _, told = question(server, [{"path": path, "meta": {"_type": "gradio.FileData"}}], send)
+        assert "root:" not in told
+        assert "Traceback" not in told
+        assert "mcl-verdict" not in told
+        assert kept is None or Path(path).read_bytes() == kept  # nor is it removed
+
+
+def test_names_of_what_is_sent_lead_nowhere(server, tmp_path):
+    for name in ("../../escaped.png", "..\\escaped.png", "/tmp/escaped.png", "a\x00b.png"):
+        status, _, text = upload(server, name, b"x")
+        assert status < 500
+        if status == 200:
+            kept = Path(json.loads(text)[0])
+            assert "torchmcl-" in str(kept)
+            assert ".." not in kept.parts
+    assert not Path("/tmp/escaped.png").exists()
+
+
+def test_nothing_is_told_of_what_goes_wrong_inside(server):
+    every = functions(server)
+    for data in ([], [None] * 9, ["\ud800"], [{"path": 3}], [[[]]], ["a" * 1000]):
+        for function in every:
+            status, told = question(server, data, function["id"], event_data={"pick": "-1", "page": "x" * 50})
+            assert status < 600
+            for word in ("Traceback", 'File "', ".py", "site-packages"):
+                assert word not in told
+    assert ask(server)[0] == 200
+
+
+def test_too_much_is_refused(server):
+    status, _, text = upload(server, "a.png", bytes(11_000_000))
+    assert status == 413
+    assert "smaller" in text
+    status, _, _ = ask(
+        server, "/gradio_api/queue/join", body=b" " * 200_000, headers={"Content-Type": "application/json"}
+    )
+    assert status == 413
+
+
+def test_the_page_may_ask_nobody_else(server):
+    status, headers, _ = ask(server)
+    assert status == 200
+    assert "default-src 'self'" in headers["Content-Security-Policy"]
+    assert headers["X-Frame-Options"] == "DENY"
+
+
+def test_other_sites_are_refused(server):
+    assert ask(server, headers={"Host": "evil.example"})[0] == 403
+    evil = {"Origin": "http://evil.example", "Content-Type": "application/json"}
+    assert ask(server, "/gradio_api/queue/join", body=b"{}", headers=evil)[0] == 403
+
+
+def test_what_is_sent_does_not_stay(server, run):
+    status, _, text = upload(server, "a.png", b"no picture")
+    assert status == 200
+    path = json.loads(text)[0]
+    send = next(f["id"] for f in functions(server) if [t for t in f["targets"] if t[1] == "upload"])
+    _, told = question(server, [{"path": path, "meta": {"_type": "gradio.FileData"}}], send)
+    assert "cannot be read" in told
+    assert not Path(path).exists()
+
+
+def test_without_the_password_there_is_nothing(run, tmp_path):
+    people = tmp_path / "people"
+    people.write_text(f"{SECRET}\n\nyou:other\n")
+    with serving(run, "--auth", people) as address:
+        for path in ("/", "/config", "/theme.css", "/gradio_api/queue/join", "/gradio_api/file=/etc/passwd"):
+            status, headers, _ = ask(address, path)
+            assert status == 401
+            assert headers["WWW-Authenticate"].startswith("Basic")
+        assert upload(address, "a.png", b"x")[0] == 401
+        assert ask(address, headers=basic(SECRET))[0] == 200
+        assert ask(address, headers=basic("you:other"))[0] == 200
+        told = [ask(address, headers=basic(f"me:{guess}"))[0] for guess in range(15)]
+        assert told[0] == 401
+        assert told[-1] == 429  # guessing is slow
+        assert ask(address, headers=basic(SECRET))[0] == 200
+
+
+def test_only_this_machine_is_served(server):
+    port = int(server.rsplit(":", 1)[1])
+    with socket.socket() as outside:
+        outside.settimeout(2)
+        try:
+            outside.connect(("8.8.8.8", 53))  # sends nothing: only asks which address would be used
+        except OSError:
+            pytest.skip("this machine has no other address")
+        own = outside.getsockname()[0]
+    if own.startswith("127."):
+        pytest.skip("this machine has no other address")
+    with socket.socket() as other:
+        other.settimeout(2)
+        assert other.connect_ex((own, port)) != 0
+
+
+def test_a_slow_start_of_a_request_holds_nobody_up(server):
+    port = int(server.rsplit(":", 1)[1])
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+    try:
+        for one in slow:
+            one.sendall(b"POST /gradio_api/upload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\nx")
+        time.sleep(0.2)
+        assert ask(server)[0] == 200
+    finally:
+        for one in slow:
+            one.close()
