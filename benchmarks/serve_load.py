@@ -14,6 +14,7 @@ import sys
 import time
 import urllib.request
 import uuid
+from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,18 +31,11 @@ WARM = 0.25  # the part of the time after which memory should no longer grow
 
 def ask(address, send, path):
     """Send one picture and wait -> the label that the page shows."""
-    name, session = path.name, uuid.uuid4().hex
-    body = f'--x\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
-    kept = json.loads(
-        post(
-            f"{address}/gradio_api/upload",
-            body + path.read_bytes() + b"\r\n--x--\r\n",
-            "multipart/form-data; boundary=x",
-        )
-    )
-    file = {"path": kept[0], "orig_name": name, "meta": {"_type": "gradio.FileData"}}
-    joined = {"data": [file], "fn_index": send, "session_hash": session}
-    post(f"{address}/gradio_api/queue/join", json.dumps(joined).encode(), "application/json")
+    session = uuid.uuid4().hex
+    sent = {"name": path.name, "data": b64encode(path.read_bytes()).decode()}
+    joined = json.dumps({"data": [], "event_data": sent, "fn_index": send, "session_hash": session}).encode()
+    post = urllib.request.Request(f"{address}/gradio_api/queue/join", joined, {"Content-Type": "application/json"})
+    urllib.request.urlopen(post, timeout=120).close()
     with urllib.request.urlopen(f"{address}/gradio_api/queue/data?session_hash={session}", timeout=120) as stream:
         for line in stream:
             if line.startswith(b"data:") and (told := json.loads(line[5:]))["msg"] == "process_completed":
@@ -50,12 +44,6 @@ def ask(address, send, path):
                 found = re.search(r"<h2>(.*?)</h2>", told["output"]["data"][0])
                 return found[1] if found else told["output"]["data"][0]
     raise RuntimeError("the stream ended without an answer")
-
-
-def post(address, body, kind):
-    request = urllib.request.Request(address, data=body, headers={"Content-Type": kind})
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        return answer.read()
 
 
 def client(address, send, files, until, number):

@@ -25,6 +25,7 @@ def results(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(run, results):
-    with serving(run, "--results", results) as address:
+def server(request, run, results):
+    clean = not getattr(request.module, "FORGES", False)  # what no page would send is logged
+    with serving(run, "--results", results, clean=clean) as address:
         yield address

@@ -37,7 +37,7 @@ def ask(guard, path="/", *, method="GET", parts=(b"",), headers=(), client="1.2.
 
 
 def test_what_arrives_in_parts_is_handed_on_whole():
-    assert ask(Guard(page), "/gradio_api/upload", method="POST", parts=[b"ab", b"c"])[2] == "3"
+    assert ask(Guard(page), "/gradio_api/queue/join", method="POST", parts=[b"ab", b"c"])[2] == "3"
 
 
 def test_errors_behind_are_not_told(caplog):
@@ -56,8 +56,9 @@ def test_errors_behind_are_not_told(caplog):
         ("/assets/../x", "GET", 404),
         ("/gradio_api/heartbeat/abc123", "GET", 200),
         ("/gradio_api/file=/etc/passwd", "GET", 404),
-        ("/gradio_api/upload", "GET", 404),
-        ("/gradio_api/upload", "PUT", 404),
+        ("/gradio_api/queue/join", "GET", 404),
+        ("/gradio_api/queue/join", "PUT", 404),
+        ("/gradio_api/upload", "POST", 404),
         ("/gradio_api/run/predict", "POST", 404),
         ("/gradio_api/call/x", "POST", 404),
         ("/gradio_api/component_server", "POST", 404),
@@ -69,14 +70,14 @@ def test_addresses(path, method, status):
 
 
 def test_size_counts_whatever_is_announced():
-    guard = Guard(page, limits=Limits(question=10))
+    guard = Guard(page, limits=Limits(size=10))
     assert ask(guard, "/gradio_api/queue/join", method="POST", parts=[b"x" * 6] * 2)[0] == 413
     assert ask(guard, "/gradio_api/queue/join", method="POST", parts=[b"x" * 5] * 2)[0] == 200
 
 
 def test_slow_requests_are_given_up():
     guard = Guard(page, limits=Limits(seconds=0.05))
-    assert ask(guard, "/gradio_api/upload", method="POST", parts=[b"x"] * 50, wait=0.01)[0] == 408
+    assert ask(guard, "/gradio_api/queue/join", method="POST", parts=[b"x"] * 50, wait=0.01)[0] == 408
 
 
 def test_one_address_cannot_take_everything():

@@ -20,12 +20,12 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# All that the pages use. Files of the host, proxies, streams and open calls are gradio's too, and are not among them.
+# All that the pages use. Gradio's files, uploads, proxies, streams and open calls are not among it.
 READ = re.compile(
     r"/|/config|/theme\.css|/favicon\.ico|/manifest\.json|/(assets|static|svelte)/[\w./@-]+"
-    r"|/gradio_api/(startup-events|app_id|info|queue/data|upload_progress|heartbeat/\w+)/?"
+    r"|/gradio_api/(startup-events|app_id|info|queue/data|heartbeat/\w+)/?"
 )
-WRITE = re.compile(r"/gradio_api/(upload|queue/join|cancel|reset)/?")
+WRITE = re.compile(r"/gradio_api/(queue/join|cancel|reset)/?")
 HEADERS = {
     # The page may ask nobody but this server, whatever a library would like to.
     "content-security-policy": "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
@@ -40,14 +40,13 @@ HEADERS = {
 class Limits:
     """What one client may do.
 
-    `upload` and `question` are bytes of a request, `seconds` is how long it may take to arrive, `uploads` how many
-    arrive at once; `rate` requests a second are allowed to one address, `burst` of them at once.
+    A request is of `size` bytes and arrives within `seconds`, `together` of them at once; `rate` requests a second are
+    allowed to one address, `burst` of them at once.
     """
 
-    upload: int = 10_000_000
-    question: int = 100_000
+    size: int = 14_000_000
     seconds: float = 30
-    uploads: int = 8
+    together: int = 8
     rate: float = 40
     burst: int = 120
 
@@ -100,7 +99,7 @@ class Guard:
         self.auth = [_digest(each.encode()) for each in auth]
         self.requests: dict[str, Bucket] = {}
         self.failures: dict[str, Bucket] = {}
-        self.arriving = asyncio.Semaphore(self.limits.uploads)
+        self.arriving = asyncio.Semaphore(self.limits.together)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; starting and stopping are passed on."""
@@ -123,7 +122,7 @@ class Guard:
         try:
             self._inspect(scope)
             if scope["method"] == "POST":
-                receive = await self._whole(scope, receive)
+                receive = await self._whole(receive)
             await self.app(scope, receive, answer)
         except RefusedError as refused:
             await _say(answer, refused.status, refused.line)
@@ -166,10 +165,9 @@ class Guard:
             raise RefusedError(429, "Too many wrong passwords. Wait a moment.")
         return False
 
-    async def _whole(self, scope: Scope, receive: Receive) -> Receive:
+    async def _whole(self, receive: Receive) -> Receive:
         """Wait for all of a request, but not for too much, nor for too long."""
-        upload = scope["path"].startswith("/gradio_api/upload")
-        limit = self.limits.upload + 10_000 if upload else self.limits.question
+        limit = self.limits.size
         parts, size = [], 0
         try:
             async with asyncio.timeout(self.limits.seconds), self.arriving:
@@ -181,7 +179,7 @@ class Guard:
                     parts.append(message.get("body", b""))
                     size, more = size + len(parts[-1]), message.get("more_body", False)
                     if size > limit:
-                        raise RefusedError(413, f"Expected at most {limit // 1000:,} kB, got more. Make it smaller.")
+                        raise RefusedError(413, f"Expected at most {limit // 1000:,} kB, got more.")
         except TimeoutError as slow:
             raise RefusedError(408, f"Expected the request within {self.limits.seconds:g} seconds.") from slow
         whole = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from torchmcl.analysis.overlays import laid_over
 from torchmcl.explorer.markup import bar, enlarge, grid, notice, percent, picture, tag
-from torchmcl.explorer.subject import Looked, Subject
+from torchmcl.explorer.subject import MAX_BYTES, Looked, Subject
 from torchmcl.metrics import pixel_errors
 from torchmcl.rejection import per_example
 
@@ -168,9 +168,15 @@ def heat(image: Tensor, found: Tensor) -> NDArray[np.uint8]:
     return mixed.clip(0, 255).astype(np.uint8)
 
 
-def empty(subject: Subject) -> str:
+def drop() -> str:
+    """Where a picture is sent from."""
+    field = tag("input", type="file", accept="image/*", aria_label="Your picture")
+    told = tag("span", f"or choose a file, up to {MAX_BYTES // 1_000_000} MB", class_="mcl-said", role="status")
+    return tag("label", field, tag("b", "Drop a picture here"), told, class_="mcl-drop", data_limit=MAX_BYTES)
+
+
+def empty() -> str:
     """What stands there before anything was asked."""
-    del subject
     return tag("div", tag("p", "Send a picture, or choose one of the test set."), class_="mcl-empty")
 
 

@@ -23,7 +23,7 @@ def tag(name: str, *inside: str, **attributes: object) -> str:
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{said}>" if name == "img" else f"<{name}{said}>{''.join(inside)}</{name}>"
+    return f"<{name}{said}>" if name in ("img", "input") else f"<{name}{said}>{''.join(inside)}</{name}>"
 
 
 def grid(parts: Iterable[str], kind: str) -> str:

@@ -1,5 +1,6 @@
 """The pages themselves, in gradio: look, members, studies."""
 
+from base64 import b64decode
 from collections.abc import Callable
 from functools import wraps
 from html import escape
@@ -24,7 +25,7 @@ def build(subject: Subject, results: Path) -> "gr.Blocks":
     """All pages of a run."""
     import gradio as gr
 
-    with gr.Blocks(title=f"{subject.name} · torchmcl", analytics_enabled=False, delete_cache=(60, 120)) as blocks:
+    with gr.Blocks(title=f"{subject.name} · torchmcl", analytics_enabled=False) as blocks:
         gr.HTML(header(subject))
         with gr.Tabs(selected="look") as tabs:
             with gr.Tab("Look", id="look"):
@@ -44,23 +45,18 @@ def look_page(subject: Subject) -> "gr.HTML":
     names = subject.test.label_names if subject.test is not None else ()
     with gr.Row():
         with gr.Column(scale=2, min_width=300):
-            sent = gr.File(label="Your picture", file_types=["image"], height=130, elem_id="mcl-upload")
+            sent = gr.HTML(look.drop(), js_on_load=asset("page.js"), elem_id="mcl-upload")
             chosen = gr.Dropdown([ALL, *names], value=ALL, label="Or one of the test set", visible=bool(names))
             grid = gr.HTML(look.thumbnails(subject, None, 0), js_on_load=asset("page.js"), elem_id="mcl-picks")
         with gr.Column(scale=5, min_width=320):
-            answer = gr.HTML(look.empty(subject), elem_id="mcl-answer")
+            answer = gr.HTML(look.empty(), elem_id="mcl-answer")
 
     def label(name: str) -> int | None:
         return names.index(name) if name in names else None
 
     @told
-    def ask(path: str | None) -> str:
-        if path is None:
-            return look.empty(subject)
-        try:
-            return look.page(subject, subject.look(subject.read(Path(path))))
-        finally:
-            Path(path).unlink(missing_ok=True)  # nothing that is sent is kept
+    def ask(event: gr.EventData) -> str:
+        return look.page(subject, subject.look(subject.read(content(event.data), Path(str(event.name)).name[:80])))
 
     @told
     def pick(event: gr.EventData) -> str:
@@ -75,7 +71,7 @@ def look_page(subject: Subject) -> "gr.HTML":
         return look.thumbnails(subject, label(name), 0)
 
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
-    sent.upload(ask, sent, answer, concurrency_id="model", **private).then(lambda: None, None, sent, **private)
+    sent.upload(ask, None, answer, concurrency_id="model", **private)
     grid.click(pick, None, answer, concurrency_id="model", **private)
     grid.select(turn, chosen, grid, **private)
     chosen.input(choose, chosen, grid, **private)
@@ -163,6 +159,18 @@ def told(answer: Callable[..., str]) -> Callable[..., str]:
             return notice(str(problem), "problem")
 
     return safe
+
+
+def content(data: object) -> bytes:
+    """A file that came from a browser.
+
+    >>> content("YWI=")
+    b'ab'
+    """
+    try:
+        return b64decode(str(data), validate=True)
+    except ValueError as problem:
+        raise UsageError("Expected a picture, got something else.") from problem
 
 
 def whole(text: object) -> int:

@@ -2,10 +2,9 @@ import os
 import socket
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from torchmcl.errors import UsageError
-from torchmcl.explorer.guard import LOOPBACK, Guard, Limits
+from torchmcl.explorer.guard import LOOPBACK, Guard
 
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")  # none is fetched
 
@@ -25,8 +24,7 @@ def serve(
     except ImportError as absent:
         raise UsageError("Expected gradio for the explorer, found none. Try: pip install 'torchmcl[web]'") from absent
     people = credentials(auth)
-    with TemporaryDirectory(prefix="torchmcl-") as uploads, bound(host, port) as listening:
-        os.environ["GRADIO_TEMP_DIR"] = uploads
+    with bound(host, port) as listening:
         app = application(Path(run), Path(results), people, LOOPBACK if host in LOOPBACK else ())
         place = listening.getsockname()
         shown = f"[{place[0]}]" if ":" in place[0] else place[0]
@@ -54,7 +52,6 @@ def application(run: Path, results: Path, people: list[str], hosts: tuple[str, .
     from torchmcl.explorer.page import asset, build
     from torchmcl.explorer.subject import Subject
 
-    limits = Limits()
     app = gr.mount_gradio_app(
         FastAPI(openapi_url=None, docs_url=None, redoc_url=None),
         build(Subject.open(run), results),
@@ -63,7 +60,6 @@ def application(run: Path, results: Path, people: list[str], hosts: tuple[str, .
         run_history=False,
         allowed_paths=[],
         show_error=False,
-        max_file_size=limits.upload,
         ssr_mode=False,
         enable_monitoring=False,
         pwa=False,
@@ -73,7 +69,7 @@ def application(run: Path, results: Path, people: list[str], hosts: tuple[str, .
         ),
         css=asset("page.css"),
     )
-    return Guard(app, auth=people, hosts=hosts, limits=limits)
+    return Guard(app, auth=people, hosts=hosts)
 
 
 def credentials(auth: str | None) -> list[str]:

@@ -2,6 +2,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from threading import RLock
 
@@ -17,7 +18,8 @@ from torchmcl.rejection import per_example
 from torchmcl.stored import training_config
 from torchmcl.training.source import Source
 
-MAX_PIXELS = 40_000_000  # of a picture that is sent: a bomb of a few kilobytes may unfold to gigabytes
+MAX_BYTES = 10_000_000  # of a file that is sent
+MAX_PIXELS = 40_000_000  # and of the picture in it: a bomb of a few kilobytes may unfold to gigabytes
 SURVEYED = 1000  # test examples that the members are asked about for the matrix
 
 
@@ -93,19 +95,16 @@ class Subject:
         """How many there are."""
         return self.specialists.blueprint.members
 
-    def read(self, path: Path) -> Tensor:
-        """A file that somebody sent -> (C, H, W) as the model takes it; what is refused is called by its name alone."""
+    def read(self, content: bytes, name: str) -> Tensor:
+        """What somebody sent -> (C, H, W) as the model takes it; it is never written to a disk."""
         channels, *size = self.specialists.blueprint.shape
-        try:
-            with self.lock, opened(path) as image:
-                if image.width * image.height > MAX_PIXELS:
-                    raise UsageError(
-                        f"Expected an image of at most {MAX_PIXELS // 1_000_000} million pixels, got "
-                        f"{image.width} x {image.height} in {path.name}. Make it smaller."
-                    )
-                return torch.from_numpy(pixels(image, size, channels))
-        except UsageError as problem:
-            raise UsageError(str(problem).replace(str(path), path.name)) from problem
+        with self.lock, opened(BytesIO(content), name) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise UsageError(
+                    f"Expected an image of at most {MAX_PIXELS // 1_000_000} million pixels, got "
+                    f"{image.width} x {image.height} in {name}. Make it smaller."
+                )
+            return torch.from_numpy(pixels(image, size, channels))
 
     def look(self, image: Tensor, truth: Tensor | None = None) -> Looked:
         """Ask about one picture (C, H, W)."""
