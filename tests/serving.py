@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryFile
 
 import pytest
 
@@ -15,12 +16,16 @@ def serving(*arguments: object, clean: bool = True) -> Iterator[str]:
     if importlib.util.find_spec("gradio") is None:
         pytest.skip("needs gradio: pip install 'torchmcl[web]'")
     line = [sys.executable, "-m", "torchmcl.cli", "serve", *map(str, arguments), "--port", "0"]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        said = process.stdout.readline()
-        assert said.startswith("Look: http://"), said + process.stderr.read()
-        yield said.split()[1]
-    finally:
-        process.terminate()
-        _, told = process.communicate(timeout=60)
+    with TemporaryFile("w+") as log:  # no pipe: one that nobody reads would stop the server when it is full
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            said = process.stdout.readline()
+            if said.startswith("Look: http://"):
+                yield said.split()[1]
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+            log.seek(0)
+            told = log.read()
+    assert said.startswith("Look: http://"), told
     assert not clean or "Traceback" not in told, told

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from torchmcl import UsageError
+from torchmcl.data import from_arrays
 from torchmcl.explorer import look, members, tables
 from torchmcl.explorer.markup import tag
 from torchmcl.explorer.serve import bound, credentials
@@ -26,8 +27,8 @@ def masks(tmp_path_factory):
     return Subject.open(folder)
 
 
-def numbers(html, kind="mcl-bar"):
-    return re.findall(rf'class="{kind}[^"]*".*?class="number">([^<]+)<', html)
+def numbers(html):
+    return [text.replace("&lt;", "<").replace("&gt;", ">") for text in re.findall(r'class="number">(.+?)</span>', html)]
 
 
 def test_bars_are_the_probabilities(subject):
@@ -69,7 +70,7 @@ def test_masks_are_laid_over(masks):
     page = look.page(masks, looked)
     assert page.count("<img") == 4  # the answer, the truth, two members
     assert "The truth" in page
-    assert page.count("wrong pixels") == 2
+    assert page.count(">wrong pixels<") == 2
     wrong = float((looked.answer.label[0] != masks.test.target[3]).float().mean())
     assert f"{100 * wrong:.1f}".removesuffix(".0") in look.truth(masks, looked)
 
@@ -106,7 +107,7 @@ def test_networks_without_pooling_have_no_map():
 
 def test_rows_of_a_table_are_no_pictures(digits_test):
     rows = digits_test.images.flatten(1).float()
-    specialists = fit("ie", "mlp", (rows, digits_test.target), members=2, epochs=1, width=4, quiet=True)
+    specialists = fit("ie", "mlp", from_arrays(rows, digits_test.target), members=2, epochs=1, width=4, quiet=True)
     with pytest.raises(UsageError, match="run on images"):
         Subject("x", specialists)
 

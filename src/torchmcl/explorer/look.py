@@ -64,11 +64,9 @@ def reason(subject: Subject, accepted: bool, confidence: float) -> str:
     mean = "The mean confidence of the pixels" if subject.dense else "The confidence"
     if not threshold:
         run = escape(f"torchmcl calibrate {subject.name} --coverage 0.95")
-        return (
-            f"{mean} is {percent(confidence)}. This run accepts everything until it is calibrated: <code>{run}</code>"
-        )
+        return f"{mean} is {escape(percent(confidence))}. This run accepts everything until it is calibrated: <code>{run}</code>"
     word = "reaches" if accepted else "is below"
-    return f"{mean}, {percent(confidence)}, {word} the threshold of {percent(threshold)}."
+    return f"{mean}, {escape(percent(confidence))}, {word} the threshold of {escape(percent(threshold))}."
 
 
 def gauge(confidence: float, threshold: float) -> str:
@@ -82,7 +80,7 @@ def truth(subject: Subject, looked: Looked) -> str:
     assert looked.truth is not None
     if subject.dense:
         wrong = pixel_errors(looked.answer.probabilities[None], looked.truth[None])[0, 0]
-        return f"Of the pixels, {percent(float(wrong))} are wrong."
+        return f"Of the pixels, {escape(percent(float(wrong)))} are wrong."
     right = int(looked.answer.label[0]) == int(looked.truth)
     name = escape(subject.specialists.classes[int(looked.truth)])
     return f"The test set says <b>{name}</b>: {'right' if right else 'wrong'}."
@@ -103,7 +101,7 @@ def legend(subject: Subject) -> str:
             kind = "auxiliary" if name == NOT_MINE else kinds[at % 5]
             told.append(tag("span", tag("i", class_=kind), escape(name), class_="mcl-key"))
     else:
-        told.append("Bright is where it looks for the answer (Grad-CAM).")
+        told.append("Colour is where it looks for the ensemble's answer (Grad-CAM).")
     return tag("p", " ".join(told), class_="mcl-legend")
 
 
@@ -138,6 +136,9 @@ def card(subject: Subject, looked: Looked, member: int) -> str:
         if looked.maps is not None:
             seen = heat(looked.image, looked.maps[member])
             inside.append(picture(seen, f"where member {member + 1} looks", enlarged=False))
+            if not bool(looked.maps[member].any()):
+                name = escape(subject.specialists.classes[int(looked.answer.label[0])])
+                inside.append(tag("p", f"Nothing here speaks for {name} to this member."))
         inside.append(probabilities(subject, said[:classes], int(looked.answer.label[0])))
         if auxiliary:
             inside.append(bar(NOT_MINE, float(said[-1]), "auxiliary"))
@@ -157,14 +158,14 @@ def probabilities(subject: Subject, values: Tensor, label: int, *, ranked: bool 
 
 
 def heat(image: Tensor, found: Tensor) -> NDArray[np.uint8]:
-    """An image (C, H, W) uint8 under a map (H, W) of 0 to 1 -> (H', W', 3), enlarged: dark where nobody looks."""
+    """An image (C, H, W) uint8 under a map (H, W) of 0 to 1 -> (H', W', 3), enlarged: grey where it does not look."""
     from matplotlib import colormaps
 
     plain = enlarge(np.asarray(image.permute(1, 2, 0).expand(-1, -1, 3)))
-    grey = plain.mean(-1, keepdims=True)
     fine = F.interpolate(found[None, None], size=plain.shape[:2], mode="bilinear", align_corners=False)[0, 0].numpy()
     colour = 255 * colormaps["inferno"](fine.clip(0, 1))[..., :3]
-    mixed = 0.45 * (0.4 * plain + 0.6 * grey) + 0.55 * colour
+    grey = 0.3 * plain + 0.7 * plain.mean(-1, keepdims=True)  # colours are for the map
+    mixed = grey + 0.75 * np.sqrt(fine.clip(0, 1))[..., None] * (colour - grey)
     return mixed.clip(0, 255).astype(np.uint8)
 
 

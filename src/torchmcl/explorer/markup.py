@@ -43,7 +43,7 @@ def bar(name: str, part: float, kind: str = "") -> str:
         "div",
         tag("span", escape(name), class_="name", title=name),
         tag("span", fill, class_="track"),
-        tag("span", percent(part), class_="number"),
+        tag("span", escape(percent(part)), class_="number"),
         class_=f"mcl-bar {kind}".strip(),
     )
 

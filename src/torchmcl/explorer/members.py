@@ -38,7 +38,7 @@ def cell(label: int, member: int, name: str, count: int, total: int, owned: bool
     """One cell, the darker the more."""
     part = count / total if total else 0.0
     about = f"{name}, member {member + 1}: {count} of {total}" + (", its own class" if owned else "")
-    inside = (percent(part) if count else "·") + ('<i class="dot"></i>' if owned else "")
+    inside = (escape(percent(part)) if count else "·") + ('<i class="dot"></i>' if owned else "")
     button = tag(
         "button",
         inside,

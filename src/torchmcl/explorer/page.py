@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import gradio as gr
 
 ALL = "all classes"
+# Where the answer stands below what was asked, it is brought into view.
+SCROLL = "watch('value', () => { if (innerWidth < 700) element.scrollIntoView({behavior: 'smooth'}); });"
 WAITING = 64  # questions; whoever comes after is told that it is full
 
 
@@ -49,7 +51,7 @@ def look_page(subject: Subject) -> "gr.HTML":
             chosen = gr.Dropdown([ALL, *names], value=ALL, label="Or one of the test set", visible=bool(names))
             grid = gr.HTML(look.thumbnails(subject, None, 0), js_on_load=asset("page.js"), elem_id="mcl-picks")
         with gr.Column(scale=5, min_width=320):
-            answer = gr.HTML(look.empty(), elem_id="mcl-answer")
+            answer = gr.HTML(look.empty(), js_on_load=SCROLL, elem_id="mcl-answer")
 
     def label(name: str) -> int | None:
         return names.index(name) if name in names else None
