@@ -61,12 +61,15 @@ def heading(subject: Subject, looked: Looked) -> str:
 def reason(subject: Subject, accepted: bool, confidence: float) -> str:
     """Why it is accepted or not, in a sentence."""
     threshold = subject.specialists.blueprint.rejection.threshold
-    mean = "The mean confidence of the pixels" if subject.dense else "The confidence"
+    mean, sure = (
+        ("The mean confidence of the pixels" if subject.dense else "The confidence"),
+        escape(percent(confidence)),
+    )
     if not threshold:
         run = escape(f"torchmcl calibrate {subject.name} --coverage 0.95")
-        return f"{mean} is {escape(percent(confidence))}. This run accepts everything until it is calibrated: <code>{run}</code>"
+        return f"{mean} is {sure}. This run accepts everything until it is calibrated: <code>{run}</code>"
     word = "reaches" if accepted else "is below"
-    return f"{mean}, {escape(percent(confidence))}, {word} the threshold of {escape(percent(threshold))}."
+    return f"{mean}, {sure}, {word} the threshold of {escape(percent(threshold))}."
 
 
 def gauge(confidence: float, threshold: float) -> str:
