@@ -46,7 +46,9 @@ def verdict(subject: Subject, looked: Looked) -> str:
     if not subject.dense:
         own = probabilities(subject, answer.probabilities[0], int(answer.label[0]), ranked=True)
         inside.append(tag("div", tag("h4", "Together"), own, class_="mcl-together"))
-    return tag("section", *inside, class_=f"mcl-verdict {'good' if accepted else 'bad'}")
+    return tag(
+        "section", *inside, class_=f"mcl-verdict {'good' if accepted else 'bad'}{' dense' if subject.dense else ''}"
+    )
 
 
 def heading(subject: Subject, looked: Looked) -> str:
@@ -116,7 +118,7 @@ def members(subject: Subject, looked: Looked) -> str:
         cards.insert(
             0, tag("section", head, picture(laid_over(looked.image, looked.truth), "truth"), class_="mcl-card")
         )
-    return grid(cards, "cards")
+    return grid(cards, "cards dense" if subject.dense else "cards")
 
 
 def card(subject: Subject, looked: Looked, member: int) -> str:

@@ -24,7 +24,7 @@ def matrix(subject: Subject) -> str:
             cell(c, m, name, int(counts[c, m]), total, owned is not None and bool(owned[c, m]))
             for m in range(subject.members)
         ]
-        rows.append(tag("tr", tag("th", escape(name), scope="row"), *cells))
+        rows.append(tag("tr", tag("th", escape(name), scope="row", title=name), *cells))
     table = tag("table", tag("thead", tag("tr", tag("th"), *heads)), tag("tbody", *rows), class_="mcl-matrix")
     told = f"Of each class, the part that each member claims, on {len(subject.survey.places):,} test examples."
     if owned is not None:
@@ -44,7 +44,7 @@ def cell(label: int, member: int, name: str, count: int, total: int, owned: bool
         inside,
         data_pick=f"{label}:{member}",
         style=f"--part:{part:.3f}",
-        class_="strong" if part > 0.5 else None,
+        class_="strong" if part > 0.65 else None,
         title=about,
         aria_label=about,
     )

@@ -85,13 +85,13 @@ def members_page(subject: Subject, tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.H
     import gradio as gr
 
     with gr.Row():
-        with gr.Column(scale=3, min_width=320):
+        with gr.Column(scale=1, min_width=320):
             matrix = gr.HTML(
                 notice("The members are being asked about the test set …"),
                 js_on_load=asset("page.js"),
                 elem_id="mcl-matrix",
             )
-        with gr.Column(scale=2, min_width=320):
+        with gr.Column(scale=1, min_width=320):
             examples = gr.HTML("", js_on_load=asset("page.js"), elem_id="mcl-examples")
 
     @told
