@@ -2,7 +2,6 @@ import shutil
 
 import pytest
 
-from serving import serving
 from torchmcl import cli
 
 
@@ -22,10 +21,3 @@ def results(tmp_path_factory):
     line = ["study", "run", "exchange", "--scale", "smoke", "--workers", "0"]
     assert cli.main([*line, "--results", str(folder / "results"), "--work", str(folder / "work")]) == 0
     return folder / "results"
-
-
-@pytest.fixture(scope="module")
-def server(request, run, results):
-    clean = not getattr(request.module, "FORGES", False)  # what no page would send is logged
-    with serving(run, "--results", results, clean=clean) as address:
-        yield address

@@ -11,22 +11,36 @@ import pytest
 
 from serving import serving
 
-FORGES = True
 SECRET = "me:a secret with: colons"
 
 
-def ask(address, path="/", *, body=None, headers=None):
-    """-> status, headers, text."""
-    request = urllib.request.Request(address + path, data=body, headers=headers or {})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return answer.status, answer.headers, answer.read().decode("utf-8", "replace")
-    except urllib.error.HTTPError as refused:
-        return refused.code, refused.headers, refused.read().decode("utf-8", "replace")
+@pytest.fixture(scope="module")
+def server(run, tmp_path_factory):
+    people = tmp_path_factory.mktemp("people") / "people"
+    people.write_text(f"{SECRET}\n\nyou:other\n")
+    with serving(run, "--auth", people, clean=False) as address:  # what no page would send is logged
+        yield address
 
 
 def basic(secret):
     return {"Authorization": "Basic " + base64.b64encode(secret.encode()).decode()}
+
+
+def fetch(address, path="/", *, body=None, headers=None, secret=SECRET):
+    """-> the answer, still open."""
+    known = basic(secret) if secret else {}
+    return urllib.request.urlopen(
+        urllib.request.Request(address + path, body, {**known, **(headers or {})}), timeout=30
+    )
+
+
+def ask(address, path="/", **options):
+    """-> status, headers, text."""
+    try:
+        with fetch(address, path, **options) as answer:
+            return answer.status, answer.headers, answer.read().decode("utf-8", "replace")
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.headers, refused.read().decode("utf-8", "replace")
 
 
 def question(address, data, fn=0, **more):
@@ -35,7 +49,7 @@ def question(address, data, fn=0, **more):
     status, _, text = ask(address, "/gradio_api/queue/join", body=body, headers={"Content-Type": "application/json"})
     if status != 200:
         return status, text
-    with urllib.request.urlopen(f"{address}/gradio_api/queue/data?session_hash=test", timeout=30) as stream:
+    with fetch(address, "/gradio_api/queue/data?session_hash=test") as stream:
         told = ""
         for line in stream:
             told += line.decode()
@@ -133,21 +147,18 @@ def test_other_sites_are_refused(server):
     assert ask(server, "/gradio_api/queue/join", body=b"{}", headers=evil)[0] == 403
 
 
-def test_without_the_password_there_is_nothing(run, tmp_path):
-    people = tmp_path / "people"
-    people.write_text(f"{SECRET}\n\nyou:other\n")
-    with serving(run, "--auth", people) as address:
-        for path in ("/", "/config", "/theme.css", "/gradio_api/queue/join", "/gradio_api/file=/etc/passwd"):
-            status, headers, _ = ask(address, path)
-            assert status == 401
-            assert headers["WWW-Authenticate"].startswith("Basic")
-        assert ask(address, "/gradio_api/queue/join", body=b"{}")[0] == 401
-        assert ask(address, headers=basic(SECRET))[0] == 200
-        assert ask(address, headers=basic("you:other"))[0] == 200
-        told = [ask(address, headers=basic(f"me:{guess}"))[0] for guess in range(15)]
-        assert told[0] == 401
-        assert told[-1] == 429  # guessing is slow
-        assert ask(address, headers=basic(SECRET))[0] == 200
+def test_without_the_password_there_is_nothing(server):
+    for path in ("/", "/config", "/theme.css", "/gradio_api/queue/join", "/gradio_api/file=/etc/passwd"):
+        status, headers, _ = ask(server, path, secret=None)
+        assert status == 401
+        assert headers["WWW-Authenticate"].startswith("Basic")
+    assert ask(server, "/gradio_api/queue/join", body=b"{}", secret=None)[0] == 401
+    assert ask(server)[0] == 200
+    assert ask(server, secret="you:other")[0] == 200
+    told = [ask(server, secret=f"me:{guess}")[0] for guess in range(15)]
+    assert told[0] == 401
+    assert told[-1] == 429  # guessing is slow
+    assert ask(server)[0] == 200  # for who guesses alone
 
 
 def test_only_this_machine_is_served(server):
@@ -168,10 +179,13 @@ def test_only_this_machine_is_served(server):
 
 def test_a_slow_start_of_a_request_holds_nobody_up(server):
     port = int(server.rsplit(":", 1)[1])
+    known = f"Authorization: {basic(SECRET)['Authorization']}\r\n".encode()
     slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
     try:
         for one in slow:
-            one.sendall(b"POST /gradio_api/cancel HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\nx")
+            one.sendall(
+                b"POST /gradio_api/cancel HTTP/1.1\r\nHost: 127.0.0.1\r\n" + known + b"Content-Length: 1000\r\n\r\nx"
+            )
         time.sleep(0.2)
         assert ask(server)[0] == 200
     finally:
