@@ -175,6 +175,18 @@ def export(options: dict[str, Any]) -> int:
     return 0
 
 
+def serve(options: dict[str, Any]) -> int:
+    """Look at a trained run in the browser: ask it about pictures, see its members, read the studies."""
+    from torchmcl.explorer.serve import serve as show
+
+    run = options.pop("run")
+    try:
+        show(run, **options)
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
 def ls(options: dict[str, Any]) -> int:
     """List methods, networks, exchanges and data sets."""
     from rich.console import Console
@@ -258,6 +270,7 @@ COMMANDS = {
     "calibrate": calibrate,
     "predict": predict,
     "export": export,
+    "serve": serve,
     "study": study,
     "ls": ls,
 }
@@ -291,6 +304,7 @@ def build_parser() -> Any:
         "calibrate": add_calibrate,
         "predict": add_predict,
         "export": add_export,
+        "serve": add_serve,
         "study": add_study,
     }
     for name in COMMANDS:
@@ -422,6 +436,15 @@ def add_export(parser: Any) -> None:
     parser.add_argument("run", type=str, help="folder of a trained run")
     parser.add_argument("file", type=str, help="model.onnx, or model.pt2 for torch.export")
     parser.add_argument("--quantize", action="store_true", help="8 bits, with the change in error; .onnx only")
+
+
+def add_serve(parser: Any) -> None:
+    """Which run, where, for whom."""
+    parser.add_argument("run", type=str, help="folder of a trained run")
+    parser.add_argument("--port", type=int, default=7860, help="0: any that is free")
+    parser.add_argument("--host", type=str, default="127.0.0.1", help="this machine alone; 0.0.0.0: whoever reaches it")
+    parser.add_argument("--auth", type=str | None, default=None, help="USER:PASSWORD, or a file with a line for each")
+    parser.add_argument("--results", type=str, default="results", help="folder of the studies' results")
 
 
 def add_fields(group: Any, kind: type, prefix: str = "") -> None:

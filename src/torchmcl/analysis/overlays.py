@@ -70,7 +70,11 @@ def show(axes: "Axes", image: Tensor, label: Tensor | None, title: str, *, auxil
 
 
 def laid_over(image: Tensor, label: Tensor | None, *, auxiliary: int | None = None) -> NDArray[np.uint8]:
-    """Classes (H, W) in colour over an image (C, H, W) -> (H, W, 3) bytes."""
+    """Classes (H, W) in colour over an image (C, H, W) -> (H, W, 3) bytes; the first class is left as it is.
+
+    >>> laid_over(torch.zeros(1, 1, 2, dtype=torch.uint8), torch.tensor([[0, 1]]), auxiliary=2)[0].tolist()
+    [[0, 0, 0], [126, 87, 0]]
+    """
     plain = picture(image)
     if label is None:
         return plain

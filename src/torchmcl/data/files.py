@@ -2,8 +2,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import IOBase
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import torch
@@ -97,16 +98,17 @@ def image_size(path: str | PathLike[str]) -> tuple[int, int]:
 
 
 @contextmanager
-def opened(path: str | PathLike[str]) -> Iterator["Image"]:
-    """An image to be decoded within; whatever goes wrong there is an error that names the file."""
+def opened(path: str | PathLike[str] | BinaryIO, name: str | None = None) -> Iterator["Image"]:
+    """An image to be decoded within; whatever goes wrong there is an error that names the file, by `name` if given."""
     from PIL import Image
 
-    name = fspath(path)
+    source = path if isinstance(path, IOBase) else fspath(path)  # type: ignore[arg-type]
+    name = str(source) if name is None else name
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(name, formats=FORMATS) as image:
+            with Image.open(source, formats=FORMATS) as image:
                 yield image
     except UsageError:
         raise

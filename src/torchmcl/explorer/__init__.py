@@ -1,0 +1,1 @@
+"""The explorer: a trained run in the browser. `torchmcl serve RUN`, extra `web`."""

@@ -1,0 +1,191 @@
+"""The pages themselves, in gradio: look, members, studies."""
+
+from base64 import b64decode
+from collections.abc import Callable
+from functools import wraps
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchmcl.errors import UsageError
+from torchmcl.explorer import look, members, tables
+from torchmcl.explorer.markup import notice, tag
+from torchmcl.explorer.subject import Subject
+from torchmcl.studies import NAMES, scales
+
+if TYPE_CHECKING:
+    import gradio as gr
+
+ALL = "all classes"
+# Where the answer stands below what was asked, it is brought into view.
+SCROLL = "watch('value', () => { if (innerWidth < 700) element.scrollIntoView({behavior: 'smooth'}); });"
+WAITING = 64  # questions; whoever comes after is told that it is full
+
+
+def build(subject: Subject, results: Path) -> "gr.Blocks":
+    """All pages of a run."""
+    import gradio as gr
+
+    with gr.Blocks(title=f"{subject.name} · torchmcl", analytics_enabled=False) as blocks:
+        gr.HTML(header(subject))
+        with gr.Tabs(selected="look") as tabs:
+            with gr.Tab("Look", id="look"):
+                answer = look_page(subject)
+            with gr.Tab("Members", id="members") as tab:
+                members_page(subject, tab, tabs, answer)
+            with gr.Tab("Studies", id="studies"):
+                studies_page(results)
+    blocks.queue(max_size=WAITING, default_concurrency_limit=1, api_open=False)
+    return blocks
+
+
+def look_page(subject: Subject) -> "gr.HTML":
+    """Send a picture or choose one -> where the answer is shown."""
+    import gradio as gr
+
+    names = subject.test.label_names if subject.test is not None else ()
+    with gr.Row():
+        with gr.Column(scale=2, min_width=300):
+            sent = gr.HTML(look.drop(), js_on_load=asset("page.js"), elem_id="mcl-upload")
+            chosen = gr.Dropdown([ALL, *names], value=ALL, label="Or one of the test set", visible=bool(names))
+            grid = gr.HTML(look.thumbnails(subject, None, 0), js_on_load=asset("page.js"), elem_id="mcl-picks")
+        with gr.Column(scale=5, min_width=320):
+            answer = gr.HTML(look.empty(), js_on_load=SCROLL, elem_id="mcl-answer")
+
+    def label(name: str) -> int | None:
+        return names.index(name) if name in names else None
+
+    @told
+    def ask(event: gr.EventData) -> str:
+        return look.page(subject, subject.look(subject.read(content(event.data), Path(str(event.name)).name[:80])))
+
+    @told
+    def pick(event: gr.EventData) -> str:
+        return look.page(subject, subject.pick(whole(event.pick)))
+
+    @told
+    def turn(name: str, event: gr.EventData) -> str:
+        return look.thumbnails(subject, label(name), whole(event.page))
+
+    @told
+    def choose(name: str) -> str:
+        return look.thumbnails(subject, label(name), 0)
+
+    private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
+    sent.upload(ask, None, answer, concurrency_id="model", **private)
+    grid.click(pick, None, answer, concurrency_id="model", **private)
+    grid.select(turn, chosen, grid, **private)
+    chosen.input(choose, chosen, grid, **private)
+    return answer
+
+
+def members_page(subject: Subject, tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.HTML") -> None:
+    """Who claims what; a click on a cell shows examples, a click on one of those looks at it."""
+    import gradio as gr
+
+    with gr.Row():
+        with gr.Column(scale=1, min_width=320):
+            matrix = gr.HTML(
+                notice("The members are being asked about the test set …"),
+                js_on_load=asset("page.js"),
+                elem_id="mcl-matrix",
+            )
+        with gr.Column(scale=1, min_width=320):
+            examples = gr.HTML("", js_on_load=asset("page.js"), elem_id="mcl-examples")
+
+    @told
+    def show() -> str:
+        return members.matrix(subject)
+
+    @told
+    def pick(event: gr.EventData) -> str:
+        label, _, member = str(event.pick).partition(":")
+        if not (0 <= whole(label) < len(subject.pictures.label_names) and 0 <= whole(member) < subject.members):
+            raise UsageError("Expected a cell of the matrix.")
+        return members.examples(subject, whole(label), whole(member))
+
+    @told
+    def open_one(event: gr.EventData) -> str:
+        return look.page(subject, subject.pick(whole(event.pick)))
+
+    private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal", "concurrency_id": "model"}
+    tab.select(show, None, matrix, **private)
+    matrix.click(pick, None, examples, **private)
+    examples.click(open_one, None, answer, **private).then(
+        lambda: gr.Tabs(selected="look"), None, tabs, api_visibility="private"
+    )
+
+
+def studies_page(results: Path) -> None:
+    """A study at a scale, as a table that can be sorted."""
+    import gradio as gr
+
+    name, scale = tables.first(results)
+    with gr.Row():
+        chosen = gr.Dropdown([*NAMES], value=name, label="Study")
+        size = gr.Radio([*scales.NAMES], value=scale, label="Scale")
+    table = gr.HTML(tables.page(name, scale, results), js_on_load=asset("page.js"), elem_id="mcl-study")
+
+    @told
+    def show(name: str, scale: str) -> str:
+        return tables.page(name, scale, results)
+
+    for control in (chosen, size):
+        control.input(show, [chosen, size], table, api_visibility="private", show_progress="minimal")
+
+
+def header(subject: Subject) -> str:
+    """What is looked at, in a line."""
+    blueprint, figures = subject.specialists.blueprint, subject.specialists.figures
+    chips = [
+        (subject.specialists.method.name).upper(),
+        f"{blueprint.members} x {blueprint.network or 'own network'}",
+        f"{len(blueprint.classes)} classes",
+    ]
+    for figure, text in (("top1_error", "top-1 error"), ("oracle_error", "oracle error"), ("mean_iou", "mean IoU")):
+        if isinstance(figures.get(figure), int | float):
+            chips.append(f"{text} {figures[figure]:.1f} %")
+    said = "".join(tag("span", escape(chip), class_="mcl-chip") for chip in chips)
+    return tag("header", tag("h1", escape(subject.name)), tag("div", said), class_="mcl-header")
+
+
+def told(answer: Callable[..., str]) -> Callable[..., str]:
+    """What cannot be done is said in the page, in its one line."""
+
+    @wraps(answer)
+    def safe(*arguments: Any) -> str:
+        try:
+            return answer(*arguments)
+        except UsageError as problem:
+            return notice(str(problem), "problem")
+
+    return safe
+
+
+def content(data: object) -> bytes:
+    """A file that came from a browser.
+
+    >>> content("YWI=")
+    b'ab'
+    """
+    try:
+        return b64decode(str(data), validate=True)
+    except ValueError as problem:
+        raise UsageError("Expected a picture, got something else.") from problem
+
+
+def whole(text: object) -> int:
+    """A number that came from a browser.
+
+    >>> whole("12")
+    12
+    """
+    if not str(text).isdecimal() or len(str(text)) > 9:
+        raise UsageError("Expected a whole number.")
+    return int(str(text))
+
+
+def asset(name: str) -> str:
+    """A file beside this one."""
+    return files("torchmcl.explorer").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,159 @@
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from torchmcl import UsageError
+from torchmcl.data import from_arrays
+from torchmcl.explorer import look, members, tables
+from torchmcl.explorer.markup import tag
+from torchmcl.explorer.serve import bound, credentials
+from torchmcl.explorer.subject import Subject
+from torchmcl.predictor import Specialists
+from torchmcl.studies.tables import Table
+from torchmcl.training import fit
+
+
+@pytest.fixture(scope="module")
+def subject(run):
+    return Subject.open(run)
+
+
+@pytest.fixture(scope="module")
+def masks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("masks") / "run"
+    fit("amcl", "fcn", "digits-masks", members=2, epochs=2, warmup=1, width=4, preset="light", out=folder, quiet=True)
+    return Subject.open(folder)
+
+
+def numbers(html):
+    return [text.replace("&lt;", "<").replace("&gt;", ">") for text in re.findall(r'class="number">(.+?)</span>', html)]
+
+
+def test_bars_are_the_probabilities(subject):
+    looked = subject.pick(5)
+    card = look.card(subject, looked, 1)
+    said = looked.answer.members[1, 0]
+    shown = numbers(card)
+    assert len(shown) == 11
+    for text, value in zip(shown, said.tolist(), strict=True):
+        if text[0] not in "<>":
+            assert abs(float(text.split()[0]) - 100 * value) < 0.051
+    assert card.count("<img") == 1
+
+
+def test_the_claimed_card_alone_is_framed(subject):
+    looked = subject.pick(5)
+    framed = [m for m in range(3) if "mcl-card own" in look.card(subject, looked, m)]
+    assert framed == [int(looked.answer.member[0])]
+
+
+def test_looking_leaves_no_gradients(subject):
+    subject.pick(0)
+    assert all(parameter.grad is None for parameter in subject.specialists.ensemble.parameters())
+
+
+def test_names_of_classes_are_text(run):
+    specialists = Specialists.load(run)
+    hostile = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', *"23456789")
+    specialists.blueprint = replace(specialists.blueprint, classes=hostile)
+    subject = Subject("<b>run</b>", specialists)
+    page = look.page(subject, subject.look(torch.zeros(1, 8, 8, dtype=torch.uint8), torch.tensor(0)))
+    assert "<script" not in page
+    assert "<img src=x" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_masks_are_laid_over(masks):
+    looked = masks.pick(3)
+    page = look.page(masks, looked)
+    assert page.count("<img") == 4  # the answer, the truth, two members
+    assert "The truth" in page
+    assert page.count(">wrong pixels<") == 2
+    wrong = float((looked.answer.label[0] != masks.test.target[3]).float().mean())
+    assert f"{100 * wrong:.1f}".removesuffix(".0") in look.truth(masks, looked)
+
+
+def test_masks_have_a_matrix_of_groups(masks):
+    page = members.matrix(masks)
+    assert page.count("data-pick") == 10 * 2
+    assert int(masks.survey.counts(10, 2).sum()) == len(masks.survey.places)
+
+
+def test_the_matrix_counts_who_claims(subject, digits_test):
+    answer = subject.specialists.predict(digits_test)
+    counts = subject.survey.counts(10, 3)
+    for label in range(10):
+        for member in range(3):
+            assert int(counts[label, member]) == int(((digits_test.target == label) & (answer.member == member)).sum())
+
+
+def test_a_run_whose_test_set_is_gone(subject):
+    alone = Subject("x", subject.specialists, None, "It moved.")
+    assert "It moved." in members.matrix(alone)
+    assert "It moved." in look.thumbnails(alone, None, 0)
+    assert "mcl-verdict" in look.page(alone, alone.look(torch.zeros(1, 8, 8, dtype=torch.uint8)))
+
+
+def test_networks_without_pooling_have_no_map():
+    specialists = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, quiet=True)
+    subject = Subject("x", specialists)
+    page = look.page(subject, subject.look(torch.zeros(1, 8, 8, dtype=torch.uint8)))
+    assert "No Grad-CAM. Expected a network with a global average pooling" in page
+    assert "accepts everything until it is calibrated" in page
+    assert "not mine" not in page
+
+
+def test_rows_of_a_table_are_no_pictures(digits_test):
+    rows = digits_test.images.flatten(1).float()
+    specialists = fit("ie", "mlp", from_arrays(rows, digits_test.target), members=2, epochs=1, width=4, quiet=True)
+    with pytest.raises(UsageError, match="run on images"):
+        Subject("x", specialists)
+
+
+def test_cells_of_a_table_are_text():
+    html = tables.sortable(Table("t", ("<a>", "paper top-1"), [("<b>", "1.5"), ("c", "–")]))  # noqa: RUF001
+    assert "<b>" not in html
+    assert html.count('class="number paper"') == 3
+
+
+def test_studies_without_results(tmp_path):
+    assert tables.first(tmp_path) == ("confidence", "smoke")
+    page = tables.page("ablation", "mini", tmp_path)
+    assert "Nothing is measured yet" in page
+    assert str(tmp_path) not in page
+    assert "9.74" in page
+
+
+def test_a_damaged_result_is_said(tmp_path):
+    (tmp_path / "ablation" / "smoke").mkdir(parents=True)
+    (tmp_path / "ablation" / "smoke" / "0.json").write_text("{")
+    page = tables.page("ablation", "smoke", tmp_path)
+    assert "Expected a whole result" in page
+    assert str(tmp_path) not in page
+
+
+@pytest.mark.parametrize("auth", ["me", ":", "me:", ":x", "none/such/file"])
+def test_what_is_no_password(auth):
+    with pytest.raises(UsageError, match="USER:PASSWORD"):
+        credentials(auth)
+
+
+def test_passwords_of_a_file(tmp_path):
+    path = tmp_path / "people"
+    path.write_text("a:b:c\n\nd:e\n")
+    assert credentials(str(path)) == ["a:b:c", "d:e"]
+
+
+def test_a_port_that_is_taken():
+    with bound("127.0.0.1", 0) as one:
+        one.listen()
+        with pytest.raises(UsageError, match="Choose another --port"):
+            bound("127.0.0.1", one.getsockname()[1])
+    with pytest.raises(UsageError, match="65535"):
+        bound("127.0.0.1", 70_000)
+
+
+def test_attributes_are_escaped():
+    assert tag("a", title='"<') == '<a title="&quot;&lt;"></a>'

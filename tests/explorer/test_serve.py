@@ -1,0 +1,192 @@
+"""The explorer as people meet it: a real server, a real browser."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_sample_image
+
+from browser import chromium, opened
+from serving import serving
+from torchmcl.data.files import read_image
+from torchmcl.predictor import Specialists
+
+PHOTOGRAPH = "china.jpg"  # one that comes with scikit-learn: nothing in it is a digit
+
+
+@pytest.fixture(scope="module")
+def server(run, results):
+    with serving(run, "--results", results) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def specialists(run):
+    return Specialists.load(run)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory, digits_test, specialists):
+    """A digit of each of two classes that the run is sure of, a photograph, and files that are no pictures."""
+    folder = tmp_path_factory.mktemp("pictures")
+    answer = specialists.predict(digits_test)
+    sure = answer.confidence * answer.accepted * (answer.label == digits_test.target)
+    for digit in (3, 6):
+        at = int((sure * (digits_test.target == digit)).argmax())
+        Image.fromarray(digits_test.images[at, 0].numpy()).save(folder / f"{digit}.png")
+    Image.fromarray(load_sample_image(PHOTOGRAPH)).save(folder / "photograph.jpg")
+    (folder / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(200))
+    Image.new("1", (9000, 9000)).save(folder / "bomb.png")
+    (folder / "huge.png").write_bytes(np.random.default_rng(0).bytes(11_000_000))
+    return folder
+
+
+def send(seen, path):
+    """Send a picture and wait for what is said of it."""
+    seen.page.locator("#mcl-upload input[type=file]").set_input_files(path)
+
+
+def said(seen, selector="#mcl-answer .mcl-verdict"):
+    found = seen.page.locator(selector).first
+    found.wait_for()
+    return found.inner_text()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [("desktop", "light"), ("phone", "dark")])
+def test_a_picture_is_sent_and_answered(server, browser, pictures, specialists, width, scheme):
+    with opened(browser, server, width=width, scheme=scheme) as seen:
+        send(seen, pictures / "3.png")
+        text = said(seen)
+        assert text.startswith("3\n")
+        assert "accepted" in text
+        cards = seen.page.locator(".mcl-card")
+        assert cards.count() == specialists.blueprint.members
+        answer = specialists.predict(pictures / "3.png")
+        claimed = seen.page.locator(".mcl-card.own")
+        assert claimed.get_attribute("data-member") == str(int(answer.member) + 1)
+        for m in range(cards.count()):
+            bars = cards.nth(m).locator(".mcl-bar")
+            assert bars.count() == 11
+            assert bars.last.locator(".name").inner_text() == "not mine"
+            assert cards.nth(m).locator("img").get_attribute("src").startswith("data:image/webp")
+        seen.inspect()
+
+
+def test_a_foreign_picture_is_rejected(server, browser, pictures, specialists):
+    assert not bool(specialists.predict(pictures / "photograph.jpg").accepted)
+    with opened(browser, server) as seen:
+        send(seen, pictures / "photograph.jpg")
+        text = said(seen)
+        assert "rejected" in text
+        assert "is below the threshold" in text
+        seen.inspect()
+
+
+def test_files_that_are_no_pictures(server, browser, pictures):
+    with opened(browser, server) as seen:
+        send(seen, pictures / "broken.png")
+        text = said(seen, "#mcl-answer .problem")
+        assert "broken.png, which cannot be read" in text
+        assert "/" not in text.replace("and/or", "")  # no folder of the host
+        send(seen, pictures / "bomb.png")
+        seen.page.get_by_text("at most 40 million pixels").wait_for()
+        send(seen, pictures / "6.png")  # and it goes on
+        assert said(seen).startswith("6\n")
+        seen.inspect()
+
+
+def test_a_huge_file_is_refused_and_the_server_goes_on(server, browser, pictures):
+    with opened(browser, server) as seen:
+        send(seen, pictures / "huge.png")
+        seen.page.get_by_text("at most 10 MB are taken").wait_for()
+        seen.inspect()
+        send(seen, pictures / "6.png")
+        assert said(seen).startswith("6\n")
+
+
+def test_two_people_at_once(server, browser, pictures):
+    with opened(browser, server) as one, opened(browser, server) as two:
+        for mine, yours in (("3", "6"), ("6", "3"), ("3", "6")):
+            send(one, pictures / f"{mine}.png")  # neither waits for the other
+            send(two, pictures / f"{yours}.png")
+            one.page.locator("#mcl-answer h2").get_by_text(mine, exact=True).wait_for()
+            two.page.locator("#mcl-answer h2").get_by_text(yours, exact=True).wait_for()
+        one.inspect()
+        two.inspect()
+
+
+def test_one_of_the_test_set(server, browser, digits_test):
+    with opened(browser, server) as seen:
+        picks = seen.page.locator("#mcl-picks [data-pick]")
+        picks.first.wait_for()
+        first = picks.first.get_attribute("data-pick")
+        seen.page.locator("#mcl-picks [data-page]").last.click()
+        seen.page.locator(f"#mcl-picks [data-pick='{first}']").wait_for(state="detached")
+        seen.page.get_by_label("Or one of the test set").click()
+        seen.page.get_by_role("option", name="7", exact=True).click()
+        seen.page.locator("#mcl-picks [title='7']").first.wait_for()
+        seen.page.wait_for_function(
+            "[...document.querySelectorAll('#mcl-picks [data-pick]')].every(b => b.title === '7')"
+        )
+        at = int(picks.nth(1).get_attribute("data-pick"))
+        assert int(digits_test.target[at]) == 7
+        picks.nth(1).click()
+        assert "The test set says 7" in said(seen)
+        seen.inspect()
+
+
+def test_a_cell_of_the_matrix_shows_examples(server, browser, specialists, digits_test):
+    answer = specialists.predict(digits_test)
+    with opened(browser, server) as seen:
+        seen.page.get_by_role("tab", name="Members").click()
+        cells = seen.page.locator("#mcl-matrix [data-pick]")
+        cells.first.wait_for()
+        assert cells.count() == 10 * specialists.blueprint.members
+        member = int(answer.member[digits_test.target == 4].mode().values)
+        places = ((digits_test.target == 4) & (answer.member == member)).nonzero().flatten().tolist()
+        cell = seen.page.locator(f"#mcl-matrix [data-pick='4:{member}']")
+        assert cell.get_attribute("title").startswith(f"4, member {member + 1}: {len(places)} of ")
+        cell.click()
+        shown = seen.page.locator("#mcl-examples [data-pick]")
+        shown.first.wait_for()
+        assert [int(one.get_attribute("data-pick")) for one in shown.all()] == places[:24]
+        shown.first.click()  # and one of them is looked at
+        assert "The test set says 4" in said(seen)
+        seen.inspect()
+
+
+def test_the_table_of_a_study_sorts(server, browser):
+    with opened(browser, server) as seen:
+        seen.page.get_by_role("tab", name="Studies").click()
+        head = seen.page.locator("#mcl-study th", has_text="paper top-1")
+        head.wait_for()
+
+        def column():
+            at = head.evaluate("head => head.cellIndex")
+            cells = seen.page.locator(f"#mcl-study tbody td:nth-child({at + 1})")
+            return [float(text.split()[0]) for text in cells.all_inner_texts()]
+
+        values = column()
+        assert len(values) == 3
+        for direction, order in (("ascending", sorted(values)), ("descending", sorted(values, reverse=True))):
+            head.locator("button").click()
+            assert column() == order
+            assert head.get_attribute("aria-sort") == direction
+        assert seen.page.locator("#mcl-study th", has_text="oracle").count() >= 2  # measured beside published
+        seen.page.get_by_label("Study").click()
+        seen.page.get_by_role("option", name="ablation").click()
+        seen.page.get_by_text("Nothing is measured yet").wait_for()
+        seen.inspect()
+
+
+def test_the_picture_is_taken_as_predict_takes_it(pictures, specialists, run):
+    from torchmcl.explorer.subject import Subject
+
+    subject = Subject.open(run)
+    image = subject.read((pictures / "photograph.jpg").read_bytes(), "photograph.jpg")
+    assert np.array_equal(image.numpy(), read_image(pictures / "photograph.jpg", (8, 8), 1))
