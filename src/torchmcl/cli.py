@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import MISSING, fields
 from inspect import Parameter, signature
 from pathlib import Path
@@ -191,19 +192,34 @@ def study_ls() -> int:
     return 0
 
 
-def study_run(names: list[str], scale: str, seeds: int | None, workers: int, results: str, work: str) -> int:
-    """Run what is missing of studies; stopped and started again, they go on."""
+def study_run(
+    names: list[str],
+    scale: str,
+    seeds: int | None,
+    results: str,
+    work: str,
+    workers: int,
+    on: str | None,
+    cpus_per_run: float,
+    gpus_per_run: float | None,
+) -> int:
+    """Run what is missing of studies, here or on a cluster; stopped and started again, they go on."""
     from torchmcl.studies import runner
+    from torchmcl.studies.cluster import cluster
 
     try:
-        failed = runner.run(names, scale, runner=runner.embedded(workers), results=results, work=work, seeds=seeds)
+        where = (
+            nullcontext(runner.embedded(workers)) if on is None else cluster(on, cpus=cpus_per_run, gpus=gpus_per_run)
+        )
+        with where as chosen:
+            failed = runner.run(names, scale, runner=chosen, results=results, work=work, seeds=seeds)
     except KeyboardInterrupt:
         print("\ntorchmcl: stopped, everything saved. The same command goes on.", file=sys.stderr)
         return 130
     if failed:
         raise UsageError(f"Expected every run to finish, {failed} failed, as said above. The same command tries again.")
-    where = "" if results == "results" else f" --results {results}"
-    print(f"Look: torchmcl study show {' '.join(names)} --scale {scale}{where}")
+    kept = "" if results == "results" else f" --results {results}"
+    print(f"Look: torchmcl study show {' '.join(names)} --scale {scale}{kept}")
     return 0
 
 
@@ -359,6 +375,14 @@ def add_study(parser: Any) -> None:
         if action == "run":
             own.add_argument("--workers", type=int, default=1, help="runs at a time; 0: one by one in this process")
             own.add_argument("--work", type=str, default="runs/studies", help="folder of the trainings themselves")
+            cluster = own.add_argument_group("many machines, with the extra cluster: docs/cluster.md")
+            cluster.add_argument(
+                "--on", type=str | None, default=None, help="Ray: ray://HOST:PORT, auto (this node's cluster) or local"
+            )
+            cluster.add_argument("--cpus_per_run", type=float, default=1, help="CPUs of a run, so many threads")
+            cluster.add_argument(
+                "--gpus_per_run", type=float | None, default=None, help="GPUs of a run, 0.5: two share one; 1 if any"
+            )
         if action == "show":
             own.add_argument("--out", type=str | None, default=None, help="folder to write into; that of the results")
             own.add_argument("--select", type=str, default="validation", help="choose K on validation, or on test")
