@@ -237,7 +237,19 @@ def study_show(names: list[str], scale: str, seeds: int | None, results: str, ou
     return 0
 
 
-STUDY: dict[str, Callable[..., int]] = {"ls": study_ls, "run": study_run, "show": study_show}
+def study_cost(names: list[str], scale: str, seeds: int | None, tflops: float, gpus: list[int]) -> int:
+    """Estimate what studies cost: runs, GPU-hours, traffic of a training over several GPUs; trains nothing."""
+    from rich.console import Console
+
+    from torchmcl.studies import cost, tables
+
+    console = Console(width=max(Console().width, 140))
+    console.print(tables.text(cost.of_studies(names, scale, seeds=seeds, tflops=tflops, gpus=gpus)))
+    console.print(tables.text(cost.of_traffic(tflops=tflops, gpus=gpus)))
+    return 0
+
+
+STUDY: dict[str, Callable[..., int]] = {"ls": study_ls, "run": study_run, "show": study_show, "cost": study_cost}
 COMMANDS = {
     "train": train,
     "evaluate": evaluate,
@@ -359,7 +371,7 @@ def add_predict(parser: Any) -> None:
 
 
 def add_study(parser: Any) -> None:
-    """List, run, show."""
+    """List, run, show, estimate."""
     from jsonargparse import ArgumentParser
 
     from torchmcl.studies import NAMES, scales
@@ -368,9 +380,11 @@ def add_study(parser: Any) -> None:
     for action, does in STUDY.items():
         own = ArgumentParser(exit_on_error=False, description=does.__doc__)
         if action != "ls":
-            own.add_argument("names", type=str, nargs="+", help=f"out of {', '.join(NAMES)}")
-            own.add_argument("--scale", type=str, default="smoke", help=f"one of {', '.join(scales.NAMES)}")
+            many, usual = ("*", "paper") if action == "cost" else ("+", "smoke")
+            own.add_argument("names", type=str, nargs=many, help=f"out of {', '.join(NAMES)}")
+            own.add_argument("--scale", type=str, default=usual, help=f"one of {', '.join(scales.NAMES)}")
             own.add_argument("--seeds", type=int | None, default=None, help="how many; the scale's own unless given")
+        if action in ("run", "show"):
             own.add_argument("--results", type=str, default="results", help="folder of the results")
         if action == "run":
             own.add_argument("--workers", type=int, default=1, help="runs at a time; 0: one by one in this process")
@@ -386,6 +400,9 @@ def add_study(parser: Any) -> None:
         if action == "show":
             own.add_argument("--out", type=str | None, default=None, help="folder to write into; that of the results")
             own.add_argument("--select", type=str, default="validation", help="choose K on validation, or on test")
+        if action == "cost":
+            own.add_argument("--tflops", type=float, default=10.0, help="what a GPU sustains, in TFLOP/s: an assumption")
+            own.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="how many, to compare")
         actions.add_subcommand(action, own, help=does.__doc__)
 
 

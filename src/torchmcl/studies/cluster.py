@@ -77,8 +77,9 @@ def connect(address: str) -> Any:
     except ImportError as absent:
         raise UsageError("Expected ray for --on, found none. Try: pip install 'torchmcl[cluster]'") from absent
     try:
-        if (place := host_and_port(address)) is not None:
-            socket.create_connection(place, timeout=PATIENCE).close()  # Ray itself asks for minutes
+        asked = address if address != "auto" else f"ray://{os.environ.get('RAY_ADDRESS', '')}"
+        if (place := host_and_port(asked)) is not None:
+            socket.create_connection(place, timeout=PATIENCE).close()  # Ray itself would ask for minutes
         own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
     except (OSError, RuntimeError, ValueError, ImportError) as problem:
@@ -107,14 +108,10 @@ def tasks(specs: Sequence[Spec], work: Path, *, ray: Any, cpus: float, gpus: flo
     When this ends early, tasks are cancelled: those under way save, and are waited for.
     """
     board = ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
-    task = ray.remote(one_run).options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)
-    folder, settings = str(work.absolute()), {name: os.environ[name] for name in os.environ if name[:9] == "TORCHMCL_"}
-    running = {
-        task.options(name=f"torchmcl {spec.hash}").remote(
-            spec, folder, board, threads=max(int(cpus), 1), gpu=gpus > 0, settings=settings
-        ): spec
-        for spec in specs
-    }
+    task, asked = ray.remote(one_run), {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
+    given = {name: value for name, value in os.environ.items() if name.startswith("TORCHMCL_")}
+    same = {"folder": str(work.absolute()), "board": board, "threads": max(int(cpus), 1), "gpu": gpus > 0, "given": given}
+    running = {task.options(name=f"torchmcl {spec.hash}", **asked).remote(spec, **same): spec for spec in specs}
     seen: dict[str, Said] = {}
     try:
         while running:
@@ -186,10 +183,10 @@ class Board:
 
 
 def one_run(
-    spec: Spec, folder: str, board: Any, *, threads: int, gpu: bool, settings: Mapping[str, str]
+    spec: Spec, *, folder: str, board: Any, threads: int, gpu: bool, given: Mapping[str, str]
 ) -> tuple[Result | None, str]:
     """A task: the result, or why there is none. The driver's TORCHMCL_ variables hold where the node has none."""
-    os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
+    os.environ.update({name: value for name, value in given.items() if name not in os.environ})
     if not gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import torch

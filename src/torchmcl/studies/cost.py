@@ -1,0 +1,257 @@
+"""What studies cost before they are run: counted from their configurations, not measured."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from heapq import heapify, heapreplace
+from math import ceil
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from torchmcl import networks
+from torchmcl.blueprint import Blueprint
+from torchmcl.errors import UsageError, known_name
+from torchmcl.studies import NAMES, load
+from torchmcl.studies.scales import scale as scale_of
+from torchmcl.studies.spec import Spec
+from torchmcl.studies.tables import MISSING, Table
+from torchmcl.training.fit import sort
+from torchmcl.training.recipe import Recipe
+from torchmcl.training.source import Source
+
+GPUS = (1, 8, 64)
+RATE = 10.0  # TFLOP/s, sustained
+LINK = 12.5  # GB/s: 100 Gbit/s
+BATCH = Recipe().batch_size
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a data set is, for counting: examples of `shape`, how many, of how many classes and groups."""
+
+    shape: tuple[int, ...]
+    train: int
+    test: int
+    classes: int
+    groups: int = 0  # of sets with masks
+
+
+DATA = {
+    "digits": Shape((1, 8, 8), 1_438, 359, 10),
+    "digits-masks": Shape((1, 8, 8), 1_438, 359, 2, 10),
+    "cifar10": Shape((3, 32, 32), 50_000, 10_000, 10),
+    "cifar100": Shape((3, 32, 32), 50_000, 10_000, 100),
+    "tiny-imagenet": Shape((3, 64, 64), 100_000, 10_000, 200),
+    "icoseg": Shape((3, 75, 125), 362, 87, 2, 36),
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """An ensemble's parameters, and operations for one image: `forward`, and a whole training step of it."""
+
+    parameters: int
+    forward: float
+    step: float
+
+
+def operations(spec: Spec) -> float:
+    """Operations of a run: training, validation after each epoch, the test once.
+
+    A multiplication and an addition are two. Not counted: what is no convolution or matrix product, augmentation, and
+    the surveys of `mcl`.
+
+    >>> f"{operations(Spec({'method': 'ie', 'network': 'resnet18', 'data': 'cifar10', 'data_validation': 0.0})):.2e}"
+    '8.38e+16'
+    """
+    parts = sort(own(spec), spec.options["method"], spec.options["network"])
+    recipe, source, data = Recipe(**parts["recipe"]), Source(**parts["data"]), data_of(spec)
+    work, part = work_of(spec), share(spec)
+    count = min(source.limit or data.train, round(data.train * part))
+    held = round(count * source.validation)
+    epochs = recipe.length(spec.options["data"])
+    return epochs * ((count - held) * work.step + held * work.forward) + data.test * part * work.forward
+
+
+def work_of(spec: Spec) -> Work:
+    """What one image costs."""
+    options, data = spec.options, data_of(spec)
+    parts = sort(own(spec), options["method"], options["network"])
+    classes = data.classes if data.groups else round(data.classes * share(spec))
+    return count(
+        options["method"],
+        options["network"],
+        options.get("members", 5),
+        classes,
+        data,
+        options.get("exchange", "default"),
+        options.get("preset", "default"),
+        parts["network"].get("width"),
+    )
+
+
+@cache
+def count(
+    method: str,
+    network: str,
+    members: int,
+    classes: int,
+    data: Shape,
+    exchange: str = "default",
+    preset: str = "default",
+    width: int | None = None,
+) -> Work:
+    """Operations of an ensemble that is built and asked on no device: shapes are all that counting needs.
+
+    >>> count("ie", "resnet18", 5, 10, DATA["cifar10"]).parameters
+    55869810
+    """
+    names = tuple(map(str, range(classes)))
+    given = networks.fitting(network, data.shape) | ({} if width is None else {"width": width})
+    with torch.device("meta"):
+        _, ensemble = Blueprint(
+            method, members, names, network, data.shape, "none", exchange=exchange, preset=preset, network_options=given
+        ).build()
+        x = torch.empty(2, *data.shape)  # batch normalisation wants two
+        with Counter() as counter:
+            logits = ensemble(x).logits
+            forward = counter.total
+            logits.sum().backward()
+    return Work(sum(p.numel() for p in ensemble.parameters()), forward / 2, counter.total / 2)
+
+
+class Counter(TorchDispatchMode):
+    """Operations of convolutions and matrix products while it is on, as PyTorch counts them, without its bookkeeping.
+
+    >>> with Counter() as counter:
+    ...     _ = torch.zeros(2, 3) @ torch.zeros(3, 5)
+    >>> counter.total
+    60
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if (counted := flop_registry.get(func.overloadpacket)) is not None:
+            self.total += counted(*args, **(kwargs or {}), out_val=out)
+        return out
+
+
+def data_of(spec: Spec) -> Shape:
+    """The data set of a run."""
+    known_name("data set", spec.options["data"], DATA)
+    return DATA[spec.options["data"]]
+
+
+def share(spec: Spec) -> float:
+    """The part of the classes that a run has, and so of the images."""
+    chosen = spec.options.get("data_classes")
+    return len(chosen.split(",")) / data_of(spec).classes if chosen else 1.0
+
+
+def own(spec: Spec) -> dict[str, object]:
+    """The options of method, network, recipe, machine and data."""
+    plain = ("method", "network", "data", "members", "exchange", "preset", "unit", "seed")
+    return {name: value for name, value in spec.options.items() if name not in plain}
+
+
+def runs(names: Iterable[str], scale: str, seeds: int | None = None) -> dict[str, list[Spec]]:
+    """The runs of each study; what several share is where it comes first."""
+    seen: set[str] = set()
+    found: dict[str, list[Spec]] = {}
+    for name in dict.fromkeys(names):
+        specs = load(name).runs(scale_of(scale, name, seeds=seeds))
+        found[name] = [spec for spec in {spec.hash: spec for spec in specs}.values() if spec.hash not in seen]
+        seen |= {spec.hash for spec in specs}
+    return found
+
+
+def makespan(lengths: Sequence[float], machines: int) -> float:
+    """When the last is over, where each machine takes the longest that is left.
+
+    >>> makespan([3, 3, 2, 2, 2], 2)
+    7
+    """
+    busy: list[float] = [0] * machines
+    heapify(busy)
+    for length in sorted(lengths, reverse=True):
+        heapreplace(busy, busy[0] + length)
+    return max(busy)
+
+
+def traffic(parameters: int, gpus: int) -> float:
+    """Bytes that each of so many GPUs sends, and receives, to average the gradients of a step in a ring.
+
+    >>> traffic(1_000_000, 1), traffic(1_000_000, 8)
+    (0.0, 7000000.0)
+    """
+    return 2 * (gpus - 1) / gpus * 4 * parameters
+
+
+def of_studies(
+    names: Sequence[str] = (),
+    scale: str = "paper",
+    *,
+    seeds: int | None = None,
+    tflops: float = RATE,
+    gpus: Sequence[int] = GPUS,
+) -> Table:
+    """Runs and GPU-hours of studies, and how long so many GPUs take, a run on each."""
+    if not tflops > 0 or min(gpus) < 1:
+        raise UsageError(f"Expected TFLOP/s above 0 and at least 1 GPU, got {tflops:g} and {min(gpus)}.")
+    rows, all_hours = [], list[float]()
+    for name, specs in runs(names or NAMES, scale, seeds).items():
+        hours = [operations(spec) / (tflops * 1e12) / 3600 for spec in specs]
+        whole = len({spec.hash for spec in load(name).runs(scale_of(scale, name, seeds=seeds))})
+        rows.append((name, f"{whole:,}", f"{len(specs):,}", *amounts(hours)))
+        all_hours += hours
+    rows.append(("all", MISSING, f"{len(all_hours):,}", *amounts(all_hours)))
+    waits = [f"{n} GPU{'s' * (n > 1)}: {makespan(all_hours, n):,.1f} h" for n in gpus]
+    columns = ("study", "runs", "not in a study above", "GPU-hours", "longest run, h")
+    about = f"An estimate: operations counted, at {tflops:g} TFLOP/s sustained. One run a GPU, all of them take"
+    return Table(f"Cost of studies, {scale}", columns, rows, f"{about} {'; '.join(waits)}.")
+
+
+def amounts(hours: Sequence[float]) -> tuple[str, str]:
+    """Cells of the sum and the longest."""
+    return f"{sum(hours):,.2f}", f"{max(hours, default=0):,.2f}"
+
+
+def of_traffic(*, members: int = 5, tflops: float = RATE, gpus: Sequence[int] = GPUS) -> Table:
+    """What one AMCL training sends over several GPUs, for each network, and how long a step computes and sends."""
+    rows = []
+    for network, data in OF_PAPER.items():
+        shape = DATA[data]
+        work = count("amcl", network, members, shape.classes, shape)
+        sent = [f"{traffic(work.parameters, n) / 1e6:,.1f}" for n in gpus]
+        times = [step_time(work, n, tflops) for n in gpus]
+        told = [f"{compute:,.1f} + {send:,.1f}" for compute, send in times]
+        rows.append((network, data, f"{work.parameters:,}", *sent, *told))
+    columns = ("network", "data", "parameters", *(f"MB, {n} GPUs" for n in gpus), *(f"ms, {n} GPUs" for n in gpus))
+    about = (
+        f"AMCL, M = {members}: MB a step that each GPU sends, 2 (n - 1) / n x 4 bytes a parameter; ms a step of {BATCH} "
+        f"images over all GPUs: computing at {tflops:g} TFLOP/s + sending at {LINK:g} GB/s, which partly overlap."
+    )
+    return Table("Traffic of one training over several GPUs", columns, rows, about)
+
+
+OF_PAPER: Mapping[str, str] = {
+    "simple_cnn": "cifar10",
+    "resnet10": "cifar10",
+    "resnet18": "cifar10",
+    "vgg16": "tiny-imagenet",
+    "resnet34": "tiny-imagenet",
+    "googlenet": "tiny-imagenet",
+    "fcn": "icoseg",
+}
+
+
+def step_time(work: Work, gpus: int, tflops: float) -> tuple[float, float]:
+    """Milliseconds a step of a whole batch: computing, sending."""
+    return 1e3 * ceil(BATCH / gpus) * work.step / (tflops * 1e12), 1e3 * traffic(work.parameters, gpus) / (LINK * 1e9)
