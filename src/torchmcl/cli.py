@@ -401,7 +401,9 @@ def add_study(parser: Any) -> None:
             own.add_argument("--out", type=str | None, default=None, help="folder to write into; that of the results")
             own.add_argument("--select", type=str, default="validation", help="choose K on validation, or on test")
         if action == "cost":
-            own.add_argument("--tflops", type=float, default=10.0, help="what a GPU sustains, in TFLOP/s: an assumption")
+            own.add_argument(
+                "--tflops", type=float, default=10.0, help="what a GPU sustains, in TFLOP/s: an assumption"
+            )
             own.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="how many, to compare")
         actions.add_subcommand(action, own, help=does.__doc__)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -78,15 +79,21 @@ def nodes():
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def start(folder, environment, on):
+@contextmanager
+def driver(folder, environment, on):
+    """A real `study run`, ended in any case."""
     line = ["study", "run", "confidence", "--on", on, "--results", str(folder / "results")]
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", DRIVER, str(EPOCHS), *line, "--work", str(folder / "work")],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def wait_for(found, process):
@@ -104,11 +111,10 @@ def trained(folder):
     return {name: count for name, count in logs.items() if not (folder / "work" / name / "metrics.json").exists()}
 
 
-def workers():
-    """Process ids of the workers that are at a run, by the run."""
+def at_work(name=""):
+    """The process id of a worker that is at a run."""
     listed = subprocess.run(["ps", "-axo", "pid=,command="], capture_output=True, text=True, check=True).stdout
-    rows = (line.split(maxsplit=2) for line in listed.splitlines() if "ray::torchmcl" in line)
-    return {row[2].strip(): int(row[0]) for row in rows}
+    return next((int(line.split()[0]) for line in listed.splitlines() if f"ray::torchmcl {name}" in line), None)
 
 
 def plain(result):
@@ -118,24 +124,23 @@ def plain(result):
 def test_a_stopped_driver_and_a_killed_worker_change_no_result(nodes, tmp_path, monkeypatch):
     environment, client = nodes
     monkeypatch.setitem(scales.SETTINGS["smoke"]["confidence"], "epochs", EPOCHS)
-    process = start(tmp_path, environment, client)
-    wait_for(lambda: max(trained(tmp_path).values(), default=0) > 2, process)
-    process.send_signal(signal.SIGINT)
-    output = process.communicate()[0]
+    with driver(tmp_path, environment, client) as process:
+        wait_for(lambda: max(trained(tmp_path).values(), default=0) > 2, process)
+        process.send_signal(signal.SIGINT)
+        output = process.communicate()[0]
     assert process.returncode == 130, output
     assert "The same command goes on" in output
     assert "Traceback" not in output
-    assert not workers()
+    assert not at_work()
     assert trained(tmp_path), "nothing was under way"
 
-    process = start(tmp_path, environment, "auto")
-    before = trained(tmp_path)
-    at_work = wait_for(workers, process)
-    name, pid = next((name, pid) for name, pid in at_work.items() if name in before)
-    wait_for(lambda: trained(tmp_path).get(name, EPOCHS) > before[name], process)
-    os.kill(pid, signal.SIGKILL)
-    assert name in trained(tmp_path), "it was over before"
-    output = process.communicate()[0]
+    name, before = next(iter(trained(tmp_path).items()))
+    with driver(tmp_path, environment, "auto") as process:
+        pid = wait_for(lambda: at_work(name), process)
+        wait_for(lambda: trained(tmp_path).get(name, EPOCHS) > before, process)
+        os.kill(pid, signal.SIGKILL)
+        assert name in trained(tmp_path), "it was over before"
+        output = process.communicate()[0]
     assert process.returncode == 0, output
     assert f"started again, its worker was lost ({socket.gethostname()}, process {pid})" in output
     assert "2/2" in output

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-import torch
 
-from torchmcl import cli, data, networks, studies
+from torchmcl import cli, data, studies
 from torchmcl.blueprint import Blueprint
 from torchmcl.studies import cost, tables
 from torchmcl.studies.scales import NAMES, scale
@@ -102,7 +101,6 @@ def test_bad_input_is_one_line(line, problem, capsys):
     said = capsys.readouterr().err
     assert problem in said
     assert said.count("\n") == 1
-
 
 
 if __name__ == "__main__":

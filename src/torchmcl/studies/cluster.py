@@ -110,7 +110,13 @@ def tasks(specs: Sequence[Spec], work: Path, *, ray: Any, cpus: float, gpus: flo
     board = ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
     task, asked = ray.remote(one_run), {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
     given = {name: value for name, value in os.environ.items() if name.startswith("TORCHMCL_")}
-    same = {"folder": str(work.absolute()), "board": board, "threads": max(int(cpus), 1), "gpu": gpus > 0, "given": given}
+    same = {
+        "folder": str(work.absolute()),
+        "board": board,
+        "threads": max(int(cpus), 1),
+        "gpu": gpus > 0,
+        "given": given,
+    }
     running = {task.options(name=f"torchmcl {spec.hash}", **asked).remote(spec, **same): spec for spec in specs}
     seen: dict[str, Said] = {}
     try:

@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -54,8 +55,8 @@ class Work:
     """An ensemble's parameters, and operations for one image: `forward`, and a whole training step of it."""
 
     parameters: int
-    forward: float
-    step: float
+    forward: int
+    step: int
 
 
 def operations(spec: Spec) -> float:
@@ -115,12 +116,21 @@ def count(
         _, ensemble = Blueprint(
             method, members, names, network, data.shape, "none", exchange=exchange, preset=preset, network_options=given
         ).build()
-        x = torch.empty(2, *data.shape)  # batch normalisation wants two
+        parameters = sum(p.numel() for p in ensemble.parameters())
+        drop_norms(ensemble)
         with Counter() as counter:
-            logits = ensemble(x).logits
+            logits = ensemble(torch.empty(1, *data.shape)).logits
             forward = counter.total
             logits.sum().backward()
-    return Work(sum(p.numel() for p in ensemble.parameters()), forward / 2, counter.total / 2)
+    return Work(parameters, forward, counter.total)
+
+
+def drop_norms(module: nn.Module) -> None:
+    """Take away batch normalisation, which counts nothing, and is most of the time on no device."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
+            setattr(module, name, nn.Identity())
+        drop_norms(child)
 
 
 class Counter(TorchDispatchMode):
