@@ -188,7 +188,7 @@ def _never_copies(members: Sequence[nn.Module]) -> None:
     """Copies would stay copies: the first of equals takes every example, and the rest learn the same."""
     seen: dict[tuple[float, ...], int] = {}
     for m, member in enumerate(members):
-        print_of = tuple(float(p.detach().double().sum()) for p in member.parameters() if not p.is_meta)
+        print_of = tuple(float(p.detach().double().sum()) for p in member.parameters())
         if print_of and (twin := seen.setdefault(print_of, m)) != m:
             raise UsageError(
                 f"Expected members that start from different weights, got the same in members {twin} and {m}. "

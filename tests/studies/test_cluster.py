@@ -46,8 +46,8 @@ import json, sys
 from pathlib import Path
 from torchmcl.studies.cluster import cluster
 from torchmcl.studies.spec import Spec
-with cluster("auto", cpus=0.5) as runner:
-    for event in runner([Spec(options) for options in json.loads(sys.argv[1])], Path(sys.argv[2])):
+with cluster(sys.argv[1], cpus=0.5) as runner:
+    for event in runner([Spec(options) for options in json.loads(sys.argv[2])], Path(sys.argv[3])):
         print(json.dumps([event.spec.hash, event.what, event.result, event.reason]), flush=True)
 """
 
@@ -63,6 +63,7 @@ def nodes():
     """The environment of the cluster's users, and the address for clients."""
     folder, port = tempfile.mkdtemp(prefix="ray", dir="/tmp"), free_port()  # short: it holds sockets
     quiet = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": folder}
+    quiet["RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"] = "300"  # 30 are few on a busy machine
     head = {"include_dashboard": False, "ray_client_server_port": port}
     process = subprocess.Popen(
         [sys.executable, "-c", NODES, json.dumps(head)],
@@ -80,9 +81,9 @@ def nodes():
 
 
 @contextmanager
-def driver(folder, environment, on):
+def driver(folder, environment):
     """A real `study run`, ended in any case."""
-    line = ["study", "run", "confidence", "--on", on, "--results", str(folder / "results")]
+    line = ["study", "run", "confidence", "--on", "auto", "--results", str(folder / "results")]
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", DRIVER, str(EPOCHS), *line, "--work", str(folder / "work")],
         env=environment,
@@ -122,9 +123,9 @@ def plain(result):
 
 
 def test_a_stopped_driver_and_a_killed_worker_change_no_result(nodes, tmp_path, monkeypatch):
-    environment, client = nodes
+    environment, _ = nodes
     monkeypatch.setitem(scales.SETTINGS["smoke"]["confidence"], "epochs", EPOCHS)
-    with driver(tmp_path, environment, client) as process:
+    with driver(tmp_path, environment) as process:
         wait_for(lambda: max(trained(tmp_path).values(), default=0) > 2, process)
         process.send_signal(signal.SIGINT)
         output = process.communicate()[0]
@@ -135,7 +136,7 @@ def test_a_stopped_driver_and_a_killed_worker_change_no_result(nodes, tmp_path, 
     assert trained(tmp_path), "nothing was under way"
 
     name, before = next(iter(trained(tmp_path).items()))
-    with driver(tmp_path, environment, "auto") as process:
+    with driver(tmp_path, environment) as process:
         pid = wait_for(lambda: at_work(name), process)
         wait_for(lambda: trained(tmp_path).get(name, EPOCHS) > before, process)
         os.kill(pid, signal.SIGKILL)
@@ -154,11 +155,11 @@ def test_a_stopped_driver_and_a_killed_worker_change_no_result(nodes, tmp_path, 
 
 
 def test_runs_start_finish_and_fail(nodes, tmp_path):
+    environment, client = nodes
     good, broken = Spec(SMALL), Spec({**SMALL, "k": 9})
     specs = json.dumps([dict(spec.options) for spec in (good, broken)])
-    done = subprocess.run(
-        [sys.executable, "-c", EVENTS, specs, str(tmp_path / "work")], env=nodes[0], capture_output=True, text=True
-    )
+    line = [sys.executable, "-c", EVENTS, client, specs, str(tmp_path / "work")]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     events = [json.loads(line) for line in done.stdout.splitlines()]

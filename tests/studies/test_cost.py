@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from torchmcl import cli, data, studies
 from torchmcl.blueprint import Blueprint
@@ -42,14 +44,29 @@ def test_operations_are_those_of_the_page_of_networks():
     assert held == 3 * (45_000 * work.step + 5_000 * work.forward) + 10_000 * work.forward
 
 
-def test_parameters_are_those_of_what_is_built():
-    spec = Spec({**RUN, "method": "amcl", "network": "simple_cnn", "width": 8, "preset": "light"})
-    names = tuple(map(str, range(10)))
-    blueprint = Blueprint(
-        "amcl", 5, names, "simple_cnn", (3, 32, 32), "gcn", preset="light", network_options={"width": 8, "channels": 3}
-    )
-    built = sum(p.numel() for p in blueprint.build()[1].parameters())
-    assert cost.work_of(spec).parameters == built
+@pytest.mark.parametrize(
+    ("method", "exchange", "preset"),
+    [
+        ("ie", "default", "default"),
+        ("vmcl", "default", "default"),
+        ("one", "default", "default"),
+        ("cmcl", "default", "default"),
+        ("amcl", "default", "default"),
+        ("amcl", "default", "light"),
+        ("amcl", "weight_sharing", "paper_count"),
+    ],
+)
+def test_parts_add_up_to_what_is_built_and_trained(method, exchange, preset):
+    names, shape, more = tuple(map(str, range(10))), (3, 32, 32), {"exchange": exchange, "preset": preset}
+    options = {"width": 8, "channels": 3}
+    _, ensemble = Blueprint(method, 3, names, "resnet10", shape, "gcn", network_options=options, **more).build()
+    with FlopCounterMode(display=False) as counter:
+        opinions = ensemble(torch.zeros(2, *shape))
+        forward = counter.get_total_flops()
+        (opinions.logits.sum() + (0 if opinions.gate is None else opinions.gate.sum())).backward()
+    work = cost.count(method, "resnet10", 3, 10, cost.DATA["cifar10"], exchange, preset, 8)
+    assert work.parameters == sum(p.numel() for p in ensemble.parameters())
+    assert (2 * work.forward, 2 * work.step) == (forward, counter.get_total_flops())
 
 
 def test_two_classes_of_ten_are_a_fifth_of_the_images():

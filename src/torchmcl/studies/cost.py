@@ -1,20 +1,23 @@
 """What studies cost before they are run: counted from their configurations, not measured."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import astuple, dataclass
 from functools import cache
 from heapq import heapify, heapreplace
 from math import ceil
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from torchmcl import networks
-from torchmcl.blueprint import Blueprint
+from torchmcl import exchange as exchanges
+from torchmcl import methods, networks
+from torchmcl.ensemble import Gate
 from torchmcl.errors import UsageError, known_name
+from torchmcl.split import Split
 from torchmcl.studies import NAMES, load
 from torchmcl.studies.scales import scale as scale_of
 from torchmcl.studies.spec import Spec
@@ -105,23 +108,45 @@ def count(
     preset: str = "default",
     width: int | None = None,
 ) -> Work:
-    """Operations of an ensemble that is built and asked on no device: shapes are all that counting needs.
+    """Parameters and operations of an ensemble, the sum of its parts.
 
     >>> count("ie", "resnet18", 5, 10, DATA["cifar10"]).parameters
     55869810
     """
-    names = tuple(map(str, range(classes)))
-    given = networks.fitting(network, data.shape) | ({} if width is None else {"width": width})
+    of = methods.build(method, members, classes, **({"k": 1} if "k" in methods.options(method) else {}))
+    split, stem, body, features = one_member(network, of.outputs, of.cut, data.shape, width)
+    heard = [features] * members
     with torch.device("meta"):
-        _, ensemble = Blueprint(
-            method, members, names, network, data.shape, "none", exchange=exchange, preset=preset, network_options=given
-        ).build()
-        parameters = sum(p.numel() for p in ensemble.parameters())
-        drop_norms(ensemble)
-        with Counter() as counter:
-            logits = ensemble(torch.empty(1, *data.shape)).logits
-            forward = counter.total
-            logits.sum().backward()
+        between = exchanges.build(of.exchange if exchange == "default" else exchange, split, members, preset=preset)
+        gate = [counted(Gate(of.gate, split.features, members), heard)] if of.gate else []
+    stems = [stem] * (1 if between.shared_stem else members)
+    parts = [*stems, *[body] * members, counted(between, heard[: len(stems)]), *gate]
+    return Work(*(sum(numbers) for numbers in zip(*map(astuple, parts), strict=True)))
+
+
+@cache
+def one_member(
+    network: str, outputs: int, cut: str, shape: tuple[int, ...], width: int | None
+) -> tuple[Split, Work, Work, Tensor]:
+    """A network on no device, since shapes are all that counting needs; its stem, its body, and what is between."""
+    options = networks.fitting(network, shape) | ({} if width is None else {"width": width})
+    with torch.device("meta"):
+        split = networks.build(network, outputs, cut=cut, **options)
+        x = torch.empty(1, *shape)
+        features = split.stem(x).detach().requires_grad_()
+    return split, counted(split.stem, x), counted(split.body, features), features
+
+
+def counted(module: nn.Module, x: Tensor | Sequence[Tensor]) -> Work:
+    """What a part has, and does for one image."""
+    parameters, bare = sum(p.numel() for p in module.parameters()), deepcopy(module)
+    drop_norms(bare)
+    with Counter() as counter:
+        out = bare(x)
+        forward = counter.total
+        total = out.sum() if isinstance(out, Tensor) else sum(one.sum() for one in out)
+        if total.requires_grad:
+            total.backward()
     return Work(parameters, forward, counter.total)
 
 
@@ -245,8 +270,8 @@ def of_traffic(*, members: int = 5, tflops: float = RATE, gpus: Sequence[int] = 
         rows.append((network, data, f"{work.parameters:,}", *sent, *told))
     columns = ("network", "data", "parameters", *(f"MB, {n} GPUs" for n in gpus), *(f"ms, {n} GPUs" for n in gpus))
     about = (
-        f"AMCL, M = {members}: MB a step that each GPU sends, 2 (n - 1) / n x 4 bytes a parameter; ms a step of {BATCH} "
-        f"images over all GPUs: computing at {tflops:g} TFLOP/s + sending at {LINK:g} GB/s, which partly overlap."
+        f"AMCL, M = {members}: MB a step that each GPU sends, 2 (n - 1) / n x 4 bytes a parameter; ms a step of "
+        f"{BATCH} images over all GPUs: computing at {tflops:g} TFLOP/s + sending at {LINK:g} GB/s, partly overlapping."
     )
     return Table("Traffic of one training over several GPUs", columns, rows, about)
 
