@@ -80,6 +80,7 @@ def connect(address: str) -> Any:
         asked = address if address != "auto" else f"ray://{os.environ.get('RAY_ADDRESS', '')}"
         if (place := host_and_port(asked)) is not None:
             socket.create_connection(place, timeout=PATIENCE).close()  # Ray itself would ask for minutes
+        logging.getLogger("ray").setLevel(logging.ERROR)
         own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
     except (OSError, RuntimeError, ValueError, ImportError) as problem:

@@ -115,8 +115,9 @@ def count(
     """
     of = methods.build(method, members, classes, **({"k": 1} if "k" in methods.options(method) else {}))
     split, stem, body, features = one_member(network, of.outputs, of.cut, data.shape, width)
-    heard = [features] * members
-    with torch.device("meta"):
+    device = "cpu" if preset == "light" else "meta"  # light fusion turns autocast off, which no device has not
+    heard = [torch.zeros(features.shape, device=device, requires_grad=True)] * members
+    with torch.device(device):
         between = exchanges.build(of.exchange if exchange == "default" else exchange, split, members, preset=preset)
         gate = [counted(Gate(of.gate, split.features, members), heard)] if of.gate else []
     stems = [stem] * (1 if between.shared_stem else members)
@@ -268,7 +269,8 @@ def of_traffic(*, members: int = 5, tflops: float = RATE, gpus: Sequence[int] = 
         times = [step_time(work, n, tflops) for n in gpus]
         told = [f"{compute:,.1f} + {send:,.1f}" for compute, send in times]
         rows.append((network, data, f"{work.parameters:,}", *sent, *told))
-    columns = ("network", "data", "parameters", *(f"MB, {n} GPUs" for n in gpus), *(f"ms, {n} GPUs" for n in gpus))
+    named = [f"{n} GPU{'s' * (n > 1)}" for n in gpus]
+    columns = ("network", "data", "parameters", *(f"MB, {name}" for name in named), *(f"ms, {name}" for name in named))
     about = (
         f"AMCL, M = {members}: MB a step that each GPU sends, 2 (n - 1) / n x 4 bytes a parameter; ms a step of "
         f"{BATCH} images over all GPUs: computing at {tflops:g} TFLOP/s + sending at {LINK:g} GB/s, partly overlapping."
