@@ -69,7 +69,7 @@ def operations(spec: Spec) -> float:
     the surveys of `mcl`.
 
     >>> f"{operations(Spec({'method': 'ie', 'network': 'resnet18', 'data': 'cifar10', 'data_validation': 0.0})):.2e}"
-    '8.38e+16'
+    '8.33e+16'
     """
     parts = sort(own(spec), spec.options["method"], spec.options["network"])
     recipe, source, data = Recipe(**parts["recipe"]), Source(**parts["data"]), data_of(spec)
@@ -168,9 +168,7 @@ class Counter(TorchDispatchMode):
     60
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.total = 0
+    total = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
