@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import MISSING, fields
 from inspect import Parameter, signature
 from pathlib import Path
@@ -231,19 +232,34 @@ def study_ls() -> int:
     return 0
 
 
-def study_run(names: list[str], scale: str, seeds: int | None, workers: int, results: str, work: str) -> int:
-    """Run what is missing of studies; stopped and started again, they go on."""
+def study_run(
+    names: list[str],
+    scale: str,
+    seeds: int | None,
+    results: str,
+    work: str,
+    workers: int,
+    on: str | None,
+    cpus_per_run: float,
+    gpus_per_run: float | None,
+) -> int:
+    """Run what is missing of studies, here or on a cluster; stopped and started again, they go on."""
     from torchmcl.studies import runner
+    from torchmcl.studies.cluster import cluster
 
     try:
-        failed = runner.run(names, scale, runner=runner.embedded(workers), results=results, work=work, seeds=seeds)
+        where = (
+            nullcontext(runner.embedded(workers)) if on is None else cluster(on, cpus=cpus_per_run, gpus=gpus_per_run)
+        )
+        with where as chosen:
+            failed = runner.run(names, scale, runner=chosen, results=results, work=work, seeds=seeds)
     except KeyboardInterrupt:
         print("\ntorchmcl: stopped, everything saved. The same command goes on.", file=sys.stderr)
         return 130
     if failed:
         raise UsageError(f"Expected every run to finish, {failed} failed, as said above. The same command tries again.")
-    where = "" if results == "results" else f" --results {results}"
-    print(f"Look: torchmcl study show {' '.join(names)} --scale {scale}{where}")
+    kept = "" if results == "results" else f" --results {results}"
+    print(f"Look: torchmcl study show {' '.join(names)} --scale {scale}{kept}")
     return 0
 
 
@@ -261,7 +277,19 @@ def study_show(names: list[str], scale: str, seeds: int | None, results: str, ou
     return 0
 
 
-STUDY: dict[str, Callable[..., int]] = {"ls": study_ls, "run": study_run, "show": study_show}
+def study_cost(names: list[str], scale: str, seeds: int | None, tflops: float, gpus: list[int]) -> int:
+    """Estimate what studies cost: runs, GPU-hours, traffic of a training over several GPUs; trains nothing."""
+    from rich.console import Console
+
+    from torchmcl.studies import cost, tables
+
+    console = Console(width=max(Console().width, 140))
+    console.print(tables.text(cost.of_studies(names, scale, seeds=seeds, tflops=tflops, gpus=gpus)))
+    console.print(tables.text(cost.of_traffic(tflops=tflops, gpus=gpus)))
+    return 0
+
+
+STUDY: dict[str, Callable[..., int]] = {"ls": study_ls, "run": study_run, "show": study_show, "cost": study_cost}
 COMMANDS = {
     "train": train,
     "evaluate": evaluate,
@@ -409,7 +437,7 @@ def add_predict(parser: Any) -> None:
 
 
 def add_study(parser: Any) -> None:
-    """List, run, show."""
+    """List, run, show, estimate."""
     from jsonargparse import ArgumentParser
 
     from torchmcl.studies import NAMES, scales
@@ -418,16 +446,31 @@ def add_study(parser: Any) -> None:
     for action, does in STUDY.items():
         own = ArgumentParser(exit_on_error=False, description=does.__doc__)
         if action != "ls":
-            own.add_argument("names", type=str, nargs="+", help=f"out of {', '.join(NAMES)}")
-            own.add_argument("--scale", type=str, default="smoke", help=f"one of {', '.join(scales.NAMES)}")
+            many, usual = ("*", "paper") if action == "cost" else ("+", "smoke")
+            own.add_argument("names", type=str, nargs=many, help=f"out of {', '.join(NAMES)}")
+            own.add_argument("--scale", type=str, default=usual, help=f"one of {', '.join(scales.NAMES)}")
             own.add_argument("--seeds", type=int | None, default=None, help="how many; the scale's own unless given")
+        if action in ("run", "show"):
             own.add_argument("--results", type=str, default="results", help="folder of the results")
         if action == "run":
             own.add_argument("--workers", type=int, default=1, help="runs at a time; 0: one by one in this process")
             own.add_argument("--work", type=str, default="runs/studies", help="folder of the trainings themselves")
+            cluster = own.add_argument_group("many machines, with the extra cluster: docs/cluster.md")
+            cluster.add_argument(
+                "--on", type=str | None, default=None, help="Ray: ray://HOST:PORT, auto (this node's cluster) or local"
+            )
+            cluster.add_argument("--cpus_per_run", type=float, default=1, help="CPUs of a run, so many threads")
+            cluster.add_argument(
+                "--gpus_per_run", type=float | None, default=None, help="GPUs of a run, 0.5: two share one; 1 if any"
+            )
         if action == "show":
             own.add_argument("--out", type=str | None, default=None, help="folder to write into; that of the results")
             own.add_argument("--select", type=str, default="validation", help="choose K on validation, or on test")
+        if action == "cost":
+            own.add_argument(
+                "--tflops", type=float, default=10.0, help="what a GPU sustains, in TFLOP/s: an assumption"
+            )
+            own.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="how many, to compare")
         actions.add_subcommand(action, own, help=does.__doc__)
 
 

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
-from browser import chromium, opened
+from browser import opened
 from serving import serving
 from torchmcl.data.files import read_image
 from torchmcl.predictor import Specialists
@@ -17,12 +17,6 @@ PHOTOGRAPH = "china.jpg"  # one that comes with scikit-learn: nothing in it is a
 def server(run, results):
     with serving(run, "--results", results) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

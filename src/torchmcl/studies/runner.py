@@ -10,8 +10,8 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,15 +28,19 @@ from torchmcl.studies.store import Result, Store
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a run: it started; it finished, with its result; it failed, with the reason."""
+    """Something that happened to a run: it started, again with the reason; it finished, with its result; it failed.
+
+    A runner whose work folders cannot be seen from here tells of `epochs` that were trained.
+    """
 
     spec: Spec
-    what: Literal["started", "finished", "failed"]
+    what: Literal["started", "trained", "finished", "failed"]
     result: Result | None = None
     reason: str = ""
+    epochs: int = 0
 
 
-Runner = Callable[[Sequence[Spec], Path], Iterator[Event]]
+Runner = Callable[[Sequence[Spec], Path], Generator[Event]]
 
 
 @dataclass(frozen=True)
@@ -61,14 +65,15 @@ def run(
     wanted = missing(names, scale, store, seeds)
     Path(work).mkdir(parents=True, exist_ok=True)
     failed = 0
-    with Screen([want.spec for want in wanted], Path(work)) as screen, stoppable():
-        for event in runner([want.spec for want in wanted], Path(work)):
+    specs = [want.spec for want in wanted]
+    with Screen(specs, Path(work)) as screen, stoppable(), closing(runner(specs, Path(work))) as events:
+        for event in events:
             if event.result is not None:
                 want = next(want for want in wanted if want.spec.hash == event.spec.hash)
                 for study in want.studies:
                     store.write(study, scale, event.spec, event.result)
             failed += event.what == "failed"
-            screen.tell(event.spec, event.what, event.result, event.reason)
+            screen.tell(event.spec, event.what, event.result, event.reason, event.epochs)
     return failed
 
 
@@ -94,7 +99,7 @@ def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = 
     return list(found.values())
 
 
-def here(specs: Sequence[Spec], work: Path) -> Iterator[Event]:
+def here(specs: Sequence[Spec], work: Path) -> Generator[Event]:
     """One after another, in this process."""
     from torchmcl.studies.execute import execute
     from torchmcl.training.loop import Interrupted
@@ -109,7 +114,7 @@ def here(specs: Sequence[Spec], work: Path) -> Iterator[Event]:
             yield Event(spec, "failed", reason=str(problem))
 
 
-def processes(specs: Sequence[Spec], work: Path, *, workers: int) -> Iterator[Event]:
+def processes(specs: Sequence[Spec], work: Path, *, workers: int) -> Generator[Event]:
     """Each in a process of its own, `workers` at a time, which share the cores evenly.
 
     When this ends early, they are asked to save and waited for; when it is killed, they end with it.

@@ -3,7 +3,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -21,6 +20,7 @@ class Screen:
         self.console = Console(highlight=False)
         self.total, self.work = len(specs), work
         self.began: dict[Spec, float] = {}
+        self.epochs: dict[Spec, int] = {}
         self.over: list[tuple[Spec, str, str]] = []
         self.live = Live(console=self.console, get_renderable=self.table, refresh_per_second=1, transient=True)
 
@@ -36,10 +36,15 @@ class Screen:
         """Take it away, whatever happened."""
         self.live.stop()
 
-    def tell(self, spec: Spec, what: str, result: Result | None, reason: str) -> None:
+    def tell(self, spec: Spec, what: str, result: Result | None, reason: str, epochs: int) -> None:
         """What happened to a run."""
         if what == "started":
             self.began[spec] = time.monotonic()
+            if reason:
+                self.console.print(Text(f"{spec.label}: started again, {reason}"), soft_wrap=True)
+            return
+        if what == "trained":
+            self.epochs[spec] = epochs
             return
         took = time.monotonic() - self.began.pop(spec, time.monotonic())
         about = reason
@@ -63,12 +68,24 @@ class Screen:
         return table
 
     def epoch(self, spec: Spec) -> str:
-        """How far a run's log has come, where it can be seen from here."""
-        try:
-            rows: list[Any] = list(csv.DictReader((self.work / spec.hash / "log.csv").open()))
-        except OSError:
+        """How far a run has come, as told, or by its log where it can be seen from here."""
+        count = self.epochs.get(spec) or logged(self.work / spec.hash)
+        if not count:
             return ""
-        return f"{len(rows)} of {spec.options['epochs']}" if "epochs" in spec.options else str(len(rows))
+        return f"{count} of {spec.options['epochs']}" if "epochs" in spec.options else str(count)
+
+
+def logged(run: Path) -> int:
+    """Epochs in the log of a run's folder.
+
+    >>> logged(Path("nowhere"))
+    0
+    """
+    try:
+        with open(run / "log.csv") as log:
+            return sum(1 for _ in csv.DictReader(log))
+    except OSError:
+        return 0
 
 
 def duration(seconds: float) -> str:
