@@ -172,7 +172,7 @@ class Attention(nn.Module):
         average = maps.sum((2, 3)) / maps[0, 0].numel()  # the gradient of mean() would be written out whole
         channel, spatial = self.channel(average), self.spatial(maps)
         if by_hand():
-            return _Gated.apply(maps, channel, spatial)  # type: ignore[no-any-return, no-untyped-call]
+            return _Gated.apply(maps, channel, spatial)  # type: ignore[no-untyped-call]
         return torch.addcmul(maps, maps, _gate(maps, channel, spatial))
 
 
