@@ -394,9 +394,7 @@ def add_study(parser: Any) -> None:
             cluster.add_argument(
                 "--on", type=str | None, default=None, help="Ray: ray://HOST:PORT, auto (this node's cluster) or local"
             )
-            cluster.add_argument(
-                "--cpus_per_run", type=float, default=1, help="CPUs of a run: its threads; 0.5 as well"
-            )
+            cluster.add_argument("--cpus_per_run", type=float, default=1, help="CPUs of a run, and its threads")
             shared = "GPUs of a run, 0.5: two share one; 1 unless given, where there is one"
             cluster.add_argument("--gpus_per_run", type=float | None, default=None, help=shared)
         if action == "show":
