@@ -447,7 +447,8 @@ def add_study(parser: Any) -> None:
         own = ArgumentParser(exit_on_error=False, description=does.__doc__)
         if action != "ls":
             many, usual = ("*", "paper") if action == "cost" else ("+", "smoke")
-            own.add_argument("names", type=str, nargs=many, help=f"out of {', '.join(NAMES)}")
+            which = f"out of {', '.join(NAMES)}" + ("; all unless given" if action == "cost" else "")
+            own.add_argument("names", type=str, nargs=many, help=which)
             own.add_argument("--scale", type=str, default=usual, help=f"one of {', '.join(scales.NAMES)}")
             own.add_argument("--seeds", type=int | None, default=None, help="how many; the scale's own unless given")
         if action in ("run", "show"):
@@ -459,10 +460,9 @@ def add_study(parser: Any) -> None:
             cluster.add_argument(
                 "--on", type=str | None, default=None, help="Ray: ray://HOST:PORT, auto (this node's cluster) or local"
             )
-            cluster.add_argument("--cpus_per_run", type=float, default=1, help="CPUs of a run, so many threads")
-            cluster.add_argument(
-                "--gpus_per_run", type=float | None, default=None, help="GPUs of a run, 0.5: two share one; 1 if any"
-            )
+            cluster.add_argument("--cpus_per_run", type=float, default=1, help="CPUs of a run, and its threads")
+            shared = "GPUs of a run, 0.5: two share one; 1 unless given, where there is one"
+            cluster.add_argument("--gpus_per_run", type=float | None, default=None, help=shared)
         if action == "show":
             own.add_argument("--out", type=str | None, default=None, help="folder to write into; that of the results")
             own.add_argument("--select", type=str, default="validation", help="choose K on validation, or on test")

@@ -1,5 +1,6 @@
 """What studies cost, counted; `python tests/studies/test_cost.py` writes the tables of docs/cluster.md anew."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -90,12 +91,14 @@ def test_no_machine_waits_while_runs_are_left():
     assert cost.makespan(lengths, 3) == 7
 
 
-def test_digits_are_as_they_are_read():
-    for name in ("digits", "digits-masks"):
-        read, said = data.load(name), cost.DATA[name]
-        assert tuple(read.train.images.shape[1:]) == said.shape
-        assert (len(read.train), len(read.test)) == (said.train, said.test)
-        assert (len(read.train.classes), len(read.train.groups or ())) == (said.classes, said.groups)
+@pytest.mark.parametrize("name", ["digits", "digits-masks", "cifar10", "icoseg"])
+def test_data_sets_are_as_they_are_read(name):
+    if not name.startswith("digits") and "TORCHMCL_DATA" not in os.environ:
+        pytest.skip(f"needs {name} in TORCHMCL_DATA")
+    read, said = data.load(name), cost.DATA[name]
+    assert tuple(read.train.images.shape[1:]) == said.shape
+    assert (len(read.train), len(read.test)) == (said.train, said.test)
+    assert (len(read.train.classes), len(read.train.groups or ())) == (said.classes, said.groups)
 
 
 def test_the_command(capsys):

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -51,8 +52,10 @@ def check(address: str, cpus: float, gpus: float | None) -> None:
     """
     if address not in ("auto", "local") and host_and_port(address) is None:
         raise UsageError(f"Expected a cluster as ray://HOST:PORT, auto or local, got {address!r}.")
+    if not cpus > 0:
+        raise UsageError(f"Expected more than 0 CPUs a run, got {cpus:g}.")
     for name, amount in (("CPUs", cpus), ("GPUs", gpus or 0)):
-        if not (0 <= amount <= 1 or amount == int(amount) > 1):
+        if not (0 <= amount <= 1 or (amount > 1 and float(amount).is_integer())):
             raise UsageError(f"Expected a part of one or a whole number of {name} a run, got {amount:g}.")
 
 
@@ -77,17 +80,26 @@ def connect(address: str) -> Any:
     except ImportError as absent:
         raise UsageError("Expected ray for --on, found none. Try: pip install 'torchmcl[cluster]'") from absent
     try:
-        asked = address if address != "auto" else f"ray://{os.environ.get('RAY_ADDRESS', '')}"
-        if (place := host_and_port(asked)) is not None:
+        if (place := host_and_port(address if address != "auto" else f"ray://{own_cluster()}")) is not None:
             socket.create_connection(place, timeout=PATIENCE).close()  # Ray itself would ask for minutes
         logging.getLogger("ray").setLevel(logging.ERROR)
         own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
+        with warnings.catch_warnings(action="ignore"):  # what goes wrong is said in one line
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
     except (OSError, RuntimeError, ValueError, ImportError) as problem:
         how = "Start one: ray start --head" if address == "auto" else "Look: ray status"
         said = (" ".join(str(problem).split()) or type(problem).__name__).rstrip(".")
         raise UsageError(f"Expected a Ray cluster at {address}, got none: {said}. {how}") from problem
     return ray
+
+
+def own_cluster() -> str:
+    """HOST:PORT that `auto` stands for, where this version of Ray says it."""
+    try:
+        from ray._private.services import canonicalize_bootstrap_address_or_die
+    except ImportError:
+        return ""
+    return str(canonicalize_bootstrap_address_or_die("auto"))
 
 
 def fitting(ray: Any, cpus: float, gpus: float | None) -> float:
