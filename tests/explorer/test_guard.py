@@ -18,7 +18,7 @@ async def page(scope, receive, send):
     await send({"type": "http.response.body", "body": str(len(body)).encode()})
 
 
-def ask(guard, path="/", *, method="GET", parts=(b"",), headers=(), client="1.2.3.4", wait=0.0):
+async def asked(guard, path="/", *, method="GET", parts=(b"",), headers=(), client="1.2.3.4", wait=0.0):
     """-> status, headers, text; the body comes in parts, with a wait before each."""
     told = []
     left = list(parts)
@@ -32,8 +32,12 @@ def ask(guard, path="/", *, method="GET", parts=(b"",), headers=(), client="1.2.
         told.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "client": (client, 1), "headers": list(headers)}
-    asyncio.run(guard(scope, receive, send))
+    await guard(scope, receive, send)
     return told[0]["status"], dict(told[0]["headers"]), b"".join(part.get("body", b"") for part in told[1:]).decode()
+
+
+def ask(*arguments, **options):
+    return asyncio.run(asked(*arguments, **options))
 
 
 def test_what_arrives_in_parts_is_handed_on_whole():
@@ -78,6 +82,21 @@ def test_size_counts_whatever_is_announced():
 def test_slow_requests_are_given_up():
     guard = Guard(page, limits=Limits(seconds=0.05))
     assert ask(guard, "/gradio_api/queue/join", method="POST", parts=[b"x"] * 50, wait=0.01)[0] == 408
+
+
+def test_slow_senders_hold_nobody_up():
+    guard = Guard(page, limits=Limits(together=2))
+
+    async def together():
+        post = {"path": "/gradio_api/queue/join", "method": "POST"}
+        slow = [asyncio.create_task(asked(guard, **post, parts=[b"x"] * 3, wait=0.05)) for _ in range(2)]
+        await asyncio.sleep(0.02)
+        same, other = await asked(guard, **post), await asked(guard, **post, client="5.6.7.8")
+        done = [answer[0] for answer in await asyncio.gather(*slow)]
+        return same[0], other[0], done, (await asked(guard, **post))[0]
+
+    assert asyncio.run(together()) == (429, 200, [200, 200], 200)
+    assert not guard.arriving  # and nobody is remembered
 
 
 def test_one_address_cannot_take_everything():

@@ -5,7 +5,7 @@ import logging
 import re
 import time
 from base64 import b64decode
-from binascii import Error as NotBase64
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -40,13 +40,13 @@ HEADERS = {
 class Limits:
     """What one client may do.
 
-    A request is of `size` bytes and arrives within `seconds`, `together` of them at once; `rate` requests a second are
-    allowed to one address, `burst` of them at once.
+    A request is of `size` bytes and arrives within `seconds`, `together` of them at once from one address and twice as
+    many from all; `rate` requests a second are allowed to one address, `burst` of them at once.
     """
 
     size: int = 14_000_000
     seconds: float = 30
-    together: int = 8
+    together: int = 16
     rate: float = 40
     burst: int = 120
 
@@ -99,7 +99,7 @@ class Guard:
         self.auth = [_digest(each.encode()) for each in auth]
         self.requests: dict[str, Bucket] = {}
         self.failures: dict[str, Bucket] = {}
-        self.arriving = asyncio.Semaphore(self.limits.together)
+        self.arriving: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; starting and stopping are passed on."""
@@ -122,7 +122,7 @@ class Guard:
         try:
             self._inspect(scope)
             if scope["method"] == "POST":
-                receive = await self._whole(receive)
+                receive = await self._whole(_client(scope), receive)
             await self.app(scope, receive, answer)
         except RefusedError as refused:
             await _say(answer, refused.status, refused.line)
@@ -136,7 +136,7 @@ class Guard:
         host = headers.get("host", "")
         if self.hosts and urlsplit(f"//{host}").hostname not in self.hosts:
             raise RefusedError(403, "This name is not served here.")
-        client = (scope.get("client") or ("unknown", 0))[0]
+        client = _client(scope)
         if self.auth and not self._known(headers.get("authorization", ""), client):
             raise RefusedError(401, "Expected a name and a password.")
         path, write = scope["path"], scope["method"] == "POST"
@@ -157,7 +157,7 @@ class Guard:
             return False
         try:
             digest = _digest(b64decode(secret, validate=True))
-        except (NotBase64, ValueError):
+        except ValueError:
             digest = b""
         if sum(compare_digest(digest, each) for each in self.auth):  # all of them: time tells nothing
             return True
@@ -165,23 +165,27 @@ class Guard:
             raise RefusedError(429, "Too many wrong passwords. Wait a moment.")
         return False
 
-    async def _whole(self, receive: Receive) -> Receive:
-        """Wait for all of a request, but not for too much, nor for too long."""
-        limit = self.limits.size
-        parts, size = [], 0
+    async def _whole(self, client: str, receive: Receive) -> Receive:
+        """Wait for all of a request, but not for too much, nor too long, nor for too many at once."""
+        parts, size, more = [], 0, True
+        self.arriving[client] += 1
         try:
-            async with asyncio.timeout(self.limits.seconds), self.arriving:
-                more = True
+            if max(2 * self.arriving[client], self.arriving.total()) > 2 * self.limits.together:
+                raise RefusedError(429, "Too many requests at once. Wait a moment.")
+            async with asyncio.timeout(self.limits.seconds):
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise RefusedError(400, "The request ended too early.")
                     parts.append(message.get("body", b""))
                     size, more = size + len(parts[-1]), message.get("more_body", False)
-                    if size > limit:
-                        raise RefusedError(413, f"Expected at most {limit // 1000:,} kB, got more.")
+                    if size > self.limits.size:
+                        raise RefusedError(413, f"Expected at most {self.limits.size // 1000:,} kB, got more.")
         except TimeoutError as slow:
             raise RefusedError(408, f"Expected the request within {self.limits.seconds:g} seconds.") from slow
+        finally:
+            self.arriving[client] -= 1
+            self.arriving += Counter()  # forgets who has none
         whole = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
 
         async def replay() -> Message:
@@ -196,6 +200,10 @@ def _bucket(buckets: dict[str, Bucket], client: str, rate: float, burst: float) 
         for name in [name for name, each in buckets.items() if (now - each.now) * rate >= burst]:
             del buckets[name]
     return buckets.setdefault(client, Bucket(rate, burst, now))
+
+
+def _client(scope: Scope) -> str:
+    return str((scope.get("client") or ("unknown", 0))[0])
 
 
 def _digest(secret: bytes) -> bytes:

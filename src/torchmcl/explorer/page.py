@@ -37,6 +37,8 @@ def build(subject: Subject, results: Path) -> "gr.Blocks":
             with gr.Tab("Studies", id="studies"):
                 studies_page(results)
     blocks.queue(max_size=WAITING, default_concurrency_limit=1, api_open=False)
+    # Gradio keeps a copy of the page for each of the last 10,000 visits; nothing here needs more than those at work.
+    blocks.state_session_capacity = WAITING
     return blocks
 
 
