@@ -40,5 +40,14 @@ def sweep(folder: Path) -> None:
     []
     """
     for path in folder.rglob(".*"):
-        if re.fullmatch(r"\..+\.[0-9a-f]{8}", path.name):
+        if is_draft(path):
             path.unlink(missing_ok=True)
+
+
+def is_draft(path: Path) -> bool:
+    """Whether a file is one that is being written, or never was to the end.
+
+    >>> is_draft(Path(".note.txt.0a1b2c3d")), is_draft(Path("note.txt"))
+    (True, False)
+    """
+    return re.fullmatch(r"\..+\.[0-9a-f]{8}", path.name) is not None

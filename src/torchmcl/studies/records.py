@@ -18,6 +18,7 @@ from torchmcl.predictor import Specialists
 from torchmcl.studies.store import pack_bytes
 
 BINS = 50
+FLOW = "flow.npz"  # (epochs, groups, M), what members wanted in each epoch
 WORST = 15.0  # cross-entropy from which on all goes into the last bin
 
 
@@ -74,10 +75,16 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
 
 def flow(trained: Trained, argument: str) -> list[Any]:
     """What members wanted of each class in each epoch, (epochs, classes, M)."""
-    path = trained.run / "flow.npy"
+    path, before = trained.run / FLOW, trained.run / "flow.npy"  # an earlier version's, without a checksum
+    if before.is_file() and not path.is_file():
+        return np.load(before, allow_pickle=False).round(4).tolist()
     if not path.is_file():
         raise UsageError(f"Expected {path}, which a training of this version leaves, got none. Train it again.")
-    return np.load(path, allow_pickle=False).round(4).tolist()
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            return content["flow"].round(4).tolist()
+    except Exception as problem:  # damaged bytes make zip and numpy raise anything
+        raise UsageError(f"Expected a whole {path}, got one that cannot be read. Train it again.") from problem
 
 
 def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import yaml
 
 from torchmcl import atomic
 from torchmcl.errors import UsageError
+from torchmcl.locks import alone
 from torchmcl.stored import read_config as read_config
 
+LOCK = ".lock"
 RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", "log.csv", "checkpoints", "tensorboard")
 
 
@@ -32,7 +36,7 @@ def inspect_folder(folder: Path | None, *, overwrite: bool, resume: bool) -> Non
         raise UsageError(f"Expected a folder for the run, got the file {folder}. Choose another --out.")
     if resume and not (folder / "config.yaml").is_file():
         raise UsageError(f"Expected a run to continue, with config.yaml in it, got {folder}. Start it without resume.")
-    if not resume and not overwrite and folder.exists() and any(folder.iterdir()):
+    if not resume and not overwrite and folder.exists() and any(not _passing(path) for path in folder.iterdir()):
         raise UsageError(
             f"Expected an empty or new folder for the run, got {folder}, which has files in it. "
             "Continue it with --resume, replace it with --overwrite, or choose another --out."
@@ -40,6 +44,31 @@ def inspect_folder(folder: Path | None, *, overwrite: bool, resume: bool) -> Non
     parent = next(part for part in (folder, *folder.parents) if part.exists())
     if not os.access(parent, os.W_OK):
         raise UsageError(f"Expected to be allowed to write into {parent}, am not. Choose another --out.")
+
+
+def _passing(path: Path) -> bool:
+    """What a process that was killed may leave before it has written anything."""
+    return path.name == LOCK or atomic.is_draft(path)
+
+
+@contextmanager
+def held(folder: Path | None, *, overwrite: bool, resume: bool) -> Iterator[None]:
+    """Hold the folder for this training alone, of all processes that train; then look once more what is in it."""
+    if folder is None or not first_process():
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder / LOCK, wait=False):
+        inspect_folder(folder, overwrite=overwrite, resume=resume)
+        yield
+
+
+def must_be_there(folder: Path) -> None:
+    """Refuse to write into a folder that has gone or is another's by now: what is left of a run could not go on."""
+    if not (folder / "config.yaml").is_file():
+        raise UsageError(
+            f"Expected the run in {folder}, got none: its config.yaml has gone while it trained. Start it again."
+        )
 
 
 def start_folder(folder: Path, config: dict[str, Any], *, overwrite: bool) -> None:
