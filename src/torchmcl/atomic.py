@@ -1,6 +1,7 @@
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
@@ -25,8 +26,12 @@ def write(path: Path, put: Callable[[IO[bytes]], object] | str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
+    except OSError as problem:
+        problem.filename = str(path)  # which a full disk does not say, and the draft's means nothing to people
+        raise
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder itself may have gone
+            draft.unlink()
 
 
 def sweep(folder: Path) -> None:

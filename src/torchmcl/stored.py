@@ -80,7 +80,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UsageError(f"Expected the folder of a run, with {CONFIG} in it, got {folder}.")
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
         raise UsageError(f"Expected YAML in {path}, got: {' '.join(str(problem).split())}") from problem
     if not isinstance(config, dict):
         raise UsageError(f"Expected options in {path}, got {type(config).__name__}.")

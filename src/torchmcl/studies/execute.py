@@ -183,8 +183,8 @@ def keep_flow(run: Path) -> None:
     last = run / "checkpoints" / "last.pt"
     if last.is_file():
         flow = checkpoint.read(last)["at"].get("flow", [])
-        if flow:
-            atomic.write(run / FLOW, lambda file: np.savez(file, flow=torch.stack(flow).numpy()))
+        if len(flow):
+            atomic.write(run / FLOW, lambda file: np.savez(file, flow=torch.stack(list(flow)).numpy()))
         shutil.rmtree(run / "checkpoints")
 
 

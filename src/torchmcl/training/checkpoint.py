@@ -2,7 +2,7 @@
 
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -12,11 +12,16 @@ from torchmcl.errors import UsageError
 
 def write(path: Path, state: dict[str, Any]) -> None:
     """Keep a state, whole or not at all."""
+    atomic.write(path, lambda file: _put(state, file))
+
+
+def _put(state: dict[str, Any], file: IO[bytes]) -> None:
     try:
-        atomic.write(path, lambda file: torch.save(state, file))
-    except RuntimeError as problem:  # torch's own word for a write that failed, such as on a full disk
-        line = " ".join(str(problem).split())[:200]
-        raise OSError(f"{path} could not be written: {line}") from problem
+        torch.save(state, file)
+    except RuntimeError as problem:
+        if isinstance(problem.__context__, OSError):  # such as of a full disk, which torch buries
+            raise problem.__context__ from problem
+        raise
 
 
 def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torchmcl.ensemble import Network
 from torchmcl.errors import UsageError, known_name
 from torchmcl.methods import Method
 from torchmcl.predictor import Blueprint, Specialists
+from torchmcl.processes import together
 from torchmcl.sealed import seal
 from torchmcl.training.board import Board
 from torchmcl.training.evaluate import evaluate, percent, percents
@@ -76,7 +77,8 @@ def fit(
     method, ensemble = blueprint.build(network, method=None if isinstance(method, str) else method, seed=seed)
     board = Board(folder / "tensorboard") if tensorboard and folder is not None and first_process() else None
     fabric = machine.build()
-    with held(folder, overwrite=overwrite, resume=resume):
+    advice = "Start them again." if folder is None else f"Go on, all together: torchmcl train --resume {folder}"
+    with held(folder, overwrite=overwrite, resume=resume), together(advice):
         fabric.launch()
         screen = Screen(quiet=quiet or not fabric.is_global_zero)
         if folder is not None and fabric.is_global_zero:

@@ -243,6 +243,7 @@ class Training:
     def state_dict(self) -> dict[str, Any]:
         """All that a continuation needs."""
         at = {name: getattr(self.at, name) for name in Position.__dataclass_fields__}
+        at["flow"] = torch.stack(self.at.flow) if self.at.flow else []  # one tensor, not one an epoch
         return {
             "format": FORMAT,
             "choices": self.choices,
@@ -257,6 +258,7 @@ class Training:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint; sums over processes go to the first, the others begin at nothing."""
         self.at = Position(**{"wanted": self._nothing(), **state["at"]})
+        self.at.flow = list(self.at.flow)
         for name in ("taken", "wanted"):
             setattr(self.at, name, getattr(self.at, name).to(self.fabric.device) * (self.fabric.global_rank == 0))
         self.at.loss *= self.fabric.global_rank == 0
