@@ -114,3 +114,105 @@ def command_with_clock(jumps, *arguments):
 
     time.time = jumping
     return command(*arguments)
+
+
+def command_with_limit(most, *arguments):
+    """The command line where no file may grow beyond so many bytes."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    return command(*arguments)
+
+
+def command_in_company(rank, port, *arguments):
+    """The command line as one of two processes that train together."""
+    os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return command(*arguments, "--devices", 2, "--strategy", "ddp", "--accelerator", "cpu")
+
+
+NO_MOUNT = 77  # exit code where this system lets nobody mount
+
+
+def on_a_small_disk(folder, free, keep, *arguments):
+    """Train on a disk that is full but for `free` bytes, then with room, then copy the run to `keep`."""
+    if not mounted(folder, "size=1m"):
+        return NO_MOUNT
+    run, filler = folder / "run", folder / "filler"
+    room = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
+    filler.write_bytes(bytes(room - free))
+    if (code := command("train", *arguments, "--out", run)) != 2:
+        return 100 + code
+    filler.unlink()
+    return _finish(run, keep, arguments)
+
+
+def on_a_disk_that_turns_read_only(folder, keep, *arguments):
+    """Train, killed in the middle; the disk turns read-only and back."""
+    import subprocess
+
+    if not mounted(folder, "size=1m"):
+        return NO_MOUNT
+    run = folder / "run"
+    child = os.fork()
+    if not child:
+        command_killed_at_write(9, "before", "train", *arguments, "--out", run)
+        os._exit(1)
+    if os.waitpid(child, 0)[1] != signal.SIGKILL:
+        return 101
+    subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+    if command("train", "--resume", run) != 2:
+        return 102
+    subprocess.run(["mount", "-o", "remount,rw", folder], check=True)
+    return _finish(run, keep, arguments)
+
+
+def _finish(run, keep, arguments):
+    import shutil
+
+    begun = (run / "config.yaml").exists()
+    code = command("train", *(["--resume", run, "--quiet"] if begun else [*arguments, "--out", run]))
+    if code == 0:
+        shutil.copytree(run, keep)
+    return code
+
+
+def mounted(folder, options):
+    """Whether a disk in memory could be mounted there, for this process alone."""
+    import ctypes
+    import subprocess
+
+    new_namespace = 0x00020000
+    if ctypes.CDLL(None).unshare(new_namespace) != 0:
+        return False
+    lines = (["mount", "--make-rprivate", "/"], ["mount", "-t", "tmpfs", "-o", options, "none", folder])
+    return all(subprocess.run(line, capture_output=True).returncode == 0 for line in lines)
+
+
+def trained_on_files(run, folder, workers, seed=0):
+    """A training on images in files, read here or by processes of their own; they are drawn where there are none."""
+    import numpy as np
+    from PIL import Image
+
+    chance = np.random.default_rng(0)
+    for number in range(0 if folder.exists() else 60):
+        path = folder / ("cat", "dog")[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(chance.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(path)
+    return command(
+        *("train", "--method", "ie", "--network", "simple_cnn", "--width", 4, "--members", 2, "--epochs", 3),
+        *("--data", f"folder:{folder}", "--data.size", 8, "--batch-size", 16, "--workers", workers, "--quiet"),
+        *("--seed", seed, "--checkpoint-steps", 1, "--out", run),
+    )
+
+
+def long_run(epochs, folder):
+    """benchmarks/long_run.py's measurement, in a process that does nothing else -> rows.json in the folder."""
+    import importlib.util
+    import json
+
+    path = Path(__file__).parents[1] / "benchmarks" / "long_run.py"
+    spec = importlib.util.spec_from_file_location("long_run", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    (folder / "rows.json").write_text(json.dumps(script.measured(epochs, folder / "run")))

@@ -65,5 +65,5 @@ def together(advice: str) -> Iterator[None]:
             raise
         count, me = distributed.get_world_size(), distributed.get_rank()
         raise UsageError(
-            f"Expected {count} processes to train together to the end, process {me} lost another: {text[:120]}. {advice}"
+            f"Expected {count} processes to train together to the end, {me} lost another: {text[:120]}. {advice}"
         ) from problem
