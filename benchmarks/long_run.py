@@ -4,7 +4,6 @@ python benchmarks/long_run.py --epochs 2000 --out benchmarks/long_run.json
 """
 
 import argparse
-import gc
 import json
 import os
 import tempfile
@@ -27,7 +26,6 @@ def measured(epochs: int, folder: Path) -> list[dict[str, float]]:
 
     def watched(training: Training, epoch: int) -> None:
         finish(training, epoch)
-        gc.collect()
         rows.append({"epoch": epoch, "seconds": round(time.perf_counter() - began, 1), **process(), **kept(folder)})
 
     Training._finish = watched  # type: ignore[method-assign]

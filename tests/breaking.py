@@ -3,8 +3,12 @@
 A module of its own, so that those processes can import it.
 """
 
+import atexit
+import functools
+import itertools
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -17,12 +21,22 @@ CONTEXT.set_forkserver_preload(
 )
 
 
+_numbers = itertools.count()
+
+
+@functools.cache
+def _place():
+    """Where this process keeps what its children say, until it ends."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    return folder
+
+
 class Child:
     """A process that calls function(*args) -> its exit code; what it prints is kept."""
 
     def __init__(self, function, *args):
-        self.place = tempfile.TemporaryDirectory()
-        self.path = Path(self.place.name) / "said"
+        self.path = _place() / f"{next(_numbers)}"
         self.process = CONTEXT.Process(target=_call, args=(str(self.path), function, args))
         self.process.start()
 
@@ -168,8 +182,6 @@ def on_a_disk_that_turns_read_only(folder, keep, *arguments):
 
 
 def _finish(run, keep, arguments):
-    import shutil
-
     begun = (run / "config.yaml").exists()
     code = command("train", *(["--resume", run, "--quiet"] if begun else [*arguments, "--out", run]))
     if code == 0:
