@@ -87,7 +87,12 @@ def command(*arguments):
 
 
 def command_killed_at_write(number, point, *arguments):
-    """The command line, killed at a write: with half of the bytes in the draft, before it is renamed, or after."""
+    """The command line, killed at a write."""
+    return killed_at_write(number, point, command, *arguments)
+
+
+def killed_at_write(number, point, function, *args):
+    """Any function, killed at a write: with half of the bytes in the draft, before it is renamed, or after."""
     from torchmcl import atomic
 
     done = 0
@@ -109,7 +114,31 @@ def command_killed_at_write(number, point, *arguments):
             die()
 
     atomic.os.fsync, atomic.os.replace = sync, replace
-    return command(*arguments)
+    return function(*args)
+
+
+def save_with_threshold(folder, threshold):
+    """Load a saved model, change it, and save it over itself."""
+    from dataclasses import replace
+
+    from torchmcl.predictor import Specialists
+    from torchmcl.rejection import Rejection
+
+    specialists = Specialists.load(folder)
+    specialists.blueprint = replace(specialists.blueprint, rejection=Rejection(threshold=threshold))
+    specialists.save(folder)
+
+
+def hold_and_fork(lock, note):
+    """Hold a lock, and fork a process that outlives this one; its number goes into a note."""
+    from torchmcl import atomic
+    from torchmcl.locks import alone
+
+    with alone(lock):
+        forked = os.fork()
+        if forked:
+            atomic.write(note, str(forked))
+        time.sleep(60)
 
 
 def die():

@@ -31,6 +31,8 @@ def write(folder: Path, blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> 
         _belongs(config, blueprint, folder)
     # One entry, for safetensors writes several in any order, and the same model must give the same bytes.
     metadata = {"torchmcl": json.dumps({**about, "sha256": digest})}
+    if config is not None and "sha256" in config:
+        (folder / CONFIG).unlink()  # first, so that a process killed from here on leaves no pair that does not fit
     atomic.write(folder / MODEL, save(tensors, metadata=metadata))
     if config is None or "sha256" in config:
         text = yaml.safe_dump(_config(blueprint, digest), sort_keys=False, allow_unicode=True)

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from breaking import Child, command, command_in_company, trained_on_files
+from breaking import Child, command, command_in_company, hold_and_fork, trained_on_files
+from torchmcl import UsageError
 from torchmcl.locks import alone
 
 ARGUMENTS = shlex.split(
@@ -75,19 +76,22 @@ def test_a_killed_run_is_free_at_once_though_its_readers_live_on(tmp_path, tally
 
 
 def test_a_lock_is_not_inherited_by_a_fork(tmp_path):
-    with alone(tmp_path / ".lock"):
-        child = os.fork()
-        if not child:
-            signal.alarm(20)
-            os.setsid()
-            time.sleep(20)
-            os._exit(0)
+    holder = Child(hold_and_fork, tmp_path / ".lock", tmp_path / "forked")
+    while not (tmp_path / "forked").exists():
+        assert holder.process.is_alive(), holder.said
+        time.sleep(0.01)
+    with (
+        pytest.raises(UsageError, match=f"process {holder.process.pid} at work"),
+        alone(tmp_path / ".lock", wait=False),
+    ):
+        pass
+    assert holder.kill()
+    forked = int((tmp_path / "forked").read_text())
     try:
         with alone(tmp_path / ".lock", wait=False):
-            pass
+            os.kill(forked, 0)  # it is there, and holds nothing
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        os.kill(forked, signal.SIGKILL)
 
 
 def test_two_studies_in_one_place(tmp_path, tally):

@@ -6,7 +6,7 @@ import shlex
 import pytest
 import torch
 
-from breaking import Child, command, command_killed_at_write
+from breaking import Child, command, command_killed_at_write, killed_at_write, save_with_threshold
 from equality import same
 from torchmcl.predictor import Specialists
 from torchmcl.sealed import read as figures
@@ -22,7 +22,7 @@ COMMON = "--data digits --data.limit 300 --members 2 --batch-size 64 --quiet"
 RANDOM = {"amcl": 10, "mcl": 6, "one": 6}  # kills of a training at random moments
 WRITES = 16  # of a training of three epochs, one of them within an epoch
 POINTS = ("half", "before", "after")
-STUDIES, EXPORTS = 6, 6
+STUDIES, EXPORTS, SAVES = 6, 6, 6
 
 
 def line(name, run):
@@ -154,5 +154,17 @@ def test_an_export_killed_at_random_moments(whole, tmp_path, tally):
     tally("SIGKILL of an export", kills + 1, "the earlier file or the new one, whole")
 
 
+def test_a_model_saved_over_itself(whole, tmp_path, tally):
+    """The old one or the new one, at whatever write it ends."""
+    Specialists.load(whole["amcl"]).save(tmp_path)
+    thresholds = {0.0}
+    for number in range(1, SAVES + 1):
+        child = Child(killed_at_write, 1 + number % 2, POINTS[number % 3], save_with_threshold, tmp_path, number / 10)
+        assert child.end() == -9, child.said
+        thresholds.add(Specialists.load(tmp_path).blueprint.rejection.threshold)
+    assert len(thresholds) > 2
+    tally("SIGKILL of a model as it is saved over itself", SAVES, "the earlier model or the new one, whole")
+
+
 def test_enough():
-    assert sum(RANDOM.values()) + WRITES + STUDIES + EXPORTS + 1 >= 50
+    assert sum(RANDOM.values()) + WRITES + STUDIES + EXPORTS + 1 + SAVES >= 50
