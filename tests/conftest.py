@@ -65,3 +65,18 @@ def browser():
 
     with chromium() as running:
         yield running
+
+
+def pytest_terminal_summary(terminalreporter):
+    """The table of the faults that were tried: what, how often, with which outcome."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    rows = {}
+    for report in reports:
+        for name, value in getattr(report, "user_properties", ()):
+            if name == "fault":
+                what, times, outcome = value
+                rows[what, outcome] = rows.get((what, outcome), 0) + times
+    if rows:
+        terminalreporter.section("faults")
+        for (what, outcome), times in rows.items():
+            terminalreporter.write_line(f"| {what} | {times} | {outcome} |")

@@ -1,7 +1,6 @@
 """Sharing, against a folder in place of the hub: the same calls, the same files, the same answers."""
 
 import importlib.util
-import json
 import re
 import shutil
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from torchmcl import UsageError, hub
+from torchmcl import UsageError, hub, sealed
 from torchmcl.predictor import Specialists
 from torchmcl.training import fit
 
@@ -43,7 +42,7 @@ def test_shared_and_fetched(digits_run, digits_test, tmp_path):
     fetched = Specialists.from_pretrained(shared)
     torch.testing.assert_close(fetched.predict(digits_test), specialists.predict(digits_test), rtol=0, atol=0)
     assert fetched.blueprint == specialists.blueprint
-    assert fetched.figures == specialists.figures == json.loads((digits_run / "metrics.json").read_text())
+    assert fetched.figures == specialists.figures == sealed.read(digits_run / "metrics.json")
     specialists.push_to_hub("me/digits", api=Folder(tmp_path))  # again, over it
     assert Specialists.from_pretrained(str(shared), device="cpu").classes == specialists.classes
 
@@ -54,7 +53,7 @@ def test_the_card_tells_the_figures(digits_run, tmp_path):
     card = (tmp_path / "me" / "digits" / "README.md").read_text()
     _, front, text = card.split("---\n", 2)
     assert yaml.safe_load(front)["pipeline_tag"] == "image-classification"
-    figures = json.loads((digits_run / "metrics.json").read_text())
+    figures = sealed.read(digits_run / "metrics.json")
     for name in ("top1_error", "oracle_error", "nll", "brier", "ece"):
         assert f"| {hub.SHOWN[name]} | {figures[name]} |" in text
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

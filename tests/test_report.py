@@ -206,7 +206,7 @@ def test_a_table_has_no_pictures(tmp_path):
 
 def test_an_earlier_run_without_flow_or_versions_is_reported(digits_run, tmp_path):
     run = shutil.copytree(digits_run, tmp_path / "run")
-    for name in ("flow.npy", "log.csv", "metrics.json"):
+    for name in ("flow.npz", "log.csv", "metrics.json"):
         (run / name).unlink()
     shutil.rmtree(run / "checkpoints")
     text = report.write([run], tmp_path / "r.html", limit=40).read_text(encoding="utf-8")

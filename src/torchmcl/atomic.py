@@ -1,6 +1,7 @@
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
@@ -25,8 +26,12 @@ def write(path: Path, put: Callable[[IO[bytes]], object] | str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
+    except OSError as problem:
+        problem.filename = str(path)  # which a full disk does not say, and the draft's means nothing to people
+        raise
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder itself may have gone
+            draft.unlink()
 
 
 def sweep(folder: Path) -> None:
@@ -40,5 +45,14 @@ def sweep(folder: Path) -> None:
     []
     """
     for path in folder.rglob(".*"):
-        if re.fullmatch(r"\..+\.[0-9a-f]{8}", path.name):
+        if is_draft(path):
             path.unlink(missing_ok=True)
+
+
+def is_draft(path: Path) -> bool:
+    """Whether a file is one that is being written, or never was to the end.
+
+    >>> is_draft(Path(".note.txt.0a1b2c3d")), is_draft(Path("note.txt"))
+    (True, False)
+    """
+    return re.fullmatch(r"\..+\.[0-9a-f]{8}", path.name) is not None

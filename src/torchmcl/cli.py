@@ -75,6 +75,12 @@ def train(options: dict[str, Any]) -> int:
     except Interrupted as stopped:
         print(f"\ntorchmcl: stopped by {stopped}, everything saved. Go on: torchmcl train --resume {options['out']}")
         return 128 + stopped.number
+    except TypeError as problem:
+        if resume is None:
+            raise
+        raise UsageError(
+            f"Expected options of a training in {resume}/config.yaml, got: {one_line(problem)}"
+        ) from problem
     if not options.get("quiet"):
         print(f"kept in {options['out']}. Look: torchmcl evaluate {options['out']}")
     return 0

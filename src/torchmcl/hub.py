@@ -1,11 +1,11 @@
 """Models shared on the Hugging Face hub: weights, what they are, figures, and a card for people. Nothing executes."""
 
-import json
 from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
 
+from torchmcl import sealed
 from torchmcl.blueprint import Blueprint
 from torchmcl.errors import UsageError
 from torchmcl.stored import CONFIG, MODEL
@@ -61,13 +61,7 @@ def read_figures(folder: Path) -> dict[str, Any]:
     path = folder / METRICS
     if not path.is_file():
         return {}
-    try:
-        figures = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise UsageError(f"Expected JSON in {path}, got: {' '.join(str(problem).split())}") from problem
-    if not isinstance(figures, dict):
-        raise UsageError(f"Expected figures in {path}, got {type(figures).__name__}.")
-    return figures
+    return sealed.read(path)
 
 
 def card(repo: str, blueprint: Blueprint, figures: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchmcl import hub, stored
+from torchmcl import hub, sealed, stored
 from torchmcl.answers import Answer, judge
 from torchmcl.blueprint import Blueprint
 from torchmcl.data import preprocess as preprocessing
@@ -192,7 +192,7 @@ class Specialists:
             folder = Path(place)
             self.save(folder)
             if self.figures:
-                (folder / hub.METRICS).write_text(json.dumps(self.figures, indent=1), encoding="utf-8")
+                (folder / hub.METRICS).write_text(json.dumps(sealed.seal(self.figures), indent=1), encoding="utf-8")
             (folder / hub.CARD).write_text(hub.card(repo, self.blueprint, self.figures), encoding="utf-8")
             return hub.upload(folder, repo, private=private, api=api)
 

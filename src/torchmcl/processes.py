@@ -1,9 +1,12 @@
 """Sums and maxima over all processes of a training; of one process, the value itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, distributed
+
+from torchmcl.errors import UsageError
 
 
 def many() -> bool:
@@ -49,3 +52,18 @@ def gathered(x: Tensor) -> Tensor:
     parts = [torch.empty_like(padded) for _ in sizes]
     distributed.all_gather(parts, padded.contiguous())
     return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)])
+
+
+@contextmanager
+def together(advice: str) -> Iterator[None]:
+    """What processes do with each other; that one of them is lost is said in one line, with some advice."""
+    try:
+        yield
+    except RuntimeError as problem:
+        text = " ".join(str(problem).split())
+        if not many() or not (isinstance(problem, distributed.DistError) or "gloo" in text.lower()):
+            raise
+        count, me = distributed.get_world_size(), distributed.get_rank()
+        raise UsageError(
+            f"Expected {count} processes to train together to the end, {me} lost another: {text[:120]}. {advice}"
+        ) from problem

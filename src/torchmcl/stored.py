@@ -31,6 +31,8 @@ def write(folder: Path, blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> 
         _belongs(config, blueprint, folder)
     # One entry, for safetensors writes several in any order, and the same model must give the same bytes.
     metadata = {"torchmcl": json.dumps({**about, "sha256": digest})}
+    if config is not None and "sha256" in config:
+        (folder / CONFIG).unlink()  # first, so that a process killed from here on leaves no pair that does not fit
     atomic.write(folder / MODEL, save(tensors, metadata=metadata))
     if config is None or "sha256" in config:
         text = yaml.safe_dump(_config(blueprint, digest), sort_keys=False, allow_unicode=True)
@@ -80,7 +82,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UsageError(f"Expected the folder of a run, with {CONFIG} in it, got {folder}.")
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
         raise UsageError(f"Expected YAML in {path}, got: {' '.join(str(problem).split())}") from problem
     if not isinstance(config, dict):
         raise UsageError(f"Expected options in {path}, got {type(config).__name__}.")

@@ -85,12 +85,12 @@ def test_flow_is_kept_and_read_where_earlier_versions_left_it(digits_run, tmp_pa
     flow = read_flow(digits_run)
     assert flow.shape == (8, 10, 3)
     state = torch.load(digits_run / "checkpoints" / "last.pt", weights_only=True)
-    assert np.array_equal(flow, torch.stack(state["at"]["flow"]).numpy())
+    assert np.array_equal(flow, torch.stack(list(state["at"]["flow"])).numpy())
     (tmp_path / "checkpoints").mkdir()
     assert read_flow(tmp_path) is None
     torch.save(state, tmp_path / "checkpoints" / "last.pt")
     assert np.array_equal(read_flow(tmp_path), flow)
-    (tmp_path / "flow.npy").write_bytes(b"no array")
+    (tmp_path / "flow.npz").write_bytes(b"no array")
     with pytest.raises(UsageError, match="flow"):
         read_flow(tmp_path)
 

@@ -44,7 +44,7 @@ def test_a_run_folder(tmp_path):
     run = tmp_path / "run"
     fit("amcl", data="digits", out=run, **TINY)
     names = {path.name for path in run.iterdir()}
-    assert names == {"config.yaml", "metrics.json", "model.safetensors", "checkpoints", "log.csv", "flow.npy"}
+    assert names == {"config.yaml", "metrics.json", "model.safetensors", "checkpoints", "log.csv", "flow.npz"}
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["method"] == "amcl"
     assert config["epochs"] == 3

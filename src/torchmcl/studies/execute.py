@@ -8,23 +8,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import torchmcl
-from torchmcl import atomic, methods, networks
+from torchmcl import atomic, sealed
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError
+from torchmcl.locks import alone
 from torchmcl.metrics import pixel_errors
 from torchmcl.predictor import Specialists
 from torchmcl.studies.records import RECORDS, Trained
@@ -32,8 +30,8 @@ from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result, pack
 from torchmcl.training.evaluate import answers, evaluate, percent, summary
 from torchmcl.training.fit import fit, sort
-from torchmcl.training.folder import FLOW, read_config, read_flow, write_flow
-from torchmcl.training.recipe import Recipe
+from torchmcl.training.folder import FLOW, as_json, read_config, read_flow, write_flow
+from torchmcl.training.settled import difference, settled
 from torchmcl.training.source import Source
 
 TRAINED = "trained.json"  # by what, and how long it took
@@ -54,7 +52,9 @@ def execute(spec: Spec, folder: str | Path) -> Result:
         fit(**spec.options, out=run, resume=not fresh, quiet=True)
         if not finished:
             elapsed = round(time.perf_counter() - started, 1)
-            atomic.write(run / TRAINED, json.dumps({"seconds": elapsed, "continued": not fresh, **surroundings()}))
+            atomic.write(
+                run / TRAINED, as_json(sealed.seal({"seconds": elapsed, "continued": not fresh, **surroundings()}))
+            )
         keep_flow(run)
         return harvest(spec, run)
 
@@ -65,11 +65,10 @@ def harvest(spec: Spec, run: str | Path) -> Result:
     config = read_config(run)
     if not (run / "metrics.json").is_file():
         raise UsageError(f"Expected a finished run in {run}, got one that is not. Try: torchmcl train --resume {run}")
-    wanted, got = settled(spec.options), settled(config)
-    if differing := sorted(name for name in wanted.keys() | got.keys() if wanted.get(name) != got.get(name)):
-        name = differing[0]
+    wanted, got = choices(spec.options), choices(config)
+    if (name := difference(wanted, got)) is not None:
         raise UsageError(f"Expected a run with {name} {wanted.get(name)} in {run}, got {got.get(name)}.")
-    figures = json.loads((run / "metrics.json").read_text())
+    figures = sealed.read(run / "metrics.json")
     specialists = Specialists.load(run, device="cuda" if torch.cuda.is_available() else "cpu")
     data = load(spec)
     trained = ask(specialists, data.test, run)
@@ -96,7 +95,7 @@ def harvest(spec: Spec, run: str | Path) -> Result:
         "records": {name: record(name, trained) for name in spec.record},
         "precision": spec.options.get("precision", "32"),
         # Of a run that was trained otherwise it is not known.
-        "trained": json.loads((run / TRAINED).read_text()) if (run / TRAINED).is_file() else None,
+        "trained": sealed.read(run / TRAINED) if (run / TRAINED).is_file() else None,
     }
 
 
@@ -166,31 +165,9 @@ def load(spec: Spec) -> DataSet:
     return Source(**parts["data"]).load(spec.options["data"], spec.options.get("seed", 0))
 
 
-def settled(options: Any) -> dict[str, Any]:
-    """Every choice that matters to a training, defaults filled in, so that two ways to say the same are equal."""
-    method, network = options["method"], options["network"]
-    parts = sort(rest(options), method, network)
-    plain = {"exchange": "default", "preset": "default", "unit": "image", "seed": 0, "members": 5}
-    chosen = {name: options.get(name, default) for name, default in plain.items()}
-    recipe, source = asdict(Recipe(**parts["recipe"])), asdict(Source(**parts["data"]))
-    source.pop("dir")
-    return {
-        **chosen,
-        **{name: options[name] for name in ("method", "network", "data")},
-        **defaults(methods.FAMILY[method]),
-        **parts["method"],
-        **defaults(networks.builder(network)),
-        **parts["network"],
-        **recipe,
-        **{f"data_{name}": value for name, value in source.items()},
-        "precision": parts["machine"].get("precision", "32"),
-    }
-
-
-def defaults(function: Any) -> dict[str, Any]:
-    """The optional arguments of a function."""
-    every = signature(function).parameters.values()
-    return {one.name: one.default for one in every if one.default is not Parameter.empty and one.name != "classes"}
+def choices(options: Any) -> dict[str, Any]:
+    """Every choice that matters to a run, see `settled`."""
+    return settled(options, sort(rest(options), options["method"], options["network"]))
 
 
 def rest(options: Any) -> dict[str, Any]:
@@ -234,23 +211,6 @@ def git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """One process at a time in a run's folder; where files cannot be locked, nobody waits."""
-    with open(path, "w") as file:
-        lock(file)
-        yield
-
-
-def lock(file: IO[str]) -> None:
-    """Wait for a file, until this process ends or closes it."""
-    try:
-        import fcntl
-    except ImportError:
-        return
-    fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def main() -> int:

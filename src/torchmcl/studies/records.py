@@ -17,6 +17,7 @@ from torchmcl.errors import UsageError
 from torchmcl.metrics import auroc
 from torchmcl.predictor import Specialists
 from torchmcl.studies.store import pack_bytes
+from torchmcl.training.folder import FLOW, read_flow
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +72,10 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
 
 def flow(trained: Trained, argument: str) -> list[Any]:
     """What members wanted of each class in each epoch, (epochs, classes, M)."""
-    path = trained.run / "flow.npy"
-    if not path.is_file():
-        raise UsageError(f"Expected {path}, which a training of this version leaves, got none. Train it again.")
-    return np.load(path, allow_pickle=False).round(4).tolist()
+    kept = read_flow(trained.run)
+    if kept is None:
+        raise UsageError(f"Expected {FLOW} in {trained.run}, which a training leaves, got none. Train it again.")
+    return kept.round(4).tolist()
 
 
 def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from torchmcl import atomic
 from torchmcl.errors import UsageError
+from torchmcl.sealed import seal, unsealed
 from torchmcl.studies.spec import Spec
 
 FORMAT = 1
@@ -57,7 +58,7 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = {"format": FORMAT, "study": study, "scale": scale, **without(result, "format", "study", "scale")}
         validate(kept, path)
-        atomic.write(path, "\n".join(lines(kept)) + "\n")
+        atomic.write(path, "\n".join(lines(seal(kept))) + "\n")
         return path
 
 
@@ -65,10 +66,13 @@ def read(path: Path) -> Result:
     """One result; a damaged file is refused in one line."""
     try:
         result = json.loads(path.read_text())
-    except (ValueError, OSError) as problem:
+    except (ValueError, RecursionError, OSError) as problem:
         raise damaged(path, str(problem)) from problem
     validate(result, path)
-    return result
+    try:
+        return unsealed(result)
+    except ValueError as problem:
+        raise damaged(path, str(problem)) from problem
 
 
 def validate(result: Any, path: Path) -> None:
@@ -80,7 +84,7 @@ def validate(result: Any, path: Path) -> None:
     try:
         expected, errors = Spec(result["configuration"]).hash, wrong(result)
         told = (result["test"]["oracle_error"], result["test"]["top1_error"])
-    except (KeyError, TypeError, ValueError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise damaged(path, f"{type(problem).__name__}: {problem}") from problem
     if not expected == result["hash"] == path.stem:
         raise damaged(path, f"a configuration of hash {expected}")

@@ -1,5 +1,6 @@
 from dataclasses import fields
 from difflib import get_close_matches
+from hashlib import sha256
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,24 @@ from torchmcl.ensemble import Network
 from torchmcl.errors import UsageError, known_name
 from torchmcl.methods import Method
 from torchmcl.predictor import Blueprint, Specialists
+from torchmcl.processes import together
+from torchmcl.sealed import seal
 from torchmcl.training.board import Board
 from torchmcl.training.evaluate import evaluate, percent, percents
-from torchmcl.training.folder import as_json, first_process, inspect_folder, start_folder, write_flow
+from torchmcl.training.folder import (
+    as_json,
+    first_process,
+    held,
+    inspect_folder,
+    must_be_there,
+    start_folder,
+    write_flow,
+)
 from torchmcl.training.loop import Training
 from torchmcl.training.machine import Machine
 from torchmcl.training.progress import Screen
 from torchmcl.training.recipe import Recipe
+from torchmcl.training.settled import settled
 from torchmcl.training.source import Source
 from torchmcl.versions import versions
 
@@ -67,74 +79,82 @@ def fit(
     chosen = source.load(data, seed) if isinstance(data, str) else data
     if recipe.patience and chosen.validation is None:
         raise UsageError("Expected a validation split to be patient with, got none. Pass data_validation, such as 0.1.")
+    asked = {"method": method, "network": network, "data": name, "members": members, "seed": seed}
+    asked |= {"exchange": exchange, "preset": preset, "unit": unit}
+    choices = {**settled(asked, parts), "labels": fingerprint(chosen.train)}
     blueprint = plan(method, network, chosen, members, exchange, preset, unit, parts)
     method, ensemble = blueprint.build(network, method=None if isinstance(method, str) else method, seed=seed)
     board = Board(folder / "tensorboard") if tensorboard and folder is not None and first_process() else None
-    fabric = machine.start()
-    screen = Screen(quiet=quiet or not fabric.is_global_zero)
-    if folder is not None and fabric.is_global_zero:
-        given = {"method": method.name, "network": blueprint.network, "data": name, "members": method.members}
-        given |= {
-            "exchange": exchange,
-            "preset": preset,
-            "unit": unit,
-            "seed": seed,
-            "checkpoint_steps": checkpoint_steps,
-        }
-        start_folder(folder, {**given, "tensorboard": tensorboard, **options}, overwrite=overwrite)
+    fabric = machine.build()
+    advice = "Start them again." if folder is None else f"Go on, all together: torchmcl train --resume {folder}"
+    with held(folder, overwrite=overwrite, resume=resume), together(advice):
+        fabric.launch()
+        screen = Screen(quiet=quiet or not fabric.is_global_zero)
+        if folder is not None and fabric.is_global_zero:
+            given = {"method": method.name, "network": blueprint.network, "data": name, "members": method.members}
+            given |= {
+                "exchange": exchange,
+                "preset": preset,
+                "unit": unit,
+                "seed": seed,
+                "checkpoint_steps": checkpoint_steps,
+            }
+            start_folder(folder, {**given, "tensorboard": tensorboard, **options}, overwrite=overwrite)
 
-    def loader(examples: Examples, *, shuffle: bool = False) -> Loader:
-        return Loader(
-            examples,
-            batch_size=recipe.batch_size if shuffle or blueprint.dense else max(recipe.batch_size, 512),
+        def loader(examples: Examples, *, shuffle: bool = False) -> Loader:
+            return Loader(
+                examples,
+                batch_size=recipe.batch_size if shuffle or blueprint.dense else max(recipe.batch_size, 512),
+                seed=seed,
+                shuffle=shuffle,
+                rank=fabric.global_rank,
+                world=fabric.world_size,
+                device=fabric.device,
+                preprocess=chosen.preprocess,
+                workers=machine.workers,
+            )
+
+        training = Training(
+            fabric,
+            method,
+            ensemble,
+            recipe,
+            train=loader(chosen.train, shuffle=True),
+            everything=loader(chosen.train),
+            validation=None if chosen.validation is None else loader(chosen.validation),
+            data=name,
+            groups=(unit == "image" and chosen.train.groups) or chosen.train.classes,
             seed=seed,
-            shuffle=shuffle,
-            rank=fabric.global_rank,
-            world=fabric.world_size,
-            device=fabric.device,
-            preprocess=chosen.preprocess,
-            workers=machine.workers,
+            screen=screen,
+            board=board,
+            folder=folder,
+            checkpoint_steps=checkpoint_steps,
+            compile=machine.compile,
+            lean=machine.lean,
+            per_pixel=unit == "pixel",
+            choices=choices,
         )
-
-    training = Training(
-        fabric,
-        method,
-        ensemble,
-        recipe,
-        train=loader(chosen.train, shuffle=True),
-        everything=loader(chosen.train),
-        validation=None if chosen.validation is None else loader(chosen.validation),
-        data=name,
-        groups=(unit == "image" and chosen.train.groups) or chosen.train.classes,
-        seed=seed,
-        screen=screen,
-        board=board,
-        folder=folder,
-        checkpoint_steps=checkpoint_steps,
-        compile=machine.compile,
-        lean=machine.lean,
-        per_pixel=unit == "pixel",
-    )
-    if resume and folder is not None:
-        training.continue_from(folder)
-    try:
-        training.run()
-    finally:
-        if board is not None:
-            board.close()
-    training.restore_best()
-    result = Specialists(blueprint, method, training.kept)
-    result.figures = figures = report(training, loader(chosen.test), chosen)
-    if folder is not None and fabric.is_global_zero:
-        result.save(folder)
-        write_flow(folder, training.at.flow)
-        atomic.write(folder / "metrics.json", as_json(figures) + "\n")
-    screen.line(
-        f"test: oracle error {figures['oracle_error']:.2f} %, top-1 error {figures['top1_error']:.2f} %, "
-        f"members {' '.join(f'{error:.1f}' for error in figures['members'])} %"
-    )
-    fabric.barrier()
-    return result
+        if resume and folder is not None:
+            training.continue_from(folder)
+        try:
+            training.run()
+        finally:
+            if board is not None:
+                board.close()
+        training.restore_best()
+        result = Specialists(blueprint, method, training.kept)
+        result.figures = figures = report(training, loader(chosen.test), chosen)
+        if folder is not None and fabric.is_global_zero:
+            must_be_there(folder)
+            result.save(folder)
+            write_flow(folder, training.at.flow)
+            atomic.write(folder / "metrics.json", as_json(seal(figures)) + "\n")
+        screen.line(
+            f"test: oracle error {figures['oracle_error']:.2f} %, top-1 error {figures['top1_error']:.2f} %, "
+            f"members {' '.join(f'{error:.1f}' for error in figures['members'])} %"
+        )
+        fabric.barrier()
+        return result
 
 
 def sort(options: dict[str, Any], method: str | Method, network: Any) -> dict[str, dict[str, Any]]:
@@ -201,6 +221,11 @@ def plan(
         method_options=method_options,
         network_options=network_options,
     )
+
+
+def fingerprint(examples: Examples) -> str:
+    """Tells training sets apart, by their labels in their order."""
+    return sha256(examples.target.cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
 def report(training: Training, test: Loader, data: DataSet) -> dict[str, Any]:

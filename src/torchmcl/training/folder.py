@@ -1,13 +1,13 @@
-"""The folder of a run: config.yaml, log.csv, flow.npy, checkpoints/, model.safetensors, metrics.json."""
+"""The folder of a run: config.yaml, log.csv, flow.npz, checkpoints/, model.safetensors, metrics.json."""
 
 import csv
 import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from torchmcl import atomic
 from torchmcl.errors import UsageError
+from torchmcl.locks import alone
 from torchmcl.stored import read_config as read_config
+from torchmcl.training import checkpoint
 
-LOG, FLOW = "log.csv", "flow.npy"
+LOG, FLOW, LOCK = "log.csv", "flow.npz", ".lock"
 RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", LOG, FLOW, "checkpoints", "tensorboard")
 
 
@@ -39,7 +41,7 @@ def inspect_folder(folder: Path | None, *, overwrite: bool, resume: bool) -> Non
         raise UsageError(f"Expected a folder for the run, got the file {folder}. Choose another --out.")
     if resume and not (folder / "config.yaml").is_file():
         raise UsageError(f"Expected a run to continue, with config.yaml in it, got {folder}. Start it without resume.")
-    if not resume and not overwrite and folder.exists() and any(folder.iterdir()):
+    if not resume and not overwrite and folder.exists() and any(not _passing(path) for path in folder.iterdir()):
         raise UsageError(
             f"Expected an empty or new folder for the run, got {folder}, which has files in it. "
             "Continue it with --resume, replace it with --overwrite, or choose another --out."
@@ -47,6 +49,31 @@ def inspect_folder(folder: Path | None, *, overwrite: bool, resume: bool) -> Non
     parent = next(part for part in (folder, *folder.parents) if part.exists())
     if not os.access(parent, os.W_OK):
         raise UsageError(f"Expected to be allowed to write into {parent}, am not. Choose another --out.")
+
+
+def _passing(path: Path) -> bool:
+    """What a process that was killed may leave before it has written anything."""
+    return path.name == LOCK or atomic.is_draft(path)
+
+
+@contextmanager
+def held(folder: Path | None, *, overwrite: bool, resume: bool) -> Iterator[None]:
+    """Hold the folder for this training alone, of all processes that train; then look once more what is in it."""
+    if folder is None or not first_process():
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder / LOCK, wait=False):
+        inspect_folder(folder, overwrite=overwrite, resume=resume)
+        yield
+
+
+def must_be_there(folder: Path) -> None:
+    """Refuse to write into a folder that has gone or is another's by now: what is left of a run could not go on."""
+    if not (folder / "config.yaml").is_file():
+        raise UsageError(
+            f"Expected the run in {folder}, got none: its config.yaml has gone while it trained. Start it again."
+        )
 
 
 def start_folder(folder: Path, config: dict[str, Any], *, overwrite: bool) -> None:
@@ -63,21 +90,23 @@ def start_folder(folder: Path, config: dict[str, Any], *, overwrite: bool) -> No
 
 
 def write_flow(folder: Path, flow: Sequence[torch.Tensor]) -> None:
-    """Keep what members wanted of each class in each epoch, (epochs, groups, M)."""
-    atomic.write(folder / FLOW, lambda file: np.save(file, torch.stack(list(flow)).numpy()))
+    """Keep what members wanted of each class in each epoch, (epochs, groups, M); the archive has a checksum."""
+    atomic.write(folder / FLOW, lambda file: np.savez(file, flow=torch.stack(list(flow)).numpy()))
 
 
 def read_flow(folder: Path) -> NDArray[np.float32] | None:
     """What members wanted of each class in each epoch, (epochs, groups, M), or None where nobody kept it."""
-    try:
-        if (folder / FLOW).is_file():
-            return np.load(folder / FLOW, allow_pickle=False)
-        last = folder / "checkpoints" / "last.pt"  # a training of an earlier version left it there alone
-        flow = torch.load(last, weights_only=True, map_location="cpu")["at"].get("flow") if last.is_file() else None
-    except (OSError, ValueError, EOFError, KeyError, RuntimeError, UnpicklingError) as problem:
-        reason = " ".join(str(problem).split())[:300]
-        raise UsageError(f"Expected what a training left in {folder}, got: {reason}. Remove {FLOW}.") from problem
-    return torch.stack(flow).numpy() if flow else None
+    path, last = folder / FLOW, folder / "checkpoints" / "last.pt"
+    if path.is_file():
+        try:
+            with np.load(path, allow_pickle=False) as content:
+                return content["flow"]
+        except Exception as problem:  # damaged bytes make zip and numpy raise anything
+            reason = " ".join(str(problem).split())[:300]
+            raise UsageError(f"Expected what a training left in {path}, got: {reason}. Remove it.") from problem
+    # While it is trained, or where an earlier version trained it, the checkpoint alone has it.
+    flow = checkpoint.read(last)["at"].get("flow", ()) if last.is_file() else ()
+    return torch.stack(list(flow)).numpy() if len(flow) else None
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-import pickle
+import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +24,14 @@ from torchmcl.processes import average, highest, total
 from torchmcl.seeds import seed_of
 from torchmcl.state import State
 from torchmcl.surveys import survey
-from torchmcl.training import guardrails
+from torchmcl.training import checkpoint, guardrails
 from torchmcl.training.board import Board
 from torchmcl.training.evaluate import evaluate
+from torchmcl.training.folder import must_be_there
 from torchmcl.training.lean import lean_backward
 from torchmcl.training.progress import Screen
 from torchmcl.training.recipe import Recipe
+from torchmcl.training.settled import difference
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -93,6 +95,7 @@ class Training:
         compile: bool = False,
         lean: bool = False,
         per_pixel: bool = False,
+        choices: Mapping[str, Any] | None = None,
     ) -> None:
         self.fabric, self.method, self.recipe, self.screen = fabric, method, recipe, screen
         self.train, self.everything, self.validation = train, everything, validation
@@ -100,6 +103,7 @@ class Training:
         self.folder, self.checkpoint_steps, self.board = folder, checkpoint_steps, board
         self.epochs = recipe.length(data)
         self.lean, self.per_pixel = lean, per_pixel
+        self.choices = json.dumps(choices or {}, sort_keys=True, default=str)
         self.plain = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = method.objective.to(fabric.device).train()
         self.averaged = self._average(recipe.ema)
@@ -239,8 +243,10 @@ class Training:
     def state_dict(self) -> dict[str, Any]:
         """All that a continuation needs."""
         at = {name: getattr(self.at, name) for name in Position.__dataclass_fields__}
+        at["flow"] = torch.stack(self.at.flow) if self.at.flow else []  # one tensor, not one an epoch
         return {
             "format": FORMAT,
+            "choices": self.choices,
             "at": at,
             "last_taken": getattr(self, "last_taken", self._nothing()),
             "ensemble": self.plain.state_dict(),
@@ -252,6 +258,7 @@ class Training:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint; sums over processes go to the first, the others begin at nothing."""
         self.at = Position(**{"wanted": self._nothing(), **state["at"]})
+        self.at.flow = list(self.at.flow)
         for name in ("taken", "wanted"):
             setattr(self.at, name, getattr(self.at, name).to(self.fabric.device) * (self.fabric.global_rank == 0))
         self.at.loss *= self.fabric.global_rank == 0
@@ -267,24 +274,29 @@ class Training:
         path = folder / "checkpoints" / "last.pt"
         if not path.is_file():
             return
+        state = checkpoint.read(path, self.fabric.device)
         try:
-            state = torch.load(path, weights_only=True, map_location=self.fabric.device)
             if state["format"] != FORMAT:
                 raise ValueError(f"format {state['format']}, this torchmcl reads {FORMAT}")
+            self._same_choices(json.loads(state.get("choices", self.choices)))  # of an earlier version they are unknown
             self.load_state_dict(state)
-        except (RuntimeError, ValueError, KeyError, TypeError, EOFError, OSError, pickle.UnpicklingError) as problem:
-            line = " ".join(str(problem).split())[:300]
-            raise UsageError(
-                f"Expected a checkpoint of this run, got {path}: {line}. Remove it to train from the start."
-            ) from problem
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as problem:
+            raise checkpoint.refused(path, problem) from problem
+
+    def _same_choices(self, begun: dict[str, Any]) -> None:
+        now = json.loads(self.choices)
+        if (name := difference(now, begun)) is not None:
+            raise ValueError(f"it was begun with {name} {begun.get(name)}, not {now.get(name)}")
 
     def restore_best(self) -> None:
         """With patience, the model is that of the best epoch."""
         if self.recipe.patience and self.folder is not None:
-            best = torch.load(
-                self.folder / "checkpoints" / "best.pt", weights_only=True, map_location=self.fabric.device
-            )
-            self.kept.load_state_dict(best["ensemble"])
+            path = self.folder / "checkpoints" / "best.pt"
+            best = checkpoint.read(path, self.fabric.device)
+            try:
+                self.kept.load_state_dict(best["ensemble"])
+            except (RuntimeError, KeyError, TypeError) as problem:
+                raise checkpoint.refused(path, problem) from problem
 
     @property
     def phase(self) -> str:
@@ -313,8 +325,9 @@ class Training:
 
     def _keep(self, name: str, state: dict[str, Any]) -> None:
         if self.folder is not None and self.fabric.is_global_zero:
-            (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-            atomic.write(self.folder / "checkpoints" / name, lambda file: torch.save(state, file))
+            must_be_there(self.folder)
+            (self.folder / "checkpoints").mkdir(exist_ok=True)
+            checkpoint.write(self.folder / "checkpoints" / name, state)
             if self.at.history:
                 atomic.write(self.folder / "log.csv", table(self.at.history))
 

@@ -43,8 +43,8 @@ class Machine:
         if self.lean and self.compile:
             raise UsageError("Expected lean or compile, got both: what is compiled answers for all members at once.")
 
-    def start(self) -> "Fabric":
-        """Start the processes; each goes on from here with its own rank."""
+    def build(self) -> "Fabric":
+        """The engine; `launch` then starts the processes, and each goes on from there with its own rank."""
         from lightning.fabric import Fabric
 
         try:
@@ -61,7 +61,6 @@ class Machine:
             raise UsageError(f"Expected a machine with {self}; this one has not: {_line(problem)}") from problem
         if self.precision == "16-mixed" and fabric.device.type == "cpu":
             raise UsageError("Expected a GPU for precision 16-mixed, got a CPU. Use bf16-mixed or 32.")
-        fabric.launch()
         return fabric
 
 

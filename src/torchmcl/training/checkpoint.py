@@ -1,0 +1,51 @@
+"""A checkpoint on the disk: whole or not there, and refused where a single bit of it has changed."""
+
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from torchmcl import atomic
+from torchmcl.errors import UsageError
+
+
+def write(path: Path, state: dict[str, Any]) -> None:
+    """Keep a state, whole or not at all."""
+    atomic.write(path, lambda file: _put(state, file))
+
+
+def _put(state: dict[str, Any], file: IO[bytes]) -> None:
+    try:
+        torch.save(state, file)
+    except RuntimeError as problem:
+        if isinstance(problem.__context__, OSError):  # such as of a full disk, which torch buries
+            raise problem.__context__ from problem
+        raise
+
+
+def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """The state back; nothing in the file executes, and what is damaged is refused.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "last.pt"
+    >>> write(path, {"epoch": 3})
+    >>> read(path)
+    {'epoch': 3}
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:  # torch writes checksums, and does not look at them
+            if damaged := archive.testzip():
+                raise ValueError(f"the checksum of {damaged} does not fit")
+        state = torch.load(path, weights_only=True, map_location=device)
+        if not isinstance(state, dict):
+            raise ValueError(type(state).__name__)
+        return state
+    except Exception as problem:  # damaged bytes make torch raise anything
+        raise refused(path, problem) from problem
+
+
+def refused(path: Path, problem: object) -> UsageError:
+    """What is said of a file that is no checkpoint of this run."""
+    line = " ".join(str(problem).split())[:300]
+    return UsageError(f"Expected a checkpoint of this run, got {path}: {line}. Remove it to train from the start.")
