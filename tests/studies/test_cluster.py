@@ -179,7 +179,7 @@ def test_runs_start_finish_and_fail(nodes, tmp_path):
         ("--on ray://127.0.0.1:{port}", "Connection refused"),
         ("--on auto", "Connection refused"),
         ("--on local --gpus-per-run 1.5", "Expected a part of one or a whole number of GPUs a run, got 1.5"),
-        ("--on local --gpus-per-run nan", "Expected a part of one or a whole number of GPUs a run, got nan"),
+        ("--on local --gpus-per-run -0.5", "Expected a part of one or a whole number of GPUs a run, got -0.5"),
         ("--on local --cpus-per-run 2.5", "Expected a part of one or a whole number of CPUs a run, got 2.5"),
         ("--on local --cpus-per-run 0", "Expected more than 0 CPUs a run, got 0"),
     ],

@@ -24,7 +24,7 @@ def assignment_matrix(look: Look) -> "Figure":
     axes = figure.subplots()
     seen = np.ma.masked_less(part, 0.5)  # nothing is no colour, on any paper
     axes.pcolormesh(seen, cmap="Blues", vmin=0, vmax=100, edgecolors="white" if few else "none", linewidth=1)
-    for group, member in np.argwhere(look.owners.numpy()) if few else ():
+    for group, member in np.argwhere(look.owners.numpy()) if few and not look.owners.all() else ():
         frame = Rectangle(
             (member, group), 1, 1, fill=False, edgecolor=style.OWNER, linewidth=1.6, clip_on=False, zorder=3
         )

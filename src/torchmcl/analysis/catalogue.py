@@ -68,7 +68,6 @@ FIGURES = (
         "agree on whose a class is.",
         assignment_ratios,
         lambda look: look.flow is not None and look.flow.shape[1:] == (len(look.groups), look.members),
-        wide=True,
     ),
     Entry(
         "member_errors",
