@@ -81,7 +81,7 @@ def flow(trained: Trained, argument: str) -> list[Any]:
     if not path.is_file():
         raise UsageError(f"Expected {path}, which a training of this version leaves, got none. Train it again.")
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
             return content["flow"].round(4).tolist()
     except Exception as problem:  # damaged bytes make zip and numpy raise anything
         raise UsageError(f"Expected a whole {path}, got one that cannot be read. Train it again.") from problem
