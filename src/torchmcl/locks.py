@@ -41,8 +41,9 @@ def _take(path: Path, *, wait: bool) -> int:
         try:
             _lock(descriptor, path, wait=wait)
             if _same(descriptor, path):
-                os.truncate(descriptor, 0)
-                os.write(descriptor, str(os.getpid()).encode())
+                with suppress(OSError):  # a full disk; the number is for people alone
+                    os.truncate(descriptor, 0)
+                    os.write(descriptor, str(os.getpid()).encode())
                 return descriptor
         except BaseException:
             os.close(descriptor)

@@ -1,5 +1,6 @@
 """Trainings, studies and exports, killed without warning: they go on to the same bit, and lose nothing."""
 
+import itertools
 import random
 import shlex
 
@@ -19,10 +20,10 @@ TRAININGS = {
     "one": "--method one --network mlp --width 8 --rampup 2 --optimizer adam --epochs 6 --checkpoint-steps 4",
 }
 COMMON = "--data digits --data.limit 300 --members 2 --batch-size 64 --quiet"
-RANDOM = {"amcl": 10, "mcl": 6, "one": 6}  # kills of a training at random moments
-WRITES = 16  # of a training of three epochs, one of them within an epoch
+RANDOM = {"amcl": 12, "mcl": 6, "one": 6}  # kills of a training at random moments
+WRITES = 12  # of a training of two epochs, at least
 POINTS = ("half", "before", "after")
-STUDIES, EXPORTS, SAVES = 6, 6, 6
+STUDIES, EXPORTS, SAVES = 5, 4, 6
 
 
 def line(name, run):
@@ -83,22 +84,22 @@ def test_a_training_killed_at_random_moments(name, whole, tmp_path, tally):
 
 def test_a_training_killed_at_every_write(tmp_path, tally):
     """Each file that a short training writes is cut in the middle, left as a draft, or the last that was written."""
-    base = shlex.split(f"{TRAININGS['amcl']} {COMMON} --warmup 1 --epochs 3 --checkpoint-steps 4")
+    base = shlex.split(f"{TRAININGS['amcl']} {COMMON} --warmup 1 --epochs 2 --checkpoint-steps 4")
     child = Child(command, "train", *base, "--out", tmp_path / "whole")
     assert child.end() == 0, child.said
-    for number in range(1, WRITES + 1):
-        point = POINTS[number % 3]
-        run = tmp_path / f"{number}"
+    for number in itertools.count(1):
+        point, run = POINTS[number % 3], tmp_path / f"{number}"
         arguments = ["train", *base, "--out", run]
         child = Child(command_killed_at_write, number, point, *arguments)
-        assert child.end() == -9, (number, child.said)
+        if child.end() == 0:  # it has no more writes than that
+            break
+        assert child.end() == -9, (number, point, child.said)
         all_whole(run)
         child = Child(command, *(["train", "--resume", run] if (run / "config.yaml").exists() else arguments))
         assert child.end() == 0, (number, point, child.said)
         same_run(tmp_path / "whole", run)
-    child = Child(command_killed_at_write, WRITES + 1, "before", "train", *base, "--out", tmp_path / "more")
-    assert child.end() == 0, "there are more writes to break"
-    tally("SIGKILL of a training as it writes a file", WRITES, "goes on, equal to the bit")
+    assert number > WRITES
+    tally("SIGKILL of a training as it writes a file", number - 1, "goes on, equal to the bit")
 
 
 def test_a_study_killed_at_random_moments(tmp_path, tally):
@@ -117,7 +118,7 @@ def test_a_study_killed_at_random_moments(tmp_path, tally):
     name, before = "0", {}
     while kills < STUDIES:
         child = Child(command, *study(name))
-        killed = child.kill(after=chance.uniform(0.1, 1.5))
+        killed = child.kill(after=chance.uniform(0.1, 1.0))
         after = results(name)
         assert before.items() <= after.items(), "an earlier result is lost or changed"
         kills += killed
@@ -143,7 +144,7 @@ def test_an_export_killed_at_random_moments(whole, tmp_path, tally):
     child = Child(command, "export", whole["one"], path)
     assert child.end() == 0, child.said
     while kills < EXPORTS:
-        kills += Child(command, "export", whole["one"], path).kill(after=chance.uniform(0.1, 2.0))
+        kills += Child(command, "export", whole["one"], path).kill(after=chance.uniform(0.1, 1.5))
         tries += 1
         assert tries < 8 * EXPORTS
         program = torch.export.load(path).module()

@@ -99,7 +99,7 @@ def read_flow(folder: Path) -> NDArray[np.float32] | None:
     path, last = folder / FLOW, folder / "checkpoints" / "last.pt"
     if path.is_file():
         try:
-            with np.load(path, allow_pickle=False) as content:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
                 return content["flow"]
         except Exception as problem:  # damaged bytes make zip and numpy raise anything
             reason = " ".join(str(problem).split())[:300]

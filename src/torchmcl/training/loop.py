@@ -103,7 +103,7 @@ class Training:
         self.folder, self.checkpoint_steps, self.board = folder, checkpoint_steps, board
         self.epochs = recipe.length(data)
         self.lean, self.per_pixel = lean, per_pixel
-        self.choices = json.dumps(choices or {}, sort_keys=True, default=str)
+        self.choices = json.dumps(choices or {}, default=str)
         self.plain = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = method.objective.to(fabric.device).train()
         self.averaged = self._average(recipe.ema)

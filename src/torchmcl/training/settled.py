@@ -39,7 +39,7 @@ def difference(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> str | None:
     >>> difference({"seed": 0, "epochs": 3}, {"seed": 1, "epochs": 3})
     'seed'
     """
-    return next((name for name in sorted(wanted.keys() | got.keys()) if wanted.get(name) != got.get(name)), None)
+    return next((name for name in (*wanted, *got) if wanted.get(name) != got.get(name)), None)
 
 
 def defaults(function: Any) -> dict[str, Any]:
