@@ -142,7 +142,7 @@ def counted(module: nn.Module, x: Tensor | Sequence[Tensor]) -> Work:
     """What a part has, and does for one image."""
     parameters, bare = sum(p.numel() for p in module.parameters()), deepcopy(module)
     drop_norms(bare)
-    with Counter() as counter:  # type: ignore[no-untyped-call]
+    with Counter() as counter:
         out = bare(x)
         forward = counter.total
         total = out.sum() if isinstance(out, Tensor) else sum(one.sum() for one in out)
