@@ -58,7 +58,7 @@ def masks_look(masks_run):
     return look(masks_run)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its driver leaves an event loop running, which tests of other modules may not find
 def browser():
     """Chromium without a window, or a skip."""
     from browser import chromium
