@@ -45,7 +45,8 @@ def same_run(one, two):
     for name in ("config.yaml", "model.safetensors", "metrics.json", "log.csv"):
         assert (one / name).read_bytes() == (two / name).read_bytes(), name
     assert same(checkpoint.read(one / "checkpoints" / "last.pt"), checkpoint.read(two / "checkpoints" / "last.pt"))
-    assert not list(two.rglob(".*")), "drafts or a lock are left"
+    # A lock that nobody holds may stay where a run was killed after its last write.
+    assert not [path for path in two.rglob(".*") if path.name != ".lock"], "drafts are left"
 
 
 def all_whole(run):
