@@ -7,10 +7,12 @@ from typing import Any, Protocol
 import yaml
 
 from torchmcl.blueprint import Blueprint
+from torchmcl.data.find import whole
 from torchmcl.errors import UsageError
 from torchmcl.stored import CONFIG, MODEL
 
 METRICS, CARD = "metrics.json", "README.md"
+LARGEST = 10**8  # bytes of figures
 SHOWN = {
     "top1_error": "top-1 error, %",
     "oracle_error": "oracle error, %",
@@ -62,9 +64,11 @@ def read_figures(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        figures = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise UsageError(f"Expected JSON in {path}, got: {' '.join(str(problem).split())}") from problem
+        figures = json.loads(whole(path, LARGEST).read_text(encoding="utf-8"))
+    except UsageError:
+        raise
+    except (ValueError, RecursionError) as problem:
+        raise UsageError(f"Expected JSON in {path}, got: {problem}") from problem
     if not isinstance(figures, dict):
         raise UsageError(f"Expected figures in {path}, got {type(figures).__name__}.")
     return figures
