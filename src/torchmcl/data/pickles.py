@@ -2,7 +2,7 @@ import io
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,8 @@ class Array:
         """The array, if it is one of bytes and has as many as its shape says."""
         try:
             _, shape, kind, by_column, raw = self.state
+            if not all(type(size) is int for size in shape):  # before any two are compared
+                raise TypeError("not a shape")
             bytes_ = raw.encode("latin-1") if isinstance(raw, str) else bytes(memoryview(raw))  # str: by Python 2
             if kind.about[0] != "u1" or min(shape) < 0:
                 raise ValueError("not bytes, or -1 for whatever fits")
@@ -62,10 +64,35 @@ class _Reader(pickle._Unpickler):
             return _fresh(_latin)
         raise UsageError(f"Expected a pickle of arrays of bytes, it asks for {f'{module}.{name}'!r}.")
 
+    # A dictionary's keys are hashed, and a tuple of 60 levels, each twice the one below, takes 2 ** 60 steps.
+    dispatch: ClassVar = {
+        code: load
+        for code, load in pickle._Unpickler.dispatch.items()
+        if bytes([code]) not in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET, pickle.DICT)
+    }
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self.stack[-1][_key(key)] = value
+
+    def load_setitems(self) -> None:
+        items = self.pop_mark()
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            self.stack[-1][_key(key)] = value
+
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+
 
 def _fresh(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that the file may write to without a mark on ours."""
     return lambda *about: function(*about)
+
+
+def _key(key: Any) -> Any:
+    if not isinstance(key, str | bytes | int):
+        raise TypeError(f"a key of type {type(key).__name__}")
+    return key
 
 
 def _latin(text: str, _: str = "") -> bytes:
