@@ -2,12 +2,12 @@ import os
 import tarfile
 import tempfile
 import zipfile
-import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 from torchmcl.data.find import cache, find, missing, places
 from torchmcl.errors import UsageError
@@ -30,6 +30,7 @@ class Source:
 _CIFAR = "https://www.cs.toronto.edu/~kriz/"
 _SVHN = "https://ufldl.stanford.edu/housenumbers/"
 _MB = 10**6
+SCHEME = "https"  # of every address, and of whatever it leads to
 
 # What each makes, in a place of data -> its source.
 SOURCES = {
@@ -75,9 +76,31 @@ def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None
 def _downloaded(source: Source, folder: Path) -> Path:
     import pooch
 
+    if urlsplit(source.url).scheme != SCHEME:
+        raise UsageError(f"Expected an address of {SCHEME}, got {source.url}.")
+
     def bounded(response: Any, *_: Any, **__: Any) -> None:
-        if int(response.headers.get("content-length", 0)) > source.most:
+        """Look at each answer before it is read or followed."""
+        onward = urljoin(response.url, response.headers.get("location", ""))
+        if response.is_redirect and urlsplit(onward).scheme != SCHEME:
+            raise UsageError(f"Expected {source.url} to stay with {SCHEME}, it leads to {onward}.")
+        announced = response.headers.get("content-length", "0")
+        if not announced.isdecimal() or int(announced) > source.most:
             raise UsageError(f"Expected at most {source.most} bytes from {source.url}, it announces more.")
+        response.iter_content = counted(response.iter_content)
+
+    def counted(chunks: Callable[..., Iterator[bytes]]) -> Callable[..., Iterator[bytes]]:
+        """Those that come, whatever was announced."""
+
+        def read(*arguments: Any, **options: Any) -> Iterator[bytes]:
+            total = 0
+            for chunk in chunks(*arguments, **options):
+                total += len(chunk)
+                if total > source.most:
+                    raise UsageError(f"Expected at most {source.most} bytes from {source.url}, got more.")
+                yield chunk
+
+        return read
 
     fetch = pooch.HTTPDownloader(progressbar=find_spec("tqdm") is not None, timeout=30, hooks={"response": bounded})
     return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=fetch))
@@ -122,7 +145,9 @@ def unpack(archive: Path, to: Path, most: int) -> None:
                     if not (to / name).resolve().is_relative_to(to.resolve()):
                         raise UsageError(f"Expected {archive} to stay in its folder, {name!r} would leave it.")
                 pack.extractall(to)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+    except (UsageError, OSError):
+        raise
+    except Exception as error:  # damaged bytes make tar and zip raise anything
         raise UsageError(f"Expected a whole archive, got {archive}: {_line(error)}.") from error
 
 
@@ -133,6 +158,8 @@ def _bounded(archive: Path, tar: tarfile.TarFile, most: int) -> list[tarfile.Tar
         total += member.size
         if total > most:
             raise _too_large(archive, most)
+        if not (member.isfile() or member.isdir()):  # a link may leave the folder once that has its final name
+            raise UsageError(f"Expected a whole archive of files and folders, got {archive}, with a link or a device.")
         members.append(member)
     return members
 
