@@ -34,6 +34,7 @@ from torchmcl.studies.store import Result, pack
 from torchmcl.training.evaluate import answers, evaluate, percent, summary
 from torchmcl.training.fit import fit, sort
 from torchmcl.training.folder import read_config
+from torchmcl.training.loop import read_checkpoint
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.source import Source
 
@@ -205,7 +206,7 @@ def keep_flow(run: Path) -> None:
     """Of the checkpoints of a finished training only the flow is kept, which is small."""
     last = run / "checkpoints" / "last.pt"
     if last.is_file():
-        flow = torch.load(last, weights_only=True, map_location="cpu")["at"].get("flow", [])
+        flow = read_checkpoint(last)["at"].get("flow", [])
         if flow:
             atomic.write(run / FLOW, lambda file: np.save(file, torch.stack(flow).numpy()))
         shutil.rmtree(run / "checkpoints")

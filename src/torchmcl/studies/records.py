@@ -77,7 +77,10 @@ def flow(trained: Trained, argument: str) -> list[Any]:
     path = trained.run / "flow.npy"
     if not path.is_file():
         raise UsageError(f"Expected {path}, which a training of this version leaves, got none. Train it again.")
-    return np.load(path, allow_pickle=False).round(4).tolist()
+    try:
+        return np.load(path, allow_pickle=False).round(4).tolist()
+    except (ValueError, EOFError, OSError) as problem:
+        raise UsageError(f"Expected a whole array of numbers in {path}, got: {problem}. Train it again.") from problem
 
 
 def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:

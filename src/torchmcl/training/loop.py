@@ -268,23 +268,24 @@ class Training:
         if not path.is_file():
             return
         try:
-            state = torch.load(path, weights_only=True, map_location=self.fabric.device)
+            state = read_checkpoint(path, self.fabric.device)
             if state["format"] != FORMAT:
                 raise ValueError(f"format {state['format']}, this torchmcl reads {FORMAT}")
             self.load_state_dict(state)
-        except (RuntimeError, ValueError, KeyError, TypeError, EOFError, OSError, pickle.UnpicklingError) as problem:
-            line = " ".join(str(problem).split())[:300]
-            raise UsageError(
-                f"Expected a checkpoint of this run, got {path}: {line}. Remove it to train from the start."
-            ) from problem
+        except UsageError:
+            raise
+        except Exception as problem:  # a state that is none makes anything raise
+            raise no_checkpoint(path, problem) from problem
 
     def restore_best(self) -> None:
         """With patience, the model is that of the best epoch."""
         if self.recipe.patience and self.folder is not None:
-            best = torch.load(
-                self.folder / "checkpoints" / "best.pt", weights_only=True, map_location=self.fabric.device
-            )
-            self.kept.load_state_dict(best["ensemble"])
+            path = self.folder / "checkpoints" / "best.pt"
+            best = read_checkpoint(path, self.fabric.device)
+            try:
+                self.kept.load_state_dict(best["ensemble"])
+            except (RuntimeError, KeyError, TypeError, AttributeError) as problem:
+                raise no_checkpoint(path, problem) from problem
 
     @property
     def phase(self) -> str:
@@ -367,6 +368,25 @@ class Training:
             f"Expected a finite loss, got {float(loss)} in epoch {self.at.epoch}, batch {self.at.batch + 1}. "  # type: ignore[arg-type]
             f"Lower learning_rate (now {self.recipe.learning_rate}), set clip, or use precision 32.{kept}"
         )
+
+
+def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """What a checkpoint holds; nothing in it executes, and whatever is none is refused."""
+    try:
+        state = torch.load(path, weights_only=True, map_location=device)
+    except Exception as problem:  # damaged bytes make torch raise anything
+        raise no_checkpoint(path, problem) from problem
+    if not isinstance(state, dict):
+        raise no_checkpoint(path, TypeError(f"a {type(state).__name__}"))
+    return state
+
+
+def no_checkpoint(path: Path, problem: Exception) -> UsageError:
+    """What is said of a file that cannot be continued from."""
+    line = " ".join(str(problem).split())[:300] or type(problem).__name__
+    if isinstance(problem, pickle.UnpicklingError):  # torch would tell how to load it all the same
+        line = "damaged, or it asks for more than plain values"
+    return UsageError(f"Expected a checkpoint of this run, got {path}: {line}. Remove it to train from the start.")
 
 
 def table(rows: list[dict[str, Any]]) -> str:
