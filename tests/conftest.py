@@ -4,7 +4,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("torchmcl", deadline=None, max_examples=60, derandomize=True)
+# By other chance each time only where a longer run is asked for (`make fuzz`).
+settings.register_profile(
+    "torchmcl", deadline=None, max_examples=60, derandomize="TORCHMCL_FUZZ" not in os.environ, database=None
+)
 settings.load_profile("torchmcl")
 
 # One thread a worker: `pytest -n 2` fills two cores, and tensors here are small.
@@ -29,3 +32,11 @@ def digits_test():
     from torchmcl import data
 
     return data.load("digits", parts=("test",)).test
+
+
+def pytest_terminal_summary(terminalreporter):
+    """How many cases of bad input were tried, over all workers."""
+    passed = terminalreporter.stats.get("passed", [])
+    cases = sum(value for report in passed for name, value in report.user_properties if name == "cases")
+    if cases:
+        terminalreporter.write_line(f"bad input: {cases} cases, each ended well")
