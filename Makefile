@@ -69,7 +69,7 @@ $(TOOLS)/bin/uv:
 bounds: $(TOOLS)/bin/uv
 	$(PYTHON) -m venv $(LOWEST)
 	$(TOOLS)/bin/uv pip compile --quiet --resolution lowest-direct pyproject.toml --output-file $(LOWEST)/lowest.txt
-	$(TOOLS)/bin/uv pip install --quiet --python $(LOWEST)/bin/python -r $(LOWEST)/lowest.txt "pytest>=8.3,<10" "hypothesis>=6.120,<7"
+	$(TOOLS)/bin/uv pip install --quiet --python $(LOWEST)/bin/python -r $(LOWEST)/lowest.txt "pytest>=8.3,<10" "hypothesis>=6.120,<7" "pandas==2.2.0"
 	$(TOOLS)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps .
 	$(LOWEST)/bin/python -m pip list 2>/dev/null | grep -i -E "^(torch|numpy|scipy|lightning|pillow|jsonargparse|scikit-learn) "
 	$(LOWEST)/bin/python -m pytest -q -W default -p no:cacheprovider $(ESSENTIAL)

@@ -58,7 +58,7 @@ HEAVY = {"train", "study"}
 
 
 @pytest.mark.filterwarnings("ignore")
-@cases(200)
+@cases(120)
 @given(
     st.sampled_from(COMMANDS),
     st.lists(st.one_of(st.sampled_from(OPTIONS), st.sampled_from(WORDS), st.text(max_size=6)), max_size=6),

@@ -3,6 +3,7 @@
 from dataclasses import fields
 from math import isfinite
 
+import numpy as np
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from outcomes import cases, ends_well
 from torchmcl import methods, networks
 from torchmcl.ensemble import Ensemble
 from torchmcl.objective import State
+from torchmcl.predictor import Specialists
 from torchmcl.training import fit
 from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import Recipe
@@ -103,7 +105,7 @@ def test_sources(given, seed, name):
         assert len(data.train) <= (given.get("limit") or 2000)
 
 
-@cases(350)
+@cases(250)
 @given(st.sampled_from(methods.NAMES).flatmap(of_method), some(SMALL), some(st.integers(2, 5)))
 def test_methods(named, members, classes):
     name, given = named
@@ -158,7 +160,7 @@ def test_ensembles(method, network, exchange, preset, seed, members):
         assert logits.shape[0] == (5 if members is None else members)
 
 
-@cases(60)
+@cases(40)
 @given(
     st.sampled_from(["amcl", "ie", "smcl"]).flatmap(of_method),
     options(RECIPE),
@@ -178,12 +180,15 @@ def test_ensembles(method, network, exchange, preset, seed, members):
     ),
 )
 @example(("ie", {}), {}, {"network": "vgg16", "width": 1}, {})  # whose last layers find nothing left of 8 x 8 pixels
-def test_trainings(named, recipe, network, rest):
+@example(("smcl", {"k": np.int64(1)}), {"batch_size": np.int32(9)}, {"width": np.uint8(4)}, {"members": np.int64(2)})
+def test_trainings(tmp_path_factory, named, recipe, network, rest):
     name, method = named
     method.pop("groups", None)
     given = {"network": "mlp", **method, **network, **rest, **recipe, "epochs": 1, "data_limit": 40}
-    specialists = ends_well(lambda: fit(name, data="digits", quiet=True, **given))
+    out = tmp_path_factory.mktemp("trainings") / "run"
+    specialists = ends_well(lambda: fit(name, data="digits", out=out, quiet=True, **given))
     if specialists is not None:
+        assert Specialists.load(out).blueprint == specialists.blueprint
         assert specialists.figures["examples"] == 359
         answer = specialists.predict(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
         assert answer.probabilities.shape == (2, 10)

@@ -28,6 +28,7 @@ LABELS = st.one_of(st.integers(-3, 5), st.integers(2**62, 2**66), TEXTS, st.bina
 )
 @example(y=[b"\xff", b"\xff"], classes=None)
 @example(y=[0, 0], classes="ab")
+@example(y=[0, 0], classes=torch.tensor(3))
 @example(y=[0, 0], classes=range(10**12))
 def test_labels(y, classes):
     x = torch.zeros(len(y), 2)
@@ -48,6 +49,7 @@ def test_labels(y, classes):
     st.one_of(st.lists(st.sampled_from("0123456789"), unique=True, max_size=5), st.lists(TEXTS, max_size=3), ANYTHING)
 )
 @example("3,8")
+@example(torch.tensor(3))
 @example([3, 8])
 def test_chosen_classes(classes):
     made = ends_well(lambda: choose(DIGITS, classes=classes))

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from reprlib import repr as shown
 from typing import Any
@@ -169,9 +169,12 @@ def _labels(y: Tensor | NDArray[Any], what: str) -> NDArray[Any]:
 
 
 def _names(label: NDArray[Any], classes: Sequence[str] | None) -> tuple[str, ...]:
-    if classes is not None and (isinstance(classes, str) or not isinstance(classes, Iterable)):
-        raise UsageError(f"Expected the names of the classes in a list, got {shown(classes)}.")
-    names = tuple(map(str, islice(np.unique(label).tolist() if classes is None else classes, MOST)))
+    try:
+        if isinstance(classes, str):
+            raise TypeError("letters")
+        names = tuple(map(str, islice(np.unique(label).tolist() if classes is None else classes, MOST)))
+    except TypeError as problem:
+        raise UsageError(f"Expected the names of the classes in a list, got {shown(classes)}.") from problem
     if len(set(names)) != len(names):
         raise UsageError(f"Expected different names of classes, got {', '.join(names)}.")
     return names

@@ -55,6 +55,9 @@ class Array:
 
 # The one written in Python: its memory grows with the file, not with what the file claims.
 class _Reader(pickle._Unpickler):
+    stack: list[Any]
+    pop_mark: Callable[[], list[Any]]
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _RECONSTRUCT or (module, name) == ("numpy", "dtype"):
             return _fresh(Array)
@@ -65,7 +68,7 @@ class _Reader(pickle._Unpickler):
         raise UsageError(f"Expected a pickle of arrays of bytes, it asks for {f'{module}.{name}'!r}.")
 
     # A dictionary's keys are hashed, and a tuple of 60 levels, each twice the one below, takes 2 ** 60 steps.
-    dispatch: ClassVar = {
+    dispatch: ClassVar[dict[int, Callable[..., None]]] = {
         code: load
         for code, load in pickle._Unpickler.dispatch.items()
         if bytes([code]) not in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET, pickle.DICT)

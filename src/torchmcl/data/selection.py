@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import islice
@@ -72,9 +72,10 @@ def _listed(classes: str | Sequence[str], known: Sequence[str]) -> list[str]:
     """Names of classes, of which a text holds several between commas, or one that has commas itself."""
     if isinstance(classes, str):
         classes = [classes] if classes in known else [name.strip() for name in classes.split(",")]
-    if not isinstance(classes, Iterable):
-        raise UsageError(f"Expected the names of classes, got {shown(classes)}.")
-    names = [str(name) for name in islice(classes, len(known) + 1)]
+    try:
+        names = [str(name) for name in islice(classes, len(known) + 1)]
+    except TypeError as problem:
+        raise UsageError(f"Expected the names of classes, got {shown(classes)}.") from problem
     if not names or len(set(names)) != len(names):
         raise UsageError(f"Expected one class or more, each once, got {', '.join(names) or 'none'}.")
     for name in names:

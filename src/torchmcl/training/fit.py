@@ -4,6 +4,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from torchmcl import atomic, methods, metrics, networks
@@ -58,6 +59,8 @@ def fit(
     right_types(locals(), fit)
     if seed < 0 or checkpoint_steps < 1:
         raise UsageError(f"Expected a seed from 0 and checkpoint_steps from 1 on, got {seed} and {checkpoint_steps}.")
+    members, seed, checkpoint_steps = int(members), int(seed), int(checkpoint_steps)
+    options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
     parts = sort(options, method, network)
     recipe, machine = Recipe(**parts["recipe"]), Machine(**parts["machine"])
     source, name = Source(**parts["data"]), data if isinstance(data, str) else data.name
