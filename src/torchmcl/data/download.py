@@ -4,6 +4,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -83,24 +84,24 @@ def _downloaded(source: Source, folder: Path) -> Path:
         """Look at each answer before it is read or followed."""
         onward = urljoin(response.url, response.headers.get("location", ""))
         if response.is_redirect and urlsplit(onward).scheme != SCHEME:
-            raise UsageError(f"Expected {source.url} to stay with {SCHEME}, it leads to {onward}.")
+            raise refused(response, f"Expected {source.url} to stay with {SCHEME}, it leads to {onward}.")
         announced = response.headers.get("content-length", "0")
         if not announced.isdecimal() or int(announced) > source.most:
-            raise UsageError(f"Expected at most {source.most} bytes from {source.url}, it announces more.")
-        response.iter_content = counted(response.iter_content)
+            raise refused(response, f"Expected at most {source.most} bytes from {source.url}, it announces more.")
+        response.iter_content = partial(counted, response, response.iter_content)
 
-    def counted(chunks: Callable[..., Iterator[bytes]]) -> Callable[..., Iterator[bytes]]:
-        """Those that come, whatever was announced."""
+    def counted(response: Any, chunks: Callable[..., Iterator[bytes]], *size: Any, **options: Any) -> Iterator[bytes]:
+        """What comes, whatever was announced."""
+        total = 0
+        for chunk in chunks(*size, **options):
+            total += len(chunk)
+            if total > source.most:
+                raise refused(response, f"Expected at most {source.most} bytes from {source.url}, got more.")
+            yield chunk
 
-        def read(*arguments: Any, **options: Any) -> Iterator[bytes]:
-            total = 0
-            for chunk in chunks(*arguments, **options):
-                total += len(chunk)
-                if total > source.most:
-                    raise UsageError(f"Expected at most {source.most} bytes from {source.url}, got more.")
-                yield chunk
-
-        return read
+    def refused(response: Any, why: str) -> UsageError:
+        response.close()
+        return UsageError(why)
 
     fetch = pooch.HTTPDownloader(progressbar=find_spec("tqdm") is not None, timeout=30, hooks={"response": bounded})
     return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=fetch))

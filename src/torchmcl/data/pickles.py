@@ -71,18 +71,27 @@ class _Reader(pickle._Unpickler):
     dispatch: ClassVar[dict[int, Callable[..., None]]] = {
         code: load
         for code, load in pickle._Unpickler.dispatch.items()
-        if bytes([code]) not in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET, pickle.DICT)
+        if bytes([code]) not in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)
     }
 
+    def load_dict(self) -> None:
+        items = self.pop_mark()
+        self.stack.append({})
+        self._fill(items)
+
     def load_setitem(self) -> None:
-        value, key = self.stack.pop(), self.stack.pop()
-        self.stack[-1][_key(key)] = value
+        self._fill([self.stack.pop(-2), self.stack.pop()])
 
     def load_setitems(self) -> None:
-        items = self.pop_mark()
-        for key, value in zip(items[::2], items[1::2], strict=True):
-            self.stack[-1][_key(key)] = value
+        self._fill(self.pop_mark())
 
+    def _fill(self, items: list[Any]) -> None:
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if not isinstance(key, str | bytes | int):
+                raise TypeError(f"a key of type {type(key).__name__}")
+            self.stack[-1][key] = value
+
+    dispatch[pickle.DICT[0]] = load_dict
     dispatch[pickle.SETITEM[0]] = load_setitem
     dispatch[pickle.SETITEMS[0]] = load_setitems
 
@@ -90,12 +99,6 @@ class _Reader(pickle._Unpickler):
 def _fresh(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that the file may write to without a mark on ours."""
     return lambda *about: function(*about)
-
-
-def _key(key: Any) -> Any:
-    if not isinstance(key, str | bytes | int):
-        raise TypeError(f"a key of type {type(key).__name__}")
-    return key
 
 
 def _latin(text: str, _: str = "") -> bytes:

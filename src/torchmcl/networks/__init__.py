@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from inspect import Parameter, signature
 from math import prod
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -14,7 +15,6 @@ from torchmcl.networks.preact_resnet import preact_resnet10
 from torchmcl.networks.resnet import resnet10, resnet18, resnet34
 from torchmcl.networks.simple_cnn import simple_cnn
 from torchmcl.networks.vgg import vgg16
-from torchmcl.options import right_types
 from torchmcl.room import fits
 from torchmcl.split import Split
 
@@ -63,8 +63,8 @@ def build(name: str, classes: int = 10, **options: Any) -> Split:
     needed = [option for option, about in taken.items() if about.default is Parameter.empty]
     if missing := [option for option in needed if option not in options]:
         raise UsageError(f"Expected {' and '.join(missing)} for {name}, got none. Pass {missing[0]}=….")
-    right_types({"classes": classes, **options}, _BUILDERS[name])
-    if any(size > ORDINARY.get(option, size) for option, size in {"classes": classes, **options}.items()):
+    sizes = {option: size for option, size in {"classes": classes, **options}.items() if isinstance(size, Integral)}
+    if any(size > ORDINARY.get(option, size) for option, size in sizes.items()):
         with torch.device("meta"):  # weights without values, to be counted first
             weights = sum(weight.nbytes for weight in _BUILDERS[name](classes, **options).parameters())
         fits(f"a {name}", weights)
