@@ -1,4 +1,6 @@
 import os
+from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -35,8 +37,11 @@ def digits_test():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """How many cases of bad input were tried, over all workers."""
-    passed = terminalreporter.stats.get("passed", [])
-    cases = sum(value for report in passed for name, value in report.user_properties if name == "cases")
-    if cases:
-        terminalreporter.write_line(f"bad input: {cases} cases, each ended well")
+    """How many cases of bad input were tried, over all workers, and by which tests."""
+    cases = Counter()
+    for report in terminalreporter.stats.get("", []):  # of setups and teardowns: the latter know what was noted
+        if report.when == "teardown":
+            cases[Path(report.fspath).stem.removeprefix("test_")] += dict(report.user_properties).get("cases", 0)
+    if cases.total():
+        each = ", ".join(f"{name} {count}" for name, count in sorted(cases.items()) if count)
+        terminalreporter.write_line(f"bad input: {cases.total()} cases, each ended well ({each})")

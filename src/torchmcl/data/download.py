@@ -2,12 +2,11 @@ import os
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urljoin, urlsplit
 
 from torchmcl.data.find import cache, find, missing, places
@@ -80,31 +79,42 @@ def _downloaded(source: Source, folder: Path) -> Path:
     if urlsplit(source.url).scheme != SCHEME:
         raise UsageError(f"Expected an address of {SCHEME}, got {source.url}.")
 
-    def bounded(response: Any, *_: Any, **__: Any) -> None:
-        """Look at each answer before it is read or followed."""
+    def looked_at(response: Any, *_: Any, **__: Any) -> None:
+        """Before an answer is read or followed."""
         onward = urljoin(response.url, response.headers.get("location", ""))
-        if response.is_redirect and urlsplit(onward).scheme != SCHEME:
-            raise refused(response, f"Expected {source.url} to stay with {SCHEME}, it leads to {onward}.")
         announced = response.headers.get("content-length", "0")
-        if not announced.isdecimal() or int(announced) > source.most:
-            raise refused(response, f"Expected at most {source.most} bytes from {source.url}, it announces more.")
-        response.iter_content = partial(counted, response, response.iter_content)
+        said = None
+        if response.is_redirect and urlsplit(onward).scheme != SCHEME:
+            said = f"Expected {source.url} to stay with {SCHEME}, it leads to {onward}."
+        elif not announced.isdecimal() or int(announced) > source.most:
+            said = f"Expected at most {source.most} bytes from {source.url}, it announces more."
+        if said:
+            response.close()
+            raise UsageError(said)
 
-    def counted(response: Any, chunks: Callable[..., Iterator[bytes]], *size: Any, **options: Any) -> Iterator[bytes]:
-        """What comes, whatever was announced."""
-        total = 0
-        for chunk in chunks(*size, **options):
-            total += len(chunk)
-            if total > source.most:
-                raise refused(response, f"Expected at most {source.most} bytes from {source.url}, got more.")
-            yield chunk
+    fetch = pooch.HTTPDownloader(progressbar=find_spec("tqdm") is not None, timeout=30, hooks={"response": looked_at})
 
-    def refused(response: Any, why: str) -> UsageError:
-        response.close()
-        return UsageError(why)
+    def counted(url: str, path: str, *_: Any) -> None:
+        with open(path, "wb") as file:
+            fetch(url, _Counted(file, source), None)
 
-    fetch = pooch.HTTPDownloader(progressbar=find_spec("tqdm") is not None, timeout=30, hooks={"response": bounded})
-    return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=fetch))
+    return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=counted))
+
+
+class _Counted:
+    """A file that takes no more than a source may have, whatever was announced."""
+
+    def __init__(self, file: IO[bytes], source: Source) -> None:
+        self.file, self.source, self.left = file, source, source.most
+
+    def write(self, chunk: bytes) -> int:
+        self.left -= len(chunk)
+        if self.left < 0:
+            raise UsageError(f"Expected at most {self.source.most} bytes from {self.source.url}, got more.")
+        return self.file.write(chunk)
+
+    def flush(self) -> None:
+        self.file.flush()
 
 
 def _checked(file: Path, source: Source) -> None:

@@ -63,8 +63,8 @@ def build(name: str, classes: int = 10, **options: Any) -> Split:
     needed = [option for option, about in taken.items() if about.default is Parameter.empty]
     if missing := [option for option in needed if option not in options]:
         raise UsageError(f"Expected {' and '.join(missing)} for {name}, got none. Pass {missing[0]}=….")
-    sizes = {option: size for option, size in {"classes": classes, **options}.items() if isinstance(size, Integral)}
-    if any(size > ORDINARY.get(option, size) for option, size in sizes.items()):
+    sizes = {"classes": classes, **options}
+    if any(isinstance(sizes.get(size), Integral) and sizes[size] > most for size, most in ORDINARY.items()):
         with torch.device("meta"):  # weights without values, to be counted first
             weights = sum(weight.nbytes for weight in _BUILDERS[name](classes, **options).parameters())
         fits(f"a {name}", weights)
