@@ -2,17 +2,24 @@
 PYTHON ?= python3
 VENV := .venv
 PEER := .venv-peer
+LOWEST := .venv-lowest
+FRESH := .venv-wheel
+TOOLS := .venv-tools
+ESSENTIAL := tests/data tests/training/test_fit.py tests/training/test_resume.py tests/test_cli.py tests/test_ensemble.py \
+  tests/test_estimator.py tests/test_objective.py tests/test_stored.py tests/test_predictor.py tests/test_evaluation.py
+TIMES ?= 20
+SECONDS ?= 60
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test lint docs bench bench-small clean
+.PHONY: setup demo test lint docs bench bench-small fuzz atheris bounds lock audit wheel clean
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml
+$(VENV)/.ready: pyproject.toml requirements-dev.lock
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "torchmcl needs Python 3.11 or newer, found " + sys.version.split()[0] + ". Try: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock --editable ".[dev]"
 	touch $@
 
 demo: setup
@@ -47,5 +54,51 @@ bench-small: setup
 	$(BIN)/python benchmarks/throughput.py --small --out runs/bench-small.json
 	$(BIN)/python benchmarks/guard.py runs/bench-small.json benchmarks/results.json
 
+# Bad input at length: TIMES as many cases as in CI, by other chance each time, then atheris by coverage.
+fuzz: setup atheris
+	TORCHMCL_FUZZ=$(TIMES) timeout 3600 $(BIN)/python -m pytest -n 2 tests/bad_input
+
+# SECONDS on each reader of files. atheris goes into a folder of its own, not into the environment.
+atheris: setup
+	$(BIN)/python -m pip install --quiet --target $(TOOLS)/atheris atheris
+	for reader in $$($(BIN)/python tests/fuzz_atheris.py); do \
+	  PYTHONPATH=$(TOOLS)/atheris $(BIN)/python tests/fuzz_atheris.py $$reader -max_total_time=$(SECONDS) -timeout=10 -rss_limit_mb=4096 || exit 1; \
+	done
+
+$(TOOLS)/bin/uv:
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet uv
+
+# The lowest versions that pyproject.toml allows; the highest are what `make setup` takes.
+bounds: $(TOOLS)/bin/uv
+	$(PYTHON) -m venv $(LOWEST)
+	$(TOOLS)/bin/uv pip compile --quiet --resolution lowest-direct pyproject.toml --output-file $(LOWEST)/lowest.txt
+	$(TOOLS)/bin/uv pip install --quiet --python $(LOWEST)/bin/python -r $(LOWEST)/lowest.txt "pytest>=8.3,<10" "hypothesis>=6.120,<7" "pandas==2.2.0"
+	$(TOOLS)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps .
+	$(LOWEST)/bin/python -m pip list 2>/dev/null | grep -i -E "^(torch|numpy|scipy|lightning|pillow|jsonargparse|scikit-learn) "
+	$(LOWEST)/bin/python -m pytest -q -W default -p no:cacheprovider $(ESSENTIAL)
+
+# Versions of the development environment; torch's own libraries for GPUs follow from its build, and are left open.
+lock: $(TOOLS)/bin/uv
+	$(TOOLS)/bin/uv pip compile --quiet --upgrade --no-header --no-annotate --extra dev pyproject.toml \
+	  | grep -v -E "^(nvidia-|cuda-|triton)" > requirements-dev.lock
+
+# Known vulnerabilities of what is locked. It asks a database on the network, and says so where there is none.
+audit: $(TOOLS)/bin/uv
+	$(TOOLS)/bin/python -m pip install --quiet pip-audit
+	rm -f $(TOOLS)/audit.json
+	$(TOOLS)/bin/pip-audit --strict --requirement requirements-dev.lock --no-deps --disable-pip --format json --output $(TOOLS)/audit.json; \
+	code=$$?; test -s $(TOOLS)/audit.json || { echo "audit: the database of vulnerabilities does not answer here, NOTHING was audited" >&2; exit 3; }; \
+	exit $$code
+
+# The wheel, installed into an empty environment and tried away from the repository.
+wheel:
+	rm -rf dist $(FRESH)
+	$(PYTHON) -m venv $(FRESH)
+	$(FRESH)/bin/python -m pip install --quiet --upgrade pip
+	$(FRESH)/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(FRESH)/bin/python -m pip install --quiet dist/*.whl
+	place=$$(mktemp -d) && cp tests/smoke_wheel.py $$place && cd $$place && $(CURDIR)/$(FRESH)/bin/python smoke_wheel.py && rm -r $$place
+
 clean:
-	rm -rf $(VENV) $(PEER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist site
+	rm -rf $(VENV) $(PEER) $(LOWEST) $(FRESH) $(TOOLS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist site

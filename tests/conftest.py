@@ -1,10 +1,15 @@
 import os
+from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("torchmcl", deadline=None, max_examples=60, derandomize=True)
+# By other chance each time only where a longer run is asked for (`make fuzz`).
+settings.register_profile(
+    "torchmcl", deadline=None, max_examples=60, derandomize="TORCHMCL_FUZZ" not in os.environ, database=None
+)
 settings.load_profile("torchmcl")
 
 # One thread a worker: `pytest -n 2` fills two cores, and tensors here are small.
@@ -68,15 +73,19 @@ def browser():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """The table of the faults that were tried: what, how often, with which outcome."""
-    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
-    rows = {}
-    for report in reports:
-        for name, value in getattr(report, "user_properties", ()):
+    """What was broken and what bad input was tried, over all workers: what, how often, with which outcome."""
+    faults, cases = Counter(), Counter()
+    for report in terminalreporter.stats.get("", []):  # of setups and teardowns: the latter know what was noted
+        for name, value in report.user_properties if report.when == "teardown" else ():
             if name == "fault":
                 what, times, outcome = value
-                rows[what, outcome] = rows.get((what, outcome), 0) + times
-    if rows:
+                faults[what, outcome] += times
+            elif name == "cases":
+                cases[Path(report.fspath).stem.removeprefix("test_")] += value
+    if faults:
         terminalreporter.section("faults")
-        for (what, outcome), times in rows.items():
+        for (what, outcome), times in faults.items():
             terminalreporter.write_line(f"| {what} | {times} | {outcome} |")
+    if cases.total():
+        each = ", ".join(f"{name} {count}" for name, count in sorted(cases.items()) if count)
+        terminalreporter.write_line(f"bad input: {cases.total()} cases, each ended well ({each})")

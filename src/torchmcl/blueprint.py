@@ -1,15 +1,20 @@
 from dataclasses import asdict, dataclass, field, replace
+from reprlib import repr as shown
 from typing import Any
 
 from torchmcl import methods
+from torchmcl.data import preprocess
 from torchmcl.ensemble import Ensemble, Network
-from torchmcl.errors import UsageError
+from torchmcl.errors import UsageError, known_name
 from torchmcl.methods import Method
 from torchmcl.objective import PerPixel
+from torchmcl.options import right_types
 from torchmcl.rejection import Rejection
 
 VERSION = 2  # of what a model file says of itself
 READABLE = (1, 2)
+LARGEST = 10**6  # features, or pixels a side
+RESERVED = {"name", "method", "network", "members", "classes", "exchange", "preset", "cut", "seed"}  # said elsewhere
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,16 @@ class Blueprint:
     network_options: dict[str, Any] = field(default_factory=dict)
     rejection: Rejection = field(default_factory=Rejection)
     version: int = VERSION
+
+    def __post_init__(self) -> None:
+        right_types(vars(self), Blueprint)
+        known_name("type", self.dtype, ("uint8", "float32"))
+        known_name("unit", self.unit, ("image", "pixel"))
+        known_name("preprocessing", self.preprocess, preprocess.NAMES)
+        if not self.shape or not all(1 <= size <= LARGEST for size in self.shape):
+            raise UsageError(f"Expected examples of 1 to {LARGEST:,} along each axis, got {shown(self.shape)}.")
+        if taken := RESERVED & {*self.method_options, *self.network_options}:
+            raise UsageError(f"Expected options of the method and the network alone, got {', '.join(sorted(taken))}.")
 
     def build(
         self, network: Network | list[Network] | None = None, *, method: Method | None = None, seed: int = 0

@@ -10,7 +10,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from torchmcl import __version__, exchange, methods, networks, tables
+from torchmcl import __version__, exchange, methods, networks, plain_yaml, tables
 from torchmcl.errors import UsageError
 
 EXAMPLE = "torchmcl train --method amcl --network simple_cnn --data cifar10 --members 5 --epochs 20 --out runs/first"
@@ -37,9 +37,10 @@ def explained(problem: Exception) -> str:
     if isinstance(problem, UsageError):
         return str(problem)
     if isinstance(problem, OSError):
-        return f"Expected to read and write files, got: {problem}."
-    return (
-        f"Expected no error, got {type(problem).__name__}: {one_line(problem)} Show where with --debug, and report it."
+        return str(UsageError(f"Expected to read and write files, got: {problem}."))
+    kind = type(problem).__name__
+    return str(
+        UsageError(f"Expected no error, got {kind}: {one_line(problem)} Show where with --debug, and report it.")
     )
 
 
@@ -323,10 +324,19 @@ ABOUT_EXCHANGE = (
 
 def build_parser() -> Any:
     """All commands and their options."""
-    from jsonargparse import ArgumentParser
+    from jsonargparse import ArgumentParser, get_loader, set_loader
+    from yaml import YAMLError
 
+    def load(text: str) -> Any:
+        plain_yaml.parse(text)
+        return get_loader("yaml")(text)  # which knows 1e-3 as a number
+
+    set_loader("plain-yaml", load, (YAMLError,))
     parser = ArgumentParser(
-        prog="torchmcl", exit_on_error=False, description=f"Specialist ensembles. For example: {EXAMPLE}"
+        prog="torchmcl",
+        exit_on_error=False,
+        parser_mode="plain-yaml",
+        description=f"Specialist ensembles. For example: {EXAMPLE}",
     )
     parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
     commands = parser.add_subcommands(required=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from torchmcl import exchange as exchanges
 from torchmcl import networks
@@ -14,6 +15,8 @@ from torchmcl.exchange import PooledNorm, on_maps
 from torchmcl.methods import Method
 from torchmcl.methods import build as build_method
 from torchmcl.opinions import Opinions
+from torchmcl.options import right_types
+from torchmcl.room import fits
 from torchmcl.seeds import seed_of
 from torchmcl.split import Split, at_input_size
 
@@ -64,9 +67,11 @@ class Ensemble(nn.Module):
         the number of outputs and returns a `Split`, an `nn.Sequential` to be split behind its first `cut` layers, or
         any other module; or one of these for each member. Each member starts from a seed of its own.
         """
+        right_types(locals(), cls.build)
         if isinstance(method, str):
-            method = build_method(method, members=members or 5, classes=classes or 10)
-        if (members or method.members, classes or method.classes) != (method.members, method.classes):
+            given = {"members": members, "classes": classes}
+            method = build_method(method, **{name: count for name, count in given.items() if count is not None})
+        if members not in (None, method.members) or classes not in (None, method.classes):
             raise UsageError(
                 f"Expected {method.members} members and {method.classes} classes, as the method was built, "
                 f"got {members} and {classes}."
@@ -78,6 +83,9 @@ class Ensemble(nn.Module):
         for m, one in enumerate(several):
             with _seeded(seed, m):
                 built.append(_member(one, method, cut, options))
+            if m == 0:
+                weights = sum(weight.nbytes for weight in built[0].parameters() if not is_lazy(weight))
+                fits(f"{method.members} members", method.members * weights)
         with _seeded(seed, method.members):
             between = _exchange(exchange, preset, method, built)
             gate = Gate(method.gate, _gate_features(built, method), method.members) if method.gate else None

@@ -7,10 +7,12 @@ import yaml
 
 from torchmcl import sealed
 from torchmcl.blueprint import Blueprint
+from torchmcl.data.find import whole
 from torchmcl.errors import UsageError
 from torchmcl.stored import CONFIG, MODEL
 
 METRICS, CARD = "metrics.json", "README.md"
+LARGEST = 10**8  # bytes of figures
 SHOWN = {
     "top1_error": "top-1 error, %",
     "oracle_error": "oracle error, %",
@@ -61,7 +63,7 @@ def read_figures(folder: Path) -> dict[str, Any]:
     path = folder / METRICS
     if not path.is_file():
         return {}
-    return sealed.read(path)
+    return sealed.read(whole(path, LARGEST))
 
 
 def card(repo: str, blueprint: Blueprint, figures: dict[str, Any]) -> str:

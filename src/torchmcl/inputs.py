@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from os import PathLike
+from reprlib import repr as shown
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from torchmcl.blueprint import Blueprint
+from torchmcl.data.arrays import dense
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.files import Files, pixels, read_image
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.errors import UsageError
+from torchmcl.options import right_types
+from torchmcl.room import fits
+
+DEEPEST = 64  # axes of an array; a list may hold itself
 
 
 def batches(x: Any, blueprint: Blueprint, size: int) -> Iterator[Tensor]:
@@ -28,6 +34,7 @@ def batches(x: Any, blueprint: Blueprint, size: int) -> Iterator[Tensor]:
     >>> [batch.shape[0] for batch in batches(np.zeros((5, 32, 32, 3), dtype=np.uint8), blueprint, 2)]
     [2, 2, 1]
     """
+    right_types({"size": size}, batches)
     if size < 1:
         raise UsageError(f"Expected batches of at least 1 example, got batch_size={size}.")
     if isinstance(x, Loader):  # its batches are prepared already, perhaps otherwise
@@ -38,7 +45,10 @@ def batches(x: Any, blueprint: Blueprint, size: int) -> Iterator[Tensor]:
         for index in torch.arange(len(x)).split(size):
             yield as_examples(x[index], blueprint)
     elif isinstance(x, Tensor | np.ndarray) or _is_numbers(x):
-        yield from as_examples(x, blueprint).split(size)
+        # Type and values batch by batch: what is too large to hold twice need not be.
+        examples = _examples(x, blueprint)
+        for start in range(0, len(examples), size):
+            yield _typed(examples[start : start + size], blueprint.dtype)
     elif _is_image(x):
         yield _read([x], blueprint)
     elif isinstance(x, Dataset) and not isinstance(x, IterableDataset):
@@ -66,7 +76,7 @@ def pairs(x: Any, blueprint: Blueprint, size: int) -> Iterator[tuple[Tensor, Ten
         x = (x.images, x.target)
     one = isinstance(x, tuple) and len(x) == 2 and not isinstance(x[0], tuple | list)
     for pair in [x] if one else _batches_of_pairs(x, size):
-        target = torch.as_tensor(pair[1])
+        target = _labels(pair[1])
         done = 0
         for batch in batches(pair[0], blueprint, size):
             yield batch, _target(target[done : done + len(batch)], batch, blueprint)
@@ -77,8 +87,12 @@ def pairs(x: Any, blueprint: Blueprint, size: int) -> Iterator[tuple[Tensor, Ten
 
 def as_examples(x: Any, blueprint: Blueprint) -> Tensor:
     """One example or a batch, channels first or last -> (B, *shape) of the model's type."""
-    x = x.detach() if isinstance(x, Tensor) else _tensor(x)
-    x = _typed(_shaped(x, blueprint.shape), blueprint.dtype)
+    return _typed(_examples(x, blueprint), blueprint.dtype)
+
+
+def _examples(x: Any, blueprint: Blueprint) -> Tensor:
+    """The same, of the type it has."""
+    x = _shaped(dense(x.detach(), "examples") if isinstance(x, Tensor) else _tensor(x), blueprint.shape)
     if not len(x):
         raise UsageError("Expected at least one example, got none.")
     return x
@@ -102,13 +116,15 @@ def _shaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def _typed(x: Tensor, dtype: str) -> Tensor:
     if dtype == "float32":
+        if x.is_complex():
+            raise UsageError(f"Expected real numbers, got {str(x.dtype)[6:]}.")
         x = x.float()
         if not bool(x.isfinite().all()):
             raise UsageError("Expected finite numbers, got NaN or infinity. Fill or remove them.")
         return x
     if x.dtype == torch.uint8:
         return x
-    if x.is_floating_point() or x.is_complex() or (x.numel() and not 0 <= int(x.min()) <= int(x.max()) <= 255):
+    if x.is_floating_point() or x.is_complex() or not _are_bytes(x):
         raise UsageError(
             "Expected images as they were read, whole numbers from 0 to 255, for the model prepares them itself; "
             f"got {str(x.dtype)[6:]}."
@@ -116,14 +132,21 @@ def _typed(x: Tensor, dtype: str) -> Tensor:
     return x.to(torch.uint8)
 
 
+def _are_bytes(x: Tensor) -> bool:
+    x = x.long()  # torch does not compare all types of whole numbers
+    return 0 <= int(x.min()) <= int(x.max()) <= 255
+
+
 def _tensor(x: Any) -> Tensor:
     try:
         x = np.asarray(x)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise UsageError("Expected rows of numbers of one length, got different ones.") from error
     if x.dtype.kind not in "biuf":
         raise UsageError(f"Expected numbers, got an array of {x.dtype}.")
+    fits("an array", x.nbytes)
     plain = x.dtype.newbyteorder("=") if x.dtype.kind in "bf" or x.dtype.itemsize == 1 else np.dtype(np.int64)
+    plain = np.dtype(np.float64) if x.dtype.kind == "f" and x.dtype.itemsize > 8 else plain
     return torch.from_numpy(np.require(x, plain, ["C", "W"]))
 
 
@@ -151,13 +174,28 @@ def _batches_of_pairs(x: Any, size: int) -> Iterable[Any]:
         yield pair
 
 
+def _labels(y: Any) -> Tensor:
+    try:
+        target = dense(y.detach(), "labels") if isinstance(y, Tensor) else torch.from_numpy(np.array(y))
+    except (ValueError, TypeError, OverflowError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"Expected whole numbers as labels, got {shown(y)}.") from error
+    if not target.ndim:
+        raise UsageError(f"Expected a label for each example, got one alone: {shown(y)}.")
+    return target
+
+
 def _target(target: Tensor, batch: Tensor, blueprint: Blueprint) -> Tensor:
     expected = (len(batch), *(blueprint.shape[1:] if blueprint.dense else ()))
-    if tuple(target.shape) != expected or target.is_floating_point():
+    if tuple(target.shape) != expected or target.is_floating_point() or target.is_complex():
         raise UsageError(f"Expected whole numbers {expected} as labels, got {tuple(target.shape)} of {target.dtype}.")
+    target = target.long().cpu()
     if not 0 <= int(target.min()) <= int(target.max()) < len(blueprint.classes):
-        raise UsageError(f"Expected labels from 0 to {len(blueprint.classes) - 1}, got {int(target.max())}.")
-    return target.long().cpu()
+        raise UsageError(
+            f"Expected labels from 0 to {len(blueprint.classes) - 1}, got {int(target.min())} to {int(target.max())}."
+        )
+    return target
 
 
 def _read(images: list[Any], blueprint: Blueprint) -> Tensor:
@@ -165,6 +203,8 @@ def _read(images: list[Any], blueprint: Blueprint) -> Tensor:
     if len(blueprint.shape) != 3 or blueprint.dtype != "uint8":
         raise UsageError(f"Expected numbers of shape {blueprint.shape}, which the model was trained on, got an image.")
     channels, *size = blueprint.shape
+    if channels not in (1, 3):
+        raise UsageError(f"Expected numbers of shape {blueprint.shape}, for images have 1 or 3 channels, got an image.")
     return torch.stack([torch.tensor(_pixels(image, size, channels)) for image in images])
 
 
@@ -188,8 +228,10 @@ def _is_image(x: Any) -> bool:
 
 def _is_numbers(x: Any) -> bool:
     """Whether these are nested lists of numbers, by the first of them."""
-    while isinstance(x, list | tuple) and len(x):
+    for _ in range(DEEPEST):
+        if not isinstance(x, list | tuple) or not len(x):
+            return False
         if isinstance(x[0], int | float | np.number):
             return True
         x = x[0]
-    return False
+    raise UsageError(f"Expected examples, got lists in lists, more than {DEEPEST} levels deep.")

@@ -18,7 +18,10 @@ from torchmcl.errors import UsageError, known_name
 from torchmcl.joint import BestTeacher, Choice, GatedTeacher, Joint, Margin, Similarity
 from torchmcl.memory import Memory, Record
 from torchmcl.objective import Objective, Phases
+from torchmcl.options import right_types
 from torchmcl.surveys import Held, ToTeacher
+
+MOST = 100_000  # members, and classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,8 +192,9 @@ def build(name: str, members: int = 5, classes: int = 10, **given: Any) -> Metho
     known = options(name)
     if unknown := sorted(set(given) - set(known)):
         raise UsageError(f"Expected options of {name}: {', '.join(known)}; got {', '.join(unknown)}.")
-    if members < 1 or classes < 2:
-        raise UsageError(f"Expected at least 1 member and 2 classes, got {members} and {classes}.")
+    right_types({"members": members, "classes": classes, **given}, FAMILY[name])
+    if not (1 <= members <= MOST and 2 <= classes <= MOST):
+        raise UsageError(f"Expected 1 to {MOST:,} members and 2 to {MOST:,} classes, got {members} and {classes}.")
     if not 1 <= (1 if given.get("k") is None else given["k"]) <= members:
         raise UsageError(f"Expected 1 <= k <= {members} members, got k={given['k']}.")
     if any(given.get(count, 1) < 1 for count in ("warmup", "round", "rampup")):

@@ -19,6 +19,7 @@ from torchmcl.errors import UsageError
 from torchmcl.inputs import batches, pairs
 from torchmcl.methods import Method
 from torchmcl.opinions import Opinions
+from torchmcl.options import right_types
 from torchmcl.rejection import Rejection, calibrated
 
 __all__ = ["Answer", "Blueprint", "Specialists"]
@@ -113,6 +114,7 @@ class Specialists:
         or with one of those; without, they are as the ensemble gives them. `validation` is `Examples`, a `DataSet` with
         a validation part, a tuple (x, y), or a loader of (x, y).
         """
+        right_types({"coverage": coverage, "max_error": max_error, "temperature": temperature}, self.calibrate)
         size = self.batch_size if batch_size is None else batch_size
         parts = [(self.method.combine(self.hear(x)).cpu(), y) for x, y in pairs(validation, self.blueprint, size)]
         if not parts:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchmcl.errors import UsageError
 from torchmcl.opinions import describe, wide
+from torchmcl.options import right_types
 
 COLDEST, HOTTEST = 0.05, 20.0
 
@@ -26,6 +27,11 @@ class Rejection:
     temperature: float = 1.0
     coverage: float | None = None
     error: float | None = None
+
+    def __post_init__(self) -> None:
+        right_types(vars(self), Rejection)
+        if not self.temperature > 0:
+            raise UsageError(f"Expected a temperature above 0, got {self.temperature}.")
 
     def accepts(self, confidence: Tensor) -> Tensor:
         """(B, …) -> bool (B,); what is not a number is never accepted."""

@@ -10,7 +10,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from torchmcl import atomic
+from torchmcl import atomic, plain_yaml
 from torchmcl.blueprint import Blueprint
 from torchmcl.errors import UsageError
 
@@ -52,7 +52,7 @@ def read(folder: Path) -> tuple[Blueprint, dict[str, Tensor]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         digest = about.pop("sha256", None)
         blueprint = Blueprint.of(about)
-    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError) as problem:
+    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError, RecursionError) as problem:
         reason = " ".join(str(problem).split())
         raise UsageError(f"Expected a model that torchmcl wrote, got {path}: {reason}.") from problem
     if about["version"] > 1 and digest != checksum(about, tensors):  # the first version had none
@@ -80,13 +80,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.is_file():
         raise UsageError(f"Expected the folder of a run, with {CONFIG} in it, got {folder}.")
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        raise UsageError(f"Expected YAML in {path}, got: {' '.join(str(problem).split())}") from problem
-    if not isinstance(config, dict):
-        raise UsageError(f"Expected options in {path}, got {type(config).__name__}.")
-    return config
+    return plain_yaml.read(path)
 
 
 def training_config(folder: Path) -> dict[str, Any]:

@@ -1,5 +1,9 @@
+import contextlib
 import hashlib
 import io
+import shutil
+import ssl
+import subprocess
 import tarfile
 import threading
 import zipfile
@@ -26,6 +30,7 @@ def served(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("TORCHMCL_DATA", raising=False)
+    monkeypatch.setattr(download, "SCHEME", "http")  # but for this server, nobody without https is asked
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -111,6 +116,101 @@ def test_more_than_announced(served, monkeypatch, empty_cache) -> None:
     folder, address = served
     publish(monkeypatch, tar(folder / "set.tar.gz", {"set/file.txt": b"hello"}), address, most=10)
     with pytest.raises(UsageError, match=r"Expected at most 10 bytes from .*, it announces more"):
+        obtain(["set"])
+    assert list(empty_cache.iterdir()) == []
+
+
+def test_more_than_nobody_announced(served, monkeypatch, empty_cache) -> None:
+    """A server that does not say how much will come, and does not end."""
+    _, address = served
+    sent = []
+
+    def endless(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with contextlib.suppress(OSError):  # until nobody listens
+            while len(sent) < 10_000:
+                self.wfile.write(bytes(10_000))
+                sent.append(10_000)
+
+    monkeypatch.setattr(Quiet, "do_GET", endless)
+    monkeypatch.setattr(download, "SOURCES", {"set": Source(address + "set.zip", "0" * 32, 10**6)})
+    with pytest.raises(UsageError, match=r"Expected at most 1000000 bytes from .*, got more") as caught:
+        obtain(["set"])
+    one_line(caught)
+    assert sum(sent) < 10**8
+    assert list(empty_cache.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1/set.zip", "ftp://127.0.0.1/set.zip", "file:///etc/set.zip", "/etc/set.zip"]
+)
+def test_only_https_is_asked(monkeypatch, url) -> None:
+    monkeypatch.delenv("TORCHMCL_DATA", raising=False)
+    monkeypatch.setattr(download, "SOURCES", {"set": Source(url, "0" * 32, 1000)})
+    with pytest.raises(UsageError, match="Expected an address of https"):
+        obtain(["set"])
+
+
+@pytest.fixture
+def secure(tmp_path, monkeypatch):
+    """A server with a certificate of its own, trusted here -> the folder it serves, its address, and where it leads."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    key, certificate, folder = tmp_path / "key.pem", tmp_path / "certificate.pem", tmp_path / "secure"
+    folder.mkdir()
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.1")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    monkeypatch.delenv("TORCHMCL_DATA", raising=False)
+    leads: dict[str, str] = {}
+
+    class Leading(Quiet):
+        def do_GET(self) -> None:
+            if self.path not in leads:
+                super().do_GET()
+                return
+            self.send_response(302)
+            self.send_header("Location", leads[self.path])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Leading, directory=str(folder)))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield folder, f"https://localhost:{server.server_port}/", leads
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_redirect_stays_with_https(secure, monkeypatch, empty_cache) -> None:
+    folder, address, leads = secure
+    archive = tar(folder / "moved.tar.gz", {"set/file.txt": b"hello"})
+    md5 = hashlib.md5(archive.read_bytes()).hexdigest()
+    monkeypatch.setattr(download, "SOURCES", {"set": Source(address + "set.tar.gz", md5, 1000)})
+    for onward in ("http://127.0.0.1:9/set.tar.gz", "//127.0.0.1:9/x", "ftp://127.0.0.1/x", "file:///etc/passwd"):
+        leads["/set.tar.gz"] = onward
+        with pytest.raises(UsageError, match="Expected") as caught:
+            obtain(["set"])
+        if not onward.startswith("//"):  # which is https still, where nobody listens
+            assert f"to stay with https, it leads to {onward}" in one_line(caught)
+        assert list(empty_cache.iterdir()) == []
+    leads["/set.tar.gz"] = address + "moved.tar.gz"
+    assert obtain(["set"]) == empty_cache / "set"
+
+
+def test_a_certificate_that_nobody_vouches_for(secure, monkeypatch, empty_cache) -> None:
+    _, address, _ = secure
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+    monkeypatch.delenv("CURL_CA_BUNDLE", raising=False)
+    monkeypatch.setattr(download, "SOURCES", {"set": Source(address + "set.tar.gz", "0" * 32, 1000)})
+    with pytest.raises(UsageError, match="SSLError"):
         obtain(["set"])
     assert list(empty_cache.iterdir()) == []
 

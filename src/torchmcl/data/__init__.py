@@ -10,6 +10,7 @@ from torchmcl.data.files import Files, read_image
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.data.selection import choose, in_memory
 from torchmcl.errors import UsageError, known_name
+from torchmcl.options import right_types
 
 ABOUT = {
     "digits": "1,797 handwritten digits of 8x8, 10 classes, inside scikit-learn",
@@ -64,6 +65,8 @@ def load(
     >>> digits.train, digits.validation, digits.test
     (Examples(256 of (1, 8, 8), 2 classes), Examples(29 of (1, 8, 8), 2 classes), Examples(72 of (1, 8, 8), 2 classes))
     """
+    given = {"directory": directory, "limit": limit, "validation": validation, "seed": seed, "size": size}
+    right_types({"name": name, **given, "parts": parts}, load)
     if not parts or not set(parts) <= {"train", "test"}:
         raise UsageError(f"Expected parts out of train, test, got {', '.join(parts) or 'none'}.")
     if seed < 0:

@@ -1,4 +1,6 @@
 from collections.abc import Sequence
+from itertools import islice
+from reprlib import repr as shown
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,10 @@ from torchmcl.data.preprocess import NAMES
 from torchmcl.data.selection import choose
 from torchmcl.data.strata import Purpose, hold_out
 from torchmcl.errors import UsageError, known_name
+from torchmcl.options import right_types
+from torchmcl.room import fits
+
+MOST = 100_000  # classes
 
 
 def from_arrays(
@@ -39,6 +45,8 @@ def from_arrays(
     >>> flowers.train, flowers.classes
     (Examples(2 of (2,), 2 classes), ('rose', 'tulip'))
     """
+    choice = {"test": test, "validation": validation, "limit": limit, "seed": seed, "preprocess": preprocess}
+    right_types({**choice, "name": name}, from_arrays)
     if preprocess is not None:
         known_name("preprocessing", preprocess, NAMES)
     x, y = _pairs(x, y, "x and y")
@@ -67,10 +75,19 @@ def _pairs(x: Any, y: Any, what: str) -> tuple[Any, Any]:
     """Both as tensors or arrays of one length; a `Dataset` or `DataLoader` is read to its end."""
     if isinstance(x, Dataset | DataLoader) and y is None:
         x, y = _read(x if isinstance(x, DataLoader) else DataLoader(x, batch_size=256, generator=torch.Generator()))
-    x, y = (part.detach().cpu() if isinstance(part, Tensor) else _array(part, what) for part in (x, y))
+    x, y = (dense(part.detach(), what).cpu() if isinstance(part, Tensor) else _array(part, what) for part in (x, y))
+    fits(what, x.nbytes + y.nbytes)
     if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or len(x) == 0:
         raise UsageError(f"Expected {what} of one length, got {tuple(x.shape)} and {tuple(y.shape)}.")
     return x, y
+
+
+def dense(x: Tensor, what: str) -> Tensor:
+    """The tensor, if its values can be read one by one."""
+    if x.layout != torch.strided or x.is_meta or x.is_quantized or x.is_nested:
+        kind = "quantized" if x.is_quantized else "nested" if x.is_nested else str(x.layout)[6:]
+        raise UsageError(f"Expected {what} in a dense tensor with values, got a {kind} one on {x.device}.")
+    return x
 
 
 def _read(loader: DataLoader) -> tuple[Tensor, Any]:
@@ -106,18 +123,19 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
     if isinstance(x, np.ndarray):
         if x.dtype.kind not in "biuf":
             raise UsageError(f"Expected numbers in {what}, got {x.dtype}.")
-        x = x.astype(x.dtype.newbyteorder("="))
+        x = x.astype(np.float64 if x.dtype.kind == "f" and x.dtype.itemsize > 8 else x.dtype.newbyteorder("="))
         # torch has few types of its own for whole numbers without sign.
         x = torch.from_numpy(x if x.dtype.kind in "bf" or x.dtype == np.uint8 else x.astype(np.int64))
     if x.dim() not in (2, 3, 4) or x.numel() == 0:
         raise UsageError(f"Expected {what} as images (N, C, H, W) or a table (N, D), got {tuple(x.shape)}.")
+    fits(what, 4 * x.numel())
     if x.is_complex():
         raise UsageError(f"Expected real numbers in {what}, got {x.dtype}.")
     if x.dim() == 2 or x.is_floating_point():
         x = x.float()
         if not bool(x.isfinite().all()):
             raise UsageError(f"Expected finite numbers in {what}, got NaN or infinity. Fill or remove them.")
-    elif not 0 <= int(x.min()) <= int(x.max()) <= 255:
+    elif not 0 <= int((x := x.long()).min()) <= int(x.max()) <= 255:  # not all types of whole numbers compare
         raise UsageError(f"Expected images of 0 to 255 in {what}, got {int(x.min())} to {int(x.max())}.")
     else:
         x = x.to(torch.uint8)
@@ -138,16 +156,25 @@ def _channels_last(shape: tuple[int, ...], what: str) -> bool:
 
 
 def _labels(y: Tensor | NDArray[Any], what: str) -> NDArray[Any]:
-    label = y.numpy() if isinstance(y, Tensor) else y
+    if isinstance(y, Tensor):
+        if y.is_floating_point() or y.is_complex():
+            raise UsageError(f"Expected whole numbers or texts (N,) in {what}, got {y.dtype}.")
+        y = y.numpy()
+    label = y
     if label.ndim == 2 and label.shape[1] == 1:
         label = label[:, 0]
     if label.ndim != 1 or label.dtype.kind not in "biuUS":
         raise UsageError(f"Expected whole numbers or texts (N,) in {what}, got {label.dtype} {label.shape}.")
-    return np.char.decode(label, "utf-8") if label.dtype.kind == "S" else label
+    return np.char.decode(label, "utf-8", "replace") if label.dtype.kind == "S" else label
 
 
 def _names(label: NDArray[Any], classes: Sequence[str] | None) -> tuple[str, ...]:
-    names = tuple(map(str, np.unique(label).tolist() if classes is None else classes))
+    try:
+        if isinstance(classes, str):
+            raise TypeError("letters")
+        names = tuple(map(str, islice(np.unique(label).tolist() if classes is None else classes, MOST)))
+    except TypeError as problem:
+        raise UsageError(f"Expected the names of the classes in a list, got {shown(classes)}.") from problem
     if len(set(names)) != len(names):
         raise UsageError(f"Expected different names of classes, got {', '.join(names)}.")
     return names

@@ -129,7 +129,9 @@ def _names(folder: Path, layout: Layout, built_in: tuple[str, ...]) -> tuple[str
         names = read_pickle(path).get(layout.names_key)
     listed = names if isinstance(names, list) else []
     # A file written by Python 3 may hold bytes.
-    texts = tuple(name.decode("latin-1") if isinstance(name, bytes) else str(name) for name in listed)
+    texts = tuple(
+        name.decode("latin-1") if isinstance(name, bytes) else name for name in listed if isinstance(name, bytes | str)
+    )
     if len(texts) != len(built_in) or len(set(texts)) != len(texts):
         raise UsageError(f"Expected {len(built_in)} different names of classes in {path}, got {len(set(texts))}.")
     return texts

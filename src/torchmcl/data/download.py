@@ -2,12 +2,12 @@ import os
 import tarfile
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from urllib.parse import urljoin, urlsplit
 
 from torchmcl.data.find import cache, find, missing, places
 from torchmcl.errors import UsageError
@@ -30,6 +30,7 @@ class Source:
 _CIFAR = "https://www.cs.toronto.edu/~kriz/"
 _SVHN = "https://ufldl.stanford.edu/housenumbers/"
 _MB = 10**6
+SCHEME = "https"  # of every address, and of whatever it leads to
 
 # What each makes, in a place of data -> its source.
 SOURCES = {
@@ -75,12 +76,45 @@ def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None
 def _downloaded(source: Source, folder: Path) -> Path:
     import pooch
 
-    def bounded(response: Any, *_: Any, **__: Any) -> None:
-        if int(response.headers.get("content-length", 0)) > source.most:
-            raise UsageError(f"Expected at most {source.most} bytes from {source.url}, it announces more.")
+    if urlsplit(source.url).scheme != SCHEME:
+        raise UsageError(f"Expected an address of {SCHEME}, got {source.url}.")
 
-    fetch = pooch.HTTPDownloader(progressbar=find_spec("tqdm") is not None, timeout=30, hooks={"response": bounded})
-    return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=fetch))
+    def looked_at(response: Any, *_: Any, **__: Any) -> None:
+        """Before an answer is read or followed."""
+        onward = urljoin(response.url, response.headers.get("location", ""))
+        announced = response.headers.get("content-length", "0")
+        said = None
+        if response.is_redirect and urlsplit(onward).scheme != SCHEME:
+            said = f"Expected {source.url} to stay with {SCHEME}, it leads to {onward}."
+        elif not announced.isdecimal() or int(announced) > source.most:
+            said = f"Expected at most {source.most} bytes from {source.url}, it announces more."
+        if said:
+            response.close()
+            raise UsageError(said)
+
+    fetch = pooch.HTTPDownloader(progressbar=find_spec("tqdm") is not None, timeout=30, hooks={"response": looked_at})
+
+    def counted(url: str, path: str, *_: Any) -> None:
+        with open(path, "wb") as file:
+            fetch(url, _Counted(file, source), None)
+
+    return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=counted))
+
+
+class _Counted:
+    """A file that takes no more than a source may have, whatever was announced."""
+
+    def __init__(self, file: IO[bytes], source: Source) -> None:
+        self.file, self.source, self.left = file, source, source.most
+
+    def write(self, chunk: bytes) -> int:
+        self.left -= len(chunk)
+        if self.left < 0:
+            raise UsageError(f"Expected at most {self.source.most} bytes from {self.source.url}, got more.")
+        return self.file.write(chunk)
+
+    def flush(self) -> None:
+        self.file.flush()
 
 
 def _checked(file: Path, source: Source) -> None:
@@ -122,7 +156,9 @@ def unpack(archive: Path, to: Path, most: int) -> None:
                     if not (to / name).resolve().is_relative_to(to.resolve()):
                         raise UsageError(f"Expected {archive} to stay in its folder, {name!r} would leave it.")
                 pack.extractall(to)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+    except (UsageError, OSError):
+        raise
+    except Exception as error:  # damaged bytes make tar and zip raise anything
         raise UsageError(f"Expected a whole archive, got {archive}: {_line(error)}.") from error
 
 
@@ -133,6 +169,8 @@ def _bounded(archive: Path, tar: tarfile.TarFile, most: int) -> list[tarfile.Tar
         total += member.size
         if total > most:
             raise _too_large(archive, most)
+        if not (member.isfile() or member.isdir()):  # a link may leave the folder once that has its final name
+            raise UsageError(f"Expected a whole archive of files and folders, got {archive}, with a link or a device.")
         members.append(member)
     return members
 

@@ -93,7 +93,7 @@ def image_size(path: str | PathLike[str]) -> tuple[int, int]:
     """Height and width of an image as it is read, from its header alone."""
     with opened(path) as image:
         # Pillow turns TIFF by itself.
-        turned = image.format != "TIFF" and image.getexif().get(ORIENTATION, 1) >= 5
+        turned = image.format != "TIFF" and image.getexif().get(ORIENTATION) in (5, 6, 7, 8)
         return (image.width, image.height) if turned else (image.height, image.width)
 
 

@@ -36,11 +36,13 @@ def read_matlab(path: Path, *, most: int) -> dict[str, NDArray[Any]]:
 
 def _bodies(content: memoryview, order: str, most: int) -> Iterator[memoryview]:
     """The content of each matrix, unpacked."""
+    left = most  # of all of them together
     for kind, body in _elements(content, order):
         if kind == _COMPRESSED:
             unpacker = zlib.decompressobj()
-            unpacked = unpacker.decompress(body, most)
-            if not unpacker.eof:
+            unpacked = unpacker.decompress(body, max(left, 1))
+            left -= len(unpacked)
+            if not unpacker.eof or left < 0:
                 raise ValueError(f"cut short, or more than {most} bytes")
             (kind, body), *_ = _elements(memoryview(unpacked), order)
         if kind == _MATRIX:

@@ -11,6 +11,7 @@ from torchmcl.data.arrays import from_arrays
 from torchmcl.data.examples import DataSet
 from torchmcl.data.find import whole
 from torchmcl.errors import UsageError
+from torchmcl.room import fits
 
 MOST = 8 * 1024**3  # bytes of arrays, unpacked
 NAMES = ("x", "y", "x_test", "y_test")
@@ -40,6 +41,7 @@ def read(file: Path) -> dict[str, NDArray[Any]]:
                 )
             if sum(info.file_size for info in wanted.values()) > MOST:
                 raise UsageError(f"Expected at most {MOST} bytes of arrays in {file}, it would unpack to more.")
+            fits(str(file), sum(info.file_size for info in wanted.values()))
             for name, info in wanted.items():
                 _check(archive, info, name, file)
         with np.load(file, allow_pickle=False) as content:

@@ -2,7 +2,7 @@ import io
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,8 @@ class Array:
         """The array, if it is one of bytes and has as many as its shape says."""
         try:
             _, shape, kind, by_column, raw = self.state
+            if not all(type(size) is int for size in shape):  # before any two are compared
+                raise TypeError("not a shape")
             bytes_ = raw.encode("latin-1") if isinstance(raw, str) else bytes(memoryview(raw))  # str: by Python 2
             if kind.about[0] != "u1" or min(shape) < 0:
                 raise ValueError("not bytes, or -1 for whatever fits")
@@ -53,6 +55,9 @@ class Array:
 
 # The one written in Python: its memory grows with the file, not with what the file claims.
 class _Reader(pickle._Unpickler):
+    stack: list[Any]
+    pop_mark: Callable[[], list[Any]]
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _RECONSTRUCT or (module, name) == ("numpy", "dtype"):
             return _fresh(Array)
@@ -61,6 +66,34 @@ class _Reader(pickle._Unpickler):
         if (module, name) == ("_codecs", "encode"):
             return _fresh(_latin)
         raise UsageError(f"Expected a pickle of arrays of bytes, it asks for {f'{module}.{name}'!r}.")
+
+    # A dictionary's keys are hashed, and a tuple of 60 levels, each twice the one below, takes 2 ** 60 steps.
+    dispatch: ClassVar[dict[int, Callable[..., None]]] = {
+        code: load
+        for code, load in pickle._Unpickler.dispatch.items()
+        if bytes([code]) not in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)
+    }
+
+    def load_dict(self) -> None:
+        items = self.pop_mark()
+        self.stack.append({})
+        self._fill(items)
+
+    def load_setitem(self) -> None:
+        self._fill([self.stack.pop(-2), self.stack.pop()])
+
+    def load_setitems(self) -> None:
+        self._fill(self.pop_mark())
+
+    def _fill(self, items: list[Any]) -> None:
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if not isinstance(key, str | bytes | int):
+                raise TypeError(f"a key of type {type(key).__name__}")
+            self.stack[-1][key] = value
+
+    dispatch[pickle.DICT[0]] = load_dict
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
 
 
 def _fresh(function: Callable[..., Any]) -> Callable[..., Any]:

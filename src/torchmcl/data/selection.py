@@ -1,6 +1,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import islice
+from reprlib import repr as shown
 
 import torch
 
@@ -70,7 +72,10 @@ def _listed(classes: str | Sequence[str], known: Sequence[str]) -> list[str]:
     """Names of classes, of which a text holds several between commas, or one that has commas itself."""
     if isinstance(classes, str):
         classes = [classes] if classes in known else [name.strip() for name in classes.split(",")]
-    names = [str(name) for name in classes]
+    try:
+        names = [str(name) for name in islice(classes, len(known) + 1)]
+    except TypeError as problem:
+        raise UsageError(f"Expected the names of classes, got {shown(classes)}.") from problem
     if not names or len(set(names)) != len(names):
         raise UsageError(f"Expected one class or more, each once, got {', '.join(names) or 'none'}.")
     for name in names:
@@ -85,7 +90,7 @@ def _near(name: str, known: Sequence[str]) -> str:
     >>> _near("plane", ["airplane", "dog"])
     "Expected classes of the data set, got 'plane'. Near are: airplane."
     """
-    low = {each.lower(): each for each in known}
+    name, low = name[:100], {each.lower(): each for each in known}
     parts = [each for text, each in low.items() if name and (name.lower() in text or text in name.lower())]
     near = [*parts, *(low[text] for text in get_close_matches(name.lower(), list(low), n=3, cutoff=0.5))]
     if not near:

@@ -1,7 +1,10 @@
 from collections.abc import Callable
 from inspect import Parameter, signature
 from math import prod
+from numbers import Integral
 from typing import Any
+
+import torch
 
 from torchmcl.errors import UsageError, known_name
 from torchmcl.networks.fcn import fcn
@@ -12,6 +15,7 @@ from torchmcl.networks.preact_resnet import preact_resnet10
 from torchmcl.networks.resnet import resnet10, resnet18, resnet34
 from torchmcl.networks.simple_cnn import simple_cnn
 from torchmcl.networks.vgg import vgg16
+from torchmcl.room import fits
 from torchmcl.split import Split
 
 _BUILDERS: dict[str, Callable[..., Split]] = {
@@ -27,6 +31,7 @@ _BUILDERS: dict[str, Callable[..., Split]] = {
     "mlp": mlp,
 }
 NAMES = tuple(_BUILDERS)
+ORDINARY = {"width": 512, "depth": 100, "inputs": 100_000, "channels": 1000, "classes": 100_000}  # fits any machine
 
 __all__ = ["NAMES", "build", "builder", "fitting", *_BUILDERS]
 
@@ -58,6 +63,11 @@ def build(name: str, classes: int = 10, **options: Any) -> Split:
     needed = [option for option, about in taken.items() if about.default is Parameter.empty]
     if missing := [option for option in needed if option not in options]:
         raise UsageError(f"Expected {' and '.join(missing)} for {name}, got none. Pass {missing[0]}=….")
+    sizes = {"classes": classes, **options}
+    if any(isinstance(sizes.get(size), Integral) and sizes[size] > most for size, most in ORDINARY.items()):
+        with torch.device("meta"):  # weights without values, to be counted first
+            weights = sum(weight.nbytes for weight in _BUILDERS[name](classes, **options).parameters())
+        fits(f"a {name}", weights)
     return _BUILDERS[name](classes, **options)
 
 

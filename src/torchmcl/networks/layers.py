@@ -1,4 +1,6 @@
 from collections.abc import Sequence
+from numbers import Integral
+from reprlib import repr as shown
 from typing import Literal, get_args
 
 from torch import nn
@@ -45,7 +47,7 @@ def scaled(published: int, width: int, first: int) -> int:
 
 
 def positive(**sizes: int) -> None:
-    """Refuse a size that is not a whole number from 1.
+    """Refuse a size that is not a whole number from 1 to a million, of layers to a thousand.
 
     >>> positive(classes=10, width=0)
     Traceback (most recent call last):
@@ -53,8 +55,10 @@ def positive(**sizes: int) -> None:
     torchmcl.errors.UsageError: Expected width to be a whole number of at least 1, got width=0.
     """
     for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise UsageError(f"Expected {name} to be a whole number of at least 1, got {name}={size!r}.")
+        if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
+            raise UsageError(f"Expected {name} to be a whole number of at least 1, got {name}={shown(size)}.")
+        if size > (most := 1000 if name == "depth" else 10**6):
+            raise UsageError(f"Expected {name} of at most {most:,}, got {size}.")
 
 
 def split(

@@ -1,5 +1,6 @@
 """A checkpoint on the disk: whole or not there, and refused where a single bit of it has changed."""
 
+import pickle
 import zipfile
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +36,8 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """
     try:
         with zipfile.ZipFile(path) as archive:  # torch writes checksums, and does not look at them
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ValueError("it is compressed, which torch does not do")  # and may unpack without end
             if damaged := archive.testzip():
                 raise ValueError(f"the checksum of {damaged} does not fit")
         state = torch.load(path, weights_only=True, map_location=device)
@@ -47,5 +50,7 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
 
 def refused(path: Path, problem: object) -> UsageError:
     """What is said of a file that is no checkpoint of this run."""
-    line = " ".join(str(problem).split())[:300]
+    line = " ".join(str(problem).split())[:300] or type(problem).__name__
+    if isinstance(problem, pickle.UnpicklingError):  # torch would tell how to load it all the same
+        line = "damaged, or it asks for more than plain values"
     return UsageError(f"Expected a checkpoint of this run, got {path}: {line}. Remove it to train from the start.")

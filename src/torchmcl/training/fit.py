@@ -5,6 +5,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from torchmcl import atomic, methods, metrics, networks
@@ -13,6 +14,7 @@ from torchmcl.data.loader import Loader
 from torchmcl.ensemble import Network
 from torchmcl.errors import UsageError, known_name
 from torchmcl.methods import Method
+from torchmcl.options import right_types
 from torchmcl.predictor import Blueprint, Specialists
 from torchmcl.processes import together
 from torchmcl.sealed import seal
@@ -67,6 +69,11 @@ def fit(
     >>> specialists.classes[:3]
     ('0', '1', '2')
     """
+    right_types(locals(), fit)
+    if seed < 0 or checkpoint_steps < 1:
+        raise UsageError(f"Expected a seed from 0 and checkpoint_steps from 1 on, got {seed} and {checkpoint_steps}.")
+    members, seed, checkpoint_steps = int(members), int(seed), int(checkpoint_steps)
+    options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
     parts = sort(options, method, network)
     recipe, machine = Recipe(**parts["recipe"]), Machine(**parts["machine"])
     source, name = Source(**parts["data"]), data if isinstance(data, str) else data.name
@@ -84,6 +91,8 @@ def fit(
     choices = {**settled(asked, parts), "labels": fingerprint(chosen.train)}
     blueprint = plan(method, network, chosen, members, exchange, preset, unit, parts)
     method, ensemble = blueprint.build(network, method=None if isinstance(method, str) else method, seed=seed)
+    if isinstance(network, str):
+        _reads(ensemble, blueprint)
     board = Board(folder / "tensorboard") if tensorboard and folder is not None and first_process() else None
     fabric = machine.build()
     advice = "Start them again." if folder is None else f"Go on, all together: torchmcl train --resume {folder}"
@@ -157,6 +166,19 @@ def fit(
         return result
 
 
+@torch.no_grad()
+def _reads(ensemble: torch.nn.Module, blueprint: Blueprint) -> None:
+    """Ask the ensemble, not yet trained, about one example: images may be too small for a network."""
+    try:
+        ensemble.eval()(torch.zeros(1, *blueprint.shape))
+    except RuntimeError as problem:
+        raise UsageError(
+            f"Expected examples large enough for {blueprint.network}, got {blueprint.shape}: {problem}. "
+            "Take larger images or another network."
+        ) from problem
+    ensemble.train()
+
+
 def sort(options: dict[str, Any], method: str | Method, network: Any) -> dict[str, dict[str, Any]]:
     """Whose each option is; what nobody takes is refused.
 
@@ -174,7 +196,7 @@ def sort(options: dict[str, Any], method: str | Method, network: Any) -> dict[st
         if value is None:  # the default, whoever's it would be
             continue
         if option not in whose:
-            near = get_close_matches(option, whose, n=1)
+            near = get_close_matches(option[:100], whose, n=1)
             hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(sorted(whose))}."
             raise UsageError(f"Expected options of {method}, {network}, recipe, machine or data, got {option}.{hint}")
         parts[whose[option]][option.removeprefix("data_")] = value

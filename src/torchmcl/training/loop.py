@@ -280,7 +280,7 @@ class Training:
                 raise ValueError(f"format {state['format']}, this torchmcl reads {FORMAT}")
             self._same_choices(json.loads(state.get("choices", self.choices)))  # of an earlier version they are unknown
             self.load_state_dict(state)
-        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        except Exception as problem:  # a state that is none makes anything raise
             raise checkpoint.refused(path, problem) from problem
 
     def _same_choices(self, begun: dict[str, Any]) -> None:
@@ -295,7 +295,7 @@ class Training:
             best = checkpoint.read(path, self.fabric.device)
             try:
                 self.kept.load_state_dict(best["ensemble"])
-            except (RuntimeError, KeyError, TypeError) as problem:
+            except (RuntimeError, KeyError, TypeError, AttributeError) as problem:
                 raise checkpoint.refused(path, problem) from problem
 
     @property

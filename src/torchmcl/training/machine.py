@@ -3,6 +3,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from torchmcl.errors import UsageError
+from torchmcl.options import right_types
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -35,6 +36,7 @@ class Machine:
     workers: int = 2
 
     def __post_init__(self) -> None:
+        right_types(vars(self), Machine)
         if self.devices < 1 or self.num_nodes < 1 or self.workers < 0:
             raise UsageError(
                 "Expected at least 1 device, 1 node and 0 workers, "

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchmcl.errors import UsageError, known_name
+from torchmcl.options import right_types
 
 # Epochs of Kim et al. 2022, appendix B.2; digits and the reader's own sets are ours.
 EPOCHS = {"cifar10": 100, "cifar100": 125, "tiny-imagenet": 150, "icoseg": 300, "svhn": 100, "digits": 30}
@@ -48,6 +49,7 @@ class Recipe:
     def __post_init__(self) -> None:
         known_name("kind of optimizer", self.optimizer, ("sgd", "adam", "adamw"))
         known_name("schedule", self.schedule, ("step", "cosine", "constant"))
+        right_types(vars(self), Recipe)
         for name in ("epochs", "batch_size", "drop_every", "patience"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise UsageError(f"Expected {name} of at least 1, got {value}.")

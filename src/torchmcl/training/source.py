@@ -4,6 +4,7 @@ from typing import Any
 
 from torchmcl import data as sets
 from torchmcl.data.examples import DataSet
+from torchmcl.options import right_types
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,9 @@ class Source:
     limit: int | None = None
     validation: float = 0.1
     size: int | None = None
+
+    def __post_init__(self) -> None:
+        right_types(vars(self), Source)
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Source":

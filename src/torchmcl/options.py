@@ -1,0 +1,69 @@
+"""Options as people give them, from Python, YAML or a command line: of the right type, or refused in one line."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from numbers import Integral, Real
+from reprlib import repr as shown
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from torchmcl.errors import UsageError
+
+_TEXTS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text", NoneType: "nothing"}
+
+
+def right_types(given: Mapping[str, Any], of: Callable[..., Any]) -> None:
+    """Refuse what is not of the type that the class or function `of` declares for it; what it leaves open may be any.
+
+    >>> def method(k: int, beta: float | None = None): ...
+    >>> right_types({"k": 1, "beta": 2}, method)
+    >>> right_types({"k": "one"}, method)
+    Traceback (most recent call last):
+        ...
+    torchmcl.errors.UsageError: Expected a whole number for k, got 'one'.
+    """
+    hints = get_type_hints(of)
+    for name, value in given.items():
+        if name in hints and not _fits(value, hints[name]):
+            raise UsageError(f"Expected {_described(hints[name])} for {name}, got {shown(value)}.")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_fits(value, each) for each in parts)
+    if origin is Literal:
+        return isinstance(value, str | int) and str(value) in parts
+    if origin is tuple and parts[-1] is Ellipsis:
+        return isinstance(value, tuple) and all(_fits(each, parts[0]) for each in value)
+    if origin is tuple:
+        return isinstance(value, tuple | list) and len(value) == len(parts) and all(map(_fits, value, parts))
+    if origin in (list, Sequence):
+        return isinstance(value, origin) and not isinstance(value, str) and all(_fits(each, parts[0]) for each in value)
+    if isinstance(origin, type):
+        return isinstance(value, origin)
+    if kind is int:
+        return isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) < 2**63
+    if kind is float:
+        return isinstance(value, Real) and not isinstance(value, bool) and _finite(value)
+    return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _finite(value: Real) -> bool:
+    try:
+        return isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
+
+
+def _described(kind: Any) -> str:
+    """A type in words.
+
+    >>> _described(int | None), _described(Literal["sgd", "adam"])
+    ('a whole number or nothing', 'one of sgd, adam')
+    """
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(_described(each) for each in get_args(kind))
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    return _TEXTS.get(kind, getattr(kind, "__name__", str(kind)))
