@@ -172,7 +172,7 @@ class Bench:
     def evaluation(self, network: Network, members: int) -> Specs:
         """A bare forward, and `evaluate`."""
         count = self.looked_at(network)
-        common = {**network.options, "members": members, "count": count, "batch": max(count // 2, 1)}
+        common = {**network.options, "members": members, "count": count, "batch": 128}
         return {
             "bare": (self.ours, {"kind": "forward", **common}),
             "IE": (self.ours, {"kind": "evaluate", "method": "ie", **common}),
