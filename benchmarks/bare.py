@@ -1,6 +1,6 @@
 """What to be measured against: the same networks in a plain PyTorch loop, tuned, and without any engine.
 
-Channels-last, SGD over all tensors at once, prepared images in memory, nothing logged.
+Channels-last, SGD over all tensors at once, prepared images in memory, memory kept between steps, nothing logged.
 """
 
 import ctypes
@@ -64,13 +64,11 @@ def train(
     count: int = 6400,
     precision: str = "32",
     shape: Sequence[int] = IMAGE,
-    keep: bool = False,
     joint: bool = False,
     **options: Any,
 ) -> None:
     """Train `members` networks on each batch: each by itself, or `joint`, with one backward and one optimiser."""
-    if keep:
-        keep_memory()
+    keep_memory()
     x, target = prepared(count, shape)
     models = [fast(network, options) for _ in range(members)]
     groups = [models] if joint else [[model] for model in models]
@@ -96,12 +94,10 @@ def look(
     members: int = 1,
     batch: int = 512,
     count: int = 512,
-    keep: bool = False,
     **options: Any,
 ) -> None:
     """Only look at images, without gradient; a step is a pass over all of them."""
-    if keep:
-        keep_memory()
+    keep_memory()
     x, _ = prepared(count)
     models = [fast(network, options).eval() for _ in range(members)]
     with torch.inference_mode():

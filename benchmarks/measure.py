@@ -8,7 +8,7 @@ from typing import Any
 
 from driver import Candidate, Failed, Nursery, Slow
 
-LONG = 2.0  # seconds of a step beyond which its first is as good as any: preparing for a shape takes milliseconds
+SLOW = 2.5  # times the usual slice: a slower candidate is measured in every other round only
 
 DISTURBED = 0.05  # of the machine, used by others: such a slice is measured again,
 AGAIN = 3  # times at most, and within the budget
@@ -27,30 +27,30 @@ def measure(
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Time every candidate, for at least and at most so many rounds, as the budget of seconds allows.
 
-    In a round, each runs for a `slice` of seconds, or one step. Returns for each: `seconds` of a step in each round,
-    the share `outside` of it, the most that `others` took of the machine meanwhile, peak `memory` in bytes and, where
-    it was `profiled`, the peak of `tensors` in one more step; and what could not be measured, with the reason.
+    In a round, each runs for a `slice` of seconds, or one step; its first two steps are not counted. Returns for each:
+    the `rounds` it ran in, `seconds` of a step in them, the share `outside` of it, the most that `others` took of the
+    machine meanwhile, peak `memory` in bytes and, where it was `profiled`, the peak of `tensors` in one more step; and
+    what could not be measured, with the reason.
     """
     start = time.monotonic()
     running: dict[str, tuple[Candidate, int]] = {}
     found: dict[str, dict[str, Any]] = {}
     missing = []
 
-    def time_slice(name: str) -> None:
+    def time_slice(name: str, number: int) -> None:
         candidate, steps = running[name]
         answer = candidate.run(steps)
         for _ in range(AGAIN):
             if answer["others"] < DISTURBED or time.monotonic() - start > budget:
                 break
             answer = min(answer, candidate.run(steps), key=lambda one: one["others"])
-        note(name, answer)
-
-    def note(name: str, answer: dict[str, Any]) -> None:
+        found[name]["rounds"].append(number)
         found[name]["others"] = max(answer["others"], found[name].get("others", 0.0))
         found[name]["seconds"].append(answer["seconds"] / answer["steps"])
         found[name]["outside"].append(1 - answer["inside"] / answer["seconds"])
         found[name]["memory"] = answer["memory"]
 
+    takes = {}
     for name, (nursery, spec) in specs.items():
         if free_memory() < 1.3 * max((one["memory"] for one in found.values()), default=0):
             missing.append(f"{name}: too little memory")
@@ -59,19 +59,20 @@ def measure(
             candidate = nursery.start(spec, timeout=timeout)
             candidate.run(1, timeout=timeout)
             answer = candidate.run(1, timeout=timeout)
-            steps = max(round(slice / answer["seconds"]), 1)
-            running[name], found[name] = (candidate, steps), {"seconds": [], "outside": []}
-            if answer["seconds"] > LONG and answer["others"] < DISTURBED:
-                note(name, answer)
-            else:
-                time_slice(name)
         except (Failed, Slow) as problem:
             missing.append(f"{name}: {str(problem).split('. ')[0]}")
-    one = sum(steps * found[name]["seconds"][0] for name, (_, steps) in running.items())
-    done = 1
-    while running and (done < rounds[0] or (done < rounds[1] and time.monotonic() - start + one < budget)):
+            continue
+        steps = max(round(slice / answer["seconds"]), 1)
+        takes[name] = steps * answer["seconds"]
+        running[name], found[name] = (candidate, steps), {"rounds": [], "seconds": [], "outside": [], "memory": 0}
+    slow = {name for name in takes if takes[name] > SLOW * median(takes.values())}
+    done = 0
+    while running and (
+        done < rounds[0] or (done < rounds[1] and time.monotonic() - start + sum(takes.values()) < budget)
+    ):
         for name in reversed(running) if done % 2 else running:
-            time_slice(name)
+            if done % 2 == 0 or name not in slow:
+                time_slice(name, done)
         done += 1
     for name in profiled:
         if name in running:
@@ -91,13 +92,14 @@ def free_memory() -> float:
 
 
 def ratio(found: Mapping[str, Mapping[str, Any]], name: str, base: str) -> float:
-    """How many times as long as the base a candidate takes: the median over rounds, each candidate against its round's.
+    """How many times as long as the base a candidate takes: the median over the rounds that both ran in.
 
-    >>> ratio({"a": {"seconds": [2.0, 6.0, 9.0]}, "b": {"seconds": [1.0, 2.0, 3.0]}}, "a", "b")
-    3.0
+    >>> slow = {"rounds": [0, 2], "seconds": [2.0, 9.0]}
+    >>> ratio({"a": slow, "b": {"rounds": [0, 1, 2], "seconds": [1.0, 7.0, 3.0]}}, "a", "b")
+    2.5
     """
-    pairs = zip(found[name]["seconds"], found[base]["seconds"], strict=True)
-    return median(one / other for one, other in pairs)
+    one, other = (dict(zip(found[each]["rounds"], found[each]["seconds"], strict=True)) for each in (name, base))
+    return median(one[number] / other[number] for number in one if number in other)
 
 
 def fastest(found: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str | None:

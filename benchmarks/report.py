@@ -11,7 +11,7 @@ import targets
 from measure import fastest, ratio
 
 OURS = ("IE", "AMCL", "AMCL light", "AMCL fusion")
-OTHERS = ("bare", "bare, memory kept", "bare loop", "Voting", "Fusion")
+OTHERS = ("bare", "Voting", "Fusion")
 LEAN = ("AMCL lean", "AMCL light lean")
 
 Table = tuple[str, list[str], list[list[str]]]
@@ -40,9 +40,9 @@ def training(results: Mapping[str, Any]) -> Table:
     for cell in results["cells"]:
         if cell["what"] == "training":
             found = cell["candidates"]
-            bare, peer = fastest(found, targets.BARE), fastest(found, targets.PEERS)
+            peer = fastest(found, targets.PEERS)
             shown = [number(found, name, "of_bare", "of_peer") for name in OURS]
-            rows.append([*place(cell), number(found, bare), number(found, peer), *shown, reached(found)])
+            rows.append([*place(cell), number(found, "bare"), number(found, peer), *shown, reached(found)])
     title = "Training: images per second (over bare, over Ensemble-PyTorch)"
     return title, ["network", "M", "batch", "bare", "Ensemble-PyTorch", *OURS, "AMCL, of peak"], rows
 

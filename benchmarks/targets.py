@@ -6,7 +6,6 @@ from typing import Any
 
 from measure import fastest, ratio
 
-BARE = ("bare", "bare, memory kept")
 PEERS = ("Fusion", "Voting")
 ALONE = ("IE", "AMCL")  # without exchange
 
@@ -18,16 +17,16 @@ def complete(results: Results) -> None:
     """Add to every candidate what follows from its seconds, and to the results whether targets are met."""
     for cell in results["cells"]:
         found, images = cell["candidates"], cell["batch"]
-        bare, peer = fastest(found, BARE), fastest(found, PEERS)
+        peer = fastest(found, PEERS)
         for name, one in found.items():
             times = one["seconds"]
             # One bare network stands for M of them, one after another.
-            share = cell["members"] if cell["what"] == "training" and name in BARE else 1
+            share = cell["members"] if cell["what"] == "training" and name == "bare" else 1
             one["images_per_second"] = round(images / (share * median(times)), 2)
             one["spread"] = [round(min(times) / median(times), 3), round(max(times) / median(times), 3)]
-            if bare and cell["what"] != "small members":
-                one["of_bare"] = round(of_bare(cell, name, bare), 3)
-            if peer and name not in (*BARE, *PEERS):
+            if "bare" in found:
+                one["of_bare"] = round(of_bare(cell, name), 3)
+            if peer and name not in ("bare", *PEERS):
                 one["of_peer"] = round(1 / ratio(found, name, peer), 3)
             if operations := cell.get("operations", {}).get(name):
                 one["gflops"] = round(operations["step"] * one["images_per_second"] * 1e-9, 2)
@@ -35,11 +34,11 @@ def complete(results: Results) -> None:
     results["targets"] = [target for find in TARGETS for target in find(results)]
 
 
-def of_bare(cell: Cell, name: str, bare: str) -> float:
+def of_bare(cell: Cell, name: str) -> float:
     """Images per second of a candidate over those of M bare networks."""
-    takes = ratio(cell["candidates"], name, bare)
+    takes = ratio(cell["candidates"], name, "bare")
     one_network = cell["what"] != "training"  # a bare evaluation looks with all members already
-    return (1 if one_network or name in BARE else cell["members"]) / takes
+    return (1 if one_network or name == "bare" else cell["members"]) / takes
 
 
 def target(
@@ -100,7 +99,7 @@ def against_bare(results: Results) -> Iterator[dict[str, Any]]:
                 (cell["candidates"][name]["of_bare"], cell["members"])
                 for cell in several
                 for name in ALONE
-                if name in cell["candidates"] and fastest(cell["candidates"], BARE)
+                if "of_bare" in cell["candidates"].get(name, {})
             ]
             text = f"{'float32' if precision == '32' else precision}, without exchange, over bare"
             yield from target(text, network, pairs, least=0.97)
@@ -149,7 +148,7 @@ def outside(results: Results) -> Iterator[dict[str, Any]]:
 def ten_over_five(results: Results) -> Iterator[dict[str, Any]]:
     """Each over the bare network beside it."""
     for network, several in cells(results, "training").items():
-        times = {cell["members"]: ratio(cell["candidates"], "AMCL", BARE[1]) for cell in several}
+        times = {cell["members"]: ratio(cell["candidates"], "AMCL", "bare") for cell in several}
         if {5, 10} <= set(times):
             yield from target("M = 10 over M = 5", network, [(times[10] / times[5], 10)], most=2.05)
 

@@ -44,11 +44,11 @@ class Plan:
 
     networks: Mapping[str, Network]
     members: tuple[int, ...] = (1, 5, 10)
-    budget: Mapping[int, tuple[float, float]] = field(default_factory=lambda: {1: (18, 36), 5: (32, 105), 10: (40, 95)})
-    rounds: tuple[int, int] = (3, 9)
+    budget: Mapping[int, tuple[float, float]] = field(default_factory=lambda: {1: (20, 25), 5: (45, 60), 10: (60, 75)})
+    rounds: tuple[int, int] = (5, 15)
     slice: float = 0.4  # seconds
     count: int = 6400  # training examples
-    looked_at: int = 2048  # examples to evaluate
+    looked_at: int = 1024  # examples to evaluate
     rows: Mapping[str, int] = field(default_factory=lambda: {"members": 32, "width": 256, "inputs": 64})
     everything: bool = True  # or only what the guard against regressions needs
 
@@ -130,8 +130,8 @@ class Bench:
     def cell(self, what: str, name: str, members: int, specs: Specs, precision: str = "32", **options: Any) -> None:
         """Measure what is compared with one another, and keep it."""
         network = self.plan.networks.get(name, Network({}))
-        budget = self.plan.budget.get(members, (10, 10))[network.big] if what == "training" else 12
-        rounds = (min(2, self.plan.rounds[0]), self.plan.rounds[1]) if network.big else self.plan.rounds
+        budget = self.plan.budget.get(members, (10, 10))[network.big] if what == "training" else 20
+        rounds = (min(3, self.plan.rounds[0]), self.plan.rounds[1]) if network.big else self.plan.rounds
         lean = [one for one in specs if what == "training" and not network.big and one.startswith("AMCL")]
         usual = {"budget": budget, "rounds": rounds, "slice": self.plan.slice, "profiled": lean}
         found, missing = measure(specs, **{**usual, **options})
@@ -153,16 +153,12 @@ class Bench:
         few = network.big and members == self.most  # each step takes so long
         specs: dict[str, tuple[Nursery, dict[str, Any]]] = {
             "bare": (self.ours, bare),
-            "bare, memory kept": (self.ours, {**bare, "keep": True}),
             "AMCL": (self.ours, {**amcl, "exchange": "none"}),
-            "AMCL fusion": (self.ours, amcl),
         }
         if not few:
             specs["AMCL light"] = self.ours, {**amcl, "preset": "light"}
         if not few and self.plan.everything:
             specs["IE"] = self.ours, {**fit, "method": "ie", "exchange": "none"}
-        if self.plan.everything and members > 1 and not network.big:
-            specs["bare loop"] = self.ours, {**bare, "members": members, "keep": True}
         if self.plan.everything and members == self.most and not network.big:
             specs["AMCL lean"] = self.ours, {**amcl, "exchange": "none", "lean": True}
             specs["AMCL light lean"] = self.ours, {**amcl, "preset": "light", "lean": True}
@@ -171,22 +167,21 @@ class Bench:
             specs["Fusion"] = self.peer, {**peer, "classifier": "FusionClassifier"}
             if not network.big or members == 1:
                 specs["Voting"] = self.peer, {**peer, "classifier": "VotingClassifier"}
-        return specs
+        return {**specs, "AMCL fusion": (self.ours, amcl)}
 
     def evaluation(self, network: Network, members: int) -> Specs:
         """A bare forward, and `evaluate`."""
         count = self.looked_at(network)
-        common = {**network.options, "members": members, "count": count, "batch": max(count // 4, 1)}
+        common = {**network.options, "members": members, "count": count, "batch": 128}
         return {
             "bare": (self.ours, {"kind": "forward", **common}),
-            "bare, memory kept": (self.ours, {"kind": "forward", "keep": True, **common}),
             "IE": (self.ours, {"kind": "evaluate", "method": "ie", **common}),
             "AMCL": (self.ours, {"kind": "evaluate", "method": "amcl", **common}),
         }
 
     def looked_at(self, network: Network) -> int:
         """Images of an evaluation."""
-        return self.plan.looked_at // (4 if network.big else 1)
+        return self.plan.looked_at // (2 if network.big else 1)
 
     def small_members(self) -> Specs:
         """Perceptrons on a table: a loop over members, with an optimiser each or one for all, and the ensemble."""
@@ -205,9 +200,7 @@ class Bench:
         """Without instructions for bf16, one small cell only, to show that it is no faster."""
         name, network = next(iter(self.plan.networks.items()))
         specs = {
-            one: spec
-            for one, spec in self.training(network, 1, "bf16-mixed").items()
-            if one in ("bare", "bare, memory kept", "IE", "AMCL")
+            one: spec for one, spec in self.training(network, 1, "bf16-mixed").items() if one in ("bare", "IE", "AMCL")
         }
         self.cell("training", name, 1, specs, "bf16-mixed", budget=15, profiled=())
 

@@ -32,10 +32,11 @@ def test_everything_is_measured(results):
         cells
     )
     training = cells["training", 2, "32"]["candidates"]
-    assert {"bare", "bare, memory kept", "bare loop", "IE", "AMCL", "AMCL light", "AMCL fusion"} <= set(training)
+    assert {"bare", "IE", "AMCL", "AMCL light", "AMCL fusion"} <= set(training)
     for cell in cells.values():
         for one in cell["candidates"].values():
-            assert len(one["seconds"]) == 2
+            assert one["rounds"] in ([0], [0, 1])  # the slow are measured in every other
+            assert len(one["seconds"]) == len(one["rounds"])
             assert min(one["seconds"]) > 0
     assert training["AMCL"]["tensors"] > 0
     assert 0 < training["AMCL"]["outside"] < 1
@@ -49,10 +50,9 @@ def test_everything_is_measured(results):
 def test_ratios_follow_from_the_seconds(results):
     cell = next(cell for cell in json.loads(results.read_text())["cells"] if cell["members"] == 2)
     found = cell["candidates"]
-    base = min(("bare", "bare, memory kept"), key=lambda name: sum(found[name]["seconds"]))
-    ratios = [2 * bare / ours for bare, ours in zip(found[base]["seconds"], found["AMCL"]["seconds"], strict=True)]
-    # Both of two rounds enter their median.
-    assert 2 / found["AMCL"]["of_bare"] == pytest.approx(sum(2 / ratio for ratio in ratios) / 2, rel=0.01)
+    # Both of two rounds enter their median, or the one that both candidates ran in.
+    takes = [ours / bare for bare, ours in zip(found["bare"]["seconds"], found["AMCL"]["seconds"], strict=False)]
+    assert 2 / found["AMCL"]["of_bare"] == pytest.approx(sum(takes) / len(takes), rel=0.01)
 
 
 def test_multiply_adds_are_counted(results):

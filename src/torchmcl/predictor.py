@@ -13,6 +13,7 @@ from torchmcl.answers import Answer, judge
 from torchmcl.blueprint import Blueprint
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.files import image_size
+from torchmcl.data.loader import at_once
 from torchmcl.data.masks import write_mask
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
@@ -55,7 +56,7 @@ class Specialists:
     @property
     def batch_size(self) -> int:
         """Examples asked about at once, unless told otherwise: fewer where each pixel is answered for."""
-        return 64 if self.blueprint.dense else 512
+        return 64 if self.blueprint.dense else at_once(self.device)
 
     def to(self, device: str | torch.device) -> "Specialists":
         """Move the weights."""

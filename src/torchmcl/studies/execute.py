@@ -118,7 +118,7 @@ def ask(specialists: Specialists, examples: Examples, run: Path) -> Trained:
     dense = examples.target.ndim > 1
     loader = Loader(
         examples,
-        batch_size=64 if dense else 512,
+        batch_size=specialists.batch_size,
         shuffle=False,
         device=specialists.device,
         preprocess=specialists.blueprint.preprocess,

@@ -10,7 +10,7 @@ import torch
 
 from torchmcl import atomic, methods, metrics, networks
 from torchmcl.data.examples import DataSet, Examples
-from torchmcl.data.loader import Loader
+from torchmcl.data.loader import Loader, at_once
 from torchmcl.ensemble import Network
 from torchmcl.errors import UsageError, known_name
 from torchmcl.methods import Method
@@ -113,7 +113,9 @@ def fit(
         def loader(examples: Examples, *, shuffle: bool = False) -> Loader:
             return Loader(
                 examples,
-                batch_size=recipe.batch_size if shuffle or blueprint.dense else max(recipe.batch_size, 512),
+                batch_size=recipe.batch_size
+                if shuffle or blueprint.dense
+                else max(recipe.batch_size, at_once(fabric.device)),
                 seed=seed,
                 shuffle=shuffle,
                 rank=fabric.global_rank,
