@@ -11,6 +11,7 @@ from typing import Any
 
 import machine
 from driver import Nursery
+from report import in_markdown
 from rich.console import Console
 from rich.table import Table
 
@@ -54,6 +55,17 @@ def show(results: dict[str, Any]) -> None:
                 table.add_row("", kind, *(f"{time:.1f}" for time in times))
     table.add_row("step", "without profiler", *(f"{step['step']:.1f}" for step in steps.values()), style="bold")
     console.print(table)
+
+
+def markdown(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """Two profiles side by side: milliseconds of each part, then and now."""
+    rows = []
+    for name in now["steps"]:
+        steps = before["steps"][name], now["steps"][name]
+        parts = ([sum(step["parts"].get(part, {}).values()) for step in steps] for part in PARTS)
+        times = [f"{then:.1f} → {today:.1f}" if today else "" for then, today in parts]
+        rows.append([name, *times, f"{steps[0]['step']:.0f} → {steps[1]['step']:.0f}"])
+    return in_markdown(["network, exchange", *PARTS, "step without profiler"], rows)
 
 
 def main() -> None:

@@ -112,6 +112,18 @@ def brief(results: Mapping[str, Any]) -> str:
     return in_markdown([*columns, "time with light fusion", "time with fusion"], rows)
 
 
+def compiled(results: Mapping[str, Any]) -> str:
+    """What `--compile` does to a step, and whether it pays."""
+    rows = []
+    for cell in results["cells"]:
+        found = cell["candidates"]
+        for name in ("AMCL", "AMCL light"):
+            if {name, f"{name} compiled"} <= set(found):
+                faster = ratio(found, name, f"{name} compiled")
+                rows.append([*place(cell), name, f"{faster:.2f}", "yes" if faster > 1.02 else "no"])
+    return in_markdown(["network", "M", "batch", "method", "speed, compiled over eager", "pays"], rows)
+
+
 def place(cell: Mapping[str, Any]) -> list[str]:
     """Which cell this is."""
     name = cell["network"] + ("" if cell["precision"] == "32" else f", {cell['precision']}")

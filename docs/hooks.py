@@ -6,7 +6,7 @@ from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-OPTIONAL = ("cluster.md", "explorer.md", "results.md", "performance.md")  # in the menu once they are written
+OPTIONAL = ("cluster.md", "explorer.md", "results.md")  # in the menu once they are written
 
 
 def on_config(config: Any) -> Any:

@@ -93,3 +93,22 @@ def test_profile(tmp_path):
     assert "exchange" not in steps["simple_cnn, none"]["parts"]
     for part in ("data", "forward", "exchange", "objective", "backward", "optimiser", "engine"):
         assert sum(steps["resnet10, width 16, light"]["parts"][part].values()) > 0
+
+
+def test_pages_say_what_was_measured(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import profile_step
+    import report
+
+    def load(name):
+        return report.load(BENCHMARKS / f"{name}.json")
+
+    results, root = load("results"), BENCHMARKS.parent
+    page = (root / "docs" / "performance.md").read_text()
+    assert (BENCHMARKS / "results.md").read_text() == report.markdown(results)
+    assert report.brief(results) in (root / "README.md").read_text()
+    assert report.brief(results) in page
+    _, header, rows = report.goals(results)
+    assert report.in_markdown(header, rows) in page
+    assert profile_step.markdown(load("profile_before"), load("profile")) in page
+    assert report.compiled(load("compile")) in page
