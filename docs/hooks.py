@@ -1,4 +1,4 @@
-"""What the site does besides Markdown: pages that may be missing, links out of docs/, and the commands' own help."""
+"""What the site does besides Markdown: figures of studies, links out of docs/, and the commands' own help."""
 
 import io
 import re
@@ -6,16 +6,17 @@ from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-OPTIONAL = ("cluster.md", "explorer.md", "results.md")  # in the menu once they are written
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[1]
 
 
-def on_config(config: Any) -> Any:
-    """Leave out of the menu what is not there."""
-    missing = {page for page in OPTIONAL if not (Path(config["docs_dir"]) / page).is_file()}
-    for section in config["nav"]:
-        for pages in section.values():
-            pages[:] = [page for page in pages if not missing & set(page.values())]
-    return config
+def on_files(files: Any, config: Any) -> Any:
+    """Figures of studies are part of the site, too."""
+    for figure in sorted(ROOT.glob("results/*/mini-figure.png")):
+        path = figure.relative_to(ROOT).as_posix()
+        files.append(File(path, str(ROOT), config["site_dir"], use_directory_urls=False))
+    return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -23,6 +24,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     depth = page.file.src_uri.count("/")
     outside = re.compile(r"(?<!!)\[([^]]+)\]\(" + re.escape("../" * (depth + 1)) + r"([^)#]+)\)")
     markdown = outside.sub(lambda link: named(link[1], link[2]), markdown)
+    markdown = markdown.replace("](../results/", "](results/")  # pictures, whose links are left
     return re.sub(r"<!-- help: (.*?) -->", lambda mark: f"```text\n{help_of(mark[1].split())}```", markdown)
 
 

@@ -197,3 +197,12 @@ def test_the_tutorial_shows_what_was_printed():
     shown = re.findall(r"<!-- output: .*? -->\n```text\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(), re.DOTALL)
     assert len(shown) > 3
     assert all(block in printed for block in shown)
+
+
+def test_results_are_what_the_studies_say(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import results
+
+    page = results.PAGE.read_text(encoding="utf-8")
+    assert "<!-- study: " in page
+    assert results.filled(page) == page

@@ -9,7 +9,7 @@ from typing import Any
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, printed, spread, tick
+from torchmcl.studies.study import Results, compare, errors, printed, pure, tick
 from torchmcl.studies.tables import Table
 
 ROWS = (  # method, memory, fusion
@@ -42,8 +42,7 @@ def table(results: Results) -> Table:
     for method, memory, fusion in ROWS:
         found = results.of(spec, results.scale, method, memory, fusion)
         known = find("ablation", method=method, memory=memory, fusion=fusion)
-        purity = spread([result["purity"] for result in found], 1)
-        rows.append((method, tick(memory), tick(fusion), *errors(found), purity, *printed(known)))
+        rows.append((method, tick(memory), tick(fusion), *errors(found), pure(found), *printed(known)))
     columns = ("method", "memory", "fusion", "oracle", "top-1", "purity", "paper oracle", "paper top-1")
     whole = results.of(spec, results.scale, "amcl", True, True)
     notes = [

@@ -11,7 +11,7 @@ import numpy as np
 from torchmcl import methods
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, spread, values
+from torchmcl.studies.study import Results, compare, errors, pure, spread, values
 from torchmcl.studies.tables import MISSING, Table
 
 WITHOUT_K = ("ie", "emadnn", "one", "kdcl")
@@ -51,10 +51,9 @@ def table(results: Results) -> Table:
         figures = [
             spread(values(found, figure), digits) for figure, digits in (("harmonic_mean", 2), ("nll", 3), ("ece", 1))
         ]
-        purity = spread([result["purity"] for result in found], 1)
         count = f"{found[0]['parameters']:,}" if found else MISSING
         named = "" if name in WITHOUT_K else MISSING if k is None else str(k)
-        rows.append((name, named, *errors(found), *figures, purity, count))
+        rows.append((name, named, *errors(found), *figures, pure(found), count))
     columns = ("method", "K", "oracle", "top-1", "harmonic mean", "NLL", "ECE", "purity", "parameters")
     about = f"Percent of the test set but for NLL; K chosen by the harmonic mean on {results.chosen_on}."
     best = order[0]

@@ -97,6 +97,17 @@ def tick(yes: bool) -> str:
     return "✓" if yes else ""
 
 
+def pure(found: Sequence[Result]) -> str:
+    """Purity of assignment over seeds; nothing where everyone takes everything, which is neither pure nor mixed.
+
+    >>> pure([{"purity": 90.0, "assigned": [[9, 1], [0, 10]]}]), pure([{"purity": 100.0, "assigned": [[9, 9], [5, 5]]}])
+    ('90.0', '')
+    """
+    if found and all(len(set(members)) == 1 for result in found for members in result["assigned"]):
+        return ""
+    return spread([result["purity"] for result in found], 1)
+
+
 def titled(method: str) -> str:
     """A method as it is printed.
 

@@ -90,7 +90,8 @@ def latex(table: Table) -> str:
     """A float for a paper that uses booktabs; every cell is escaped."""
     alignment = "".join("r" if table.numeric(column) else "l" for column in range(len(table.columns)))
     rows = [" & ".join(map(escaped, row)) + r" \\" for row in table.rows]
-    caption = " ".join(escaped(part.rstrip(".") + ".") for part in (table.title, table.caption, *table.notes) if part)
+    caption = " ".join(escaped(part.rstrip(".") + ".") for part in (table.title, table.caption) if part)
+    notes = [r"\par\smallskip\footnotesize\raggedright", *(escaped(note) + r" \\" for note in table.notes)]
     label = re.sub(r"[^a-z0-9]+", "-", table.title.lower()).strip("-")
     return "\n".join(
         [
@@ -105,6 +106,7 @@ def latex(table: Table) -> str:
             r"\end{tabular}",
             rf"\caption{{{caption}}}",
             rf"\label{{table:{label}}}",
+            *(notes if table.notes else ()),
             r"\end{table}",
             "",
         ]
