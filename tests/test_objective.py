@@ -507,7 +507,7 @@ def weighted_loss(weight):
         (lambda: methods.build("amcl", members=3, k=0), r"1 <= k <= 3 members, got k=0"),
         (lambda: methods.build("amlc"), r"Did you mean 'amcl'\?"),
         (lambda: methods.build("ie", beta=1), r"options of ie: k; got beta"),
-        (lambda: methods.build("ie", members=0), "at least 1 member"),
+        (lambda: methods.build("ie", members=0), "1 to 100,000 members"),
         (lambda: methods.build("amcl", warmup=0), "warmup"),
         (lambda: amcl_loss(torch.zeros(5, 4, 10), torch.zeros(4, dtype=int)), "Expected 11 outputs"),
         (lambda: amcl_loss(torch.zeros(5, 4, 11), torch.full((4,), 10)), "below the auxiliary class"),

@@ -83,6 +83,7 @@ def test_checkpoints(trained, tmp_path, mark, name, how):
     refused(lambda: fit("ie", "mlp", "digits", out=run, resume=True, patience=1, **TINY))
     assert not mark.exists()
     if how != "best":
+        (run / "flow.npz").unlink()  # as of an earlier version, whose checkpoint alone has it
         refused(lambda: execute.keep_flow(run))
         assert not mark.exists()
     assert path.read_bytes() == kept  # refused, and left where it was

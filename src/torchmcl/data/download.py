@@ -79,24 +79,27 @@ def _downloaded(source: Source, folder: Path) -> Path:
     if urlsplit(source.url).scheme != SCHEME:
         raise UsageError(f"Expected an address of {SCHEME}, got {source.url}.")
 
+    answers: list[Any] = []
+
     def looked_at(response: Any, *_: Any, **__: Any) -> None:
         """Before an answer is read or followed."""
+        answers.append(response)
         onward = urljoin(response.url, response.headers.get("location", ""))
         announced = response.headers.get("content-length", "0")
-        said = None
         if response.is_redirect and urlsplit(onward).scheme != SCHEME:
-            said = f"Expected {source.url} to stay with {SCHEME}, it leads to {onward}."
-        elif not announced.isdecimal() or int(announced) > source.most:
-            said = f"Expected at most {source.most} bytes from {source.url}, it announces more."
-        if said:
-            response.close()
-            raise UsageError(said)
+            raise UsageError(f"Expected {source.url} to stay with {SCHEME}, it leads to {onward}.")
+        if not announced.isdecimal() or int(announced) > source.most:
+            raise UsageError(f"Expected at most {source.most} bytes from {source.url}, it announces more.")
 
     fetch = pooch.HTTPDownloader(progressbar=find_spec("tqdm") is not None, timeout=30, hooks={"response": looked_at})
 
     def counted(url: str, path: str, *_: Any) -> None:
-        with open(path, "wb") as file:
-            fetch(url, _Counted(file, source), None)
+        try:
+            with open(path, "wb") as file:
+                fetch(url, _Counted(file, source), None)
+        finally:
+            for response in answers:
+                response.close()
 
     return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=counted))
 
