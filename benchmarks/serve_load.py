@@ -8,6 +8,7 @@ says of the same file. Memory is that of the server's process, once warm and at 
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import machine
 import numpy as np
 from PIL import Image
 
@@ -111,7 +113,9 @@ def measure(run, clients, seconds, folder):
         "longest_seconds": round(float(times.max()), 3),
         "memory_mb": {"start": round(memory[0][1]), "warm": round(warm[0][1]), "end": round(warm[-1][1])},
         "open_files": {"warm": warm[0][2], "end": warm[-1][2]},
+        "memory_each_tenth_mb": [round(memory[len(memory) * part // 10][1]) for part in range(10)],
         "alive": alive,
+        "machine": machine.describe(threads=os.cpu_count() or 1),
     }
 
 
