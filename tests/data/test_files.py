@@ -66,7 +66,11 @@ def test_a_palette_with_transparency(tmp_path) -> None:
 def test_sixteen_bits_are_scaled(tmp_path, extension) -> None:
     pixels = picture(shape=(H, W), high=65536, kind=np.uint16)
     pixels[0, :3] = 0, 256, 65535
-    path = saved(Image.fromarray(pixels), tmp_path / f"a.{extension}")
+    path = tmp_path / f"a.{extension}"
+    if extension == "pgm":  # which Pillow reads, and before version 11 does not write
+        path.write_bytes(b"P5\n%d %d\n65535\n" % (W, H) + pixels.astype(">u2").tobytes())
+    else:
+        saved(Image.fromarray(pixels), path)
     expected = np.rint(pixels / 257).astype(np.uint8)
     assert np.array_equal(read_image(path, channels=1), expected[None])
     assert np.array_equal(read_image(path), np.stack([expected] * 3))
