@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from torchmcl.blueprint import Blueprint
-from torchmcl.data.arrays import dense
+from torchmcl.data.arrays import as_array, dense
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.files import Files, pixels, read_image
 from torchmcl.data.loader import Batch, Loader
@@ -139,7 +139,9 @@ def _are_bytes(x: Tensor) -> bool:
 
 def _tensor(x: Any) -> Tensor:
     try:
-        x = np.asarray(x)
+        x = as_array(x, "an array")
+    except UsageError:
+        raise
     except (ValueError, OverflowError) as error:
         raise UsageError("Expected rows of numbers of one length, got different ones.") from error
     if x.dtype.kind not in "biuf":
@@ -176,10 +178,11 @@ def _batches_of_pairs(x: Any, size: int) -> Iterable[Any]:
 
 def _labels(y: Any) -> Tensor:
     try:
-        target = dense(y.detach(), "labels") if isinstance(y, Tensor) else torch.from_numpy(np.array(y))
+        read = dense(y.detach(), "labels") if isinstance(y, Tensor) else np.array(as_array(y, "labels"))
+        target = torch.as_tensor(read)
+    except UsageError:
+        raise
     except (ValueError, TypeError, OverflowError) as error:
-        if isinstance(error, UsageError):
-            raise
         raise UsageError(f"Expected whole numbers as labels, got {shown(y)}.") from error
     if not target.ndim:
         raise UsageError(f"Expected a label for each example, got one alone: {shown(y)}.")

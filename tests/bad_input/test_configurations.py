@@ -148,7 +148,7 @@ def test_networks(name, given, classes):
     some(SMALL),
 )
 def test_ensembles(method, network, exchange, preset, seed, members):
-    given = {"inputs": 64} if network == "mlp" else {"channels": 1}
+    given = {"inputs": 64} if isinstance(network, str) and network == "mlp" else {"channels": 1}
     ensemble = ends_well(
         lambda: Ensemble.build(
             method, network, members=members, exchange=exchange, preset=preset, seed=seed, width=4, **given

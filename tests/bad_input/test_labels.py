@@ -27,6 +27,7 @@ LABELS = st.one_of(st.integers(-3, 5), st.integers(2**62, 2**66), TEXTS, st.bina
     classes=st.one_of(st.none(), st.none(), st.just(["a", "b", "c", "d"]), st.lists(TEXTS, max_size=5), ANYTHING),
 )
 @example(y=[b"\xff", b"\xff"], classes=None)
+@example(y=[b"\x80\x80\x80", b"\x80\x80\x81"], classes=None)
 @example(y=[0, 0], classes="ab")
 @example(y=[0, 0], classes=torch.tensor(3))
 @example(y=[0, 0], classes=range(10**12))

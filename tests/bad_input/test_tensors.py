@@ -129,6 +129,8 @@ def test_gigantic_without_taking_memory(models, name):
     options=st.fixed_dictionaries({}, optional={"coverage": ANYTHING, "max_error": ANYTHING, "temperature": ANYTHING}),
 )
 @example(y=torch.tensor([0, 1]), x=torch.zeros(2, 4), options={"coverage": 0.5})
+@example(y=range(10**12), x=torch.zeros(2, 4), options={})
+@example(y=range(10**30), x=torch.zeros(2, 4), options={})
 def test_calibrated(models, x, y, options):
     model = Specialists(MODELS["table"], *MODELS["table"].build())
     found = ends_well(lambda: model.calibrate((x, y), **options))
@@ -155,6 +157,7 @@ def test_calibrated(models, x, y, options):
     ),
 )
 @example(x=torch.zeros(4, 3), y=[0, 0, 1, 1], options={})
+@example(x=torch.zeros(4, 3), y=range(10**12), options={})
 @example(x=np.zeros((4, 8, 8), np.uint16), y=[0, 0, 1, 1], options={})
 def test_trained_on(x, y, options):
     data = ends_well(lambda: from_arrays(x, y, **options))

@@ -104,9 +104,27 @@ def _read(loader: DataLoader) -> tuple[Tensor, Any]:
     return torch.cat(xs), label
 
 
+def as_array(values: Any, what: str) -> NDArray[Any]:
+    """As numpy has it; a range or the like that no memory holds is refused before it is made.
+
+    >>> as_array(range(3), "labels").tolist()
+    [0, 1, 2]
+    """
+    if not hasattr(values, "__array__"):
+        try:
+            fits(what, 8 * len(values))
+        except TypeError:
+            pass  # one value, or nothing that has a length
+        except OverflowError as error:
+            raise UsageError(f"Expected {what} of a length that memory holds, got {shown(values)}.") from error
+    return np.asarray(values)
+
+
 def _array(values: Any, what: str) -> NDArray[Any]:
     try:
-        array = np.asarray(values)
+        array = as_array(values, what)
+    except UsageError:
+        raise
     except ValueError as error:  # ragged
         raise UsageError(f"Expected {what} as arrays or tensors, got values of different lengths.") from error
     if array.dtype.kind == "O":
@@ -165,7 +183,10 @@ def _labels(y: Tensor | NDArray[Any], what: str) -> NDArray[Any]:
         label = label[:, 0]
     if label.ndim != 1 or label.dtype.kind not in "biuUS":
         raise UsageError(f"Expected whole numbers or texts (N,) in {what}, got {label.dtype} {label.shape}.")
-    return np.char.decode(label, "utf-8", "replace") if label.dtype.kind == "S" else label
+    try:
+        return np.char.decode(label, "utf-8") if label.dtype.kind == "S" else label
+    except UnicodeDecodeError as error:  # two that are none must not become one class
+        raise UsageError(f"Expected texts in UTF-8 in {what}, got {shown(error.object)}.") from error
 
 
 def _names(label: NDArray[Any], classes: Sequence[str] | None) -> tuple[str, ...]:
