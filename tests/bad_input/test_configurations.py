@@ -107,6 +107,9 @@ def test_sources(given, seed, name):
 
 @cases(250)
 @given(st.sampled_from(methods.NAMES).flatmap(of_method), some(SMALL), some(st.integers(2, 5)))
+@example(named=("one", {"temperature": 0}), members=2, classes=3)
+@example(named=("kdcl", {"temperature": 2**64}), members=2, classes=3)
+@example(named=("vmcl", {"alpha": 2**64}), members=2, classes=3)
 def test_methods(named, members, classes):
     name, given = named
     method = ends_well(lambda: methods.build(name, members, classes, **given))
