@@ -78,6 +78,7 @@ def of_method(name):
 @cases(250)
 @given(options(RECIPE))
 @example({"learning_rate": float("inf")})
+@example({"learning_rate": 2**63, "drop_to": np.int64(2)})
 def test_recipes(given):
     assert RECIPE.keys() == {field.name for field in fields(Recipe)}
     recipe = ends_well(lambda: Recipe(**given))

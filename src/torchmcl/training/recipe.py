@@ -77,15 +77,15 @@ class Recipe:
         >>> [Recipe().rate(epoch, "cifar10") for epoch in (1, 25, 26)]
         [0.1, 0.1, 0.020000000000000004]
         """
-        epochs = self.length(data)
+        epochs, rate = self.length(data), float(self.learning_rate)
         match self.schedule:
             case "cosine":
-                return self.learning_rate * 0.5 * (1 + cos(pi * (epoch - 1) / epochs))
+                return rate * 0.5 * (1 + cos(pi * (epoch - 1) / epochs))
             case "constant":
-                return self.learning_rate
+                return rate
             case _:
                 every = self.drop_every or max(round(PUBLISHED_DROP * epochs / EPOCHS.get(data, 100)), 1)
-                return self.learning_rate * self.drop_to ** ((epoch - 1) // every)
+                return rate * float(self.drop_to) ** ((epoch - 1) // every)
 
     def build(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
         """The optimiser."""
