@@ -16,10 +16,10 @@ from torchmcl import cli, report
 from torchmcl.analysis import catalogue
 from torchmcl.errors import UsageError
 from torchmcl.evaluation import look
+from torchmcl.markup import tag
 from torchmcl.report.cautions import cautions
 from torchmcl.report.command import command
 from torchmcl.report.inline import svg, thumbnail
-from torchmcl.report.markup import tag
 from torchmcl.report.meanings import MEASURES
 from torchmcl.report.page import distinct, entries, figures
 from torchmcl.stored import read_config

@@ -199,9 +199,10 @@ def build(name: str, members: int = 5, classes: int = 10, **given: Any) -> Metho
         raise UsageError(f"Expected 1 <= k <= {members} members, got k={given['k']}.")
     if any(given.get(count, 1) < 1 for count in ("warmup", "round", "rampup")):
         raise UsageError("Expected warmup, round and rampup of at least 1 epoch, got less.")
+    taken = inspect.signature(FAMILY[name]).parameters
     for option, value in given.items():  # beyond these a loss in float32 is no number
         least = 1e-3 if option == "temperature" else -1e6
-        if inspect.signature(FAMILY[name]).parameters[option].annotation is float and not least <= value <= 1e6:
+        if taken[option].annotation is float and not least <= value <= 1e6:
             raise UsageError(f"Expected {option} from {least:g} to 1e+06, got {value}.")
     return replace(FAMILY[name](members, classes, **given), name=name, options=given)
 

@@ -7,9 +7,9 @@ import torch
 from torchmcl import UsageError
 from torchmcl.data import from_arrays
 from torchmcl.explorer import look, members, tables
-from torchmcl.explorer.markup import tag
 from torchmcl.explorer.serve import bound, credentials
 from torchmcl.explorer.subject import Subject
+from torchmcl.markup import tag
 from torchmcl.predictor import Specialists
 from torchmcl.studies.tables import Table
 from torchmcl.training import fit

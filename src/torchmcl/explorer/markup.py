@@ -2,48 +2,36 @@
 
 from base64 import b64encode
 from collections.abc import Iterable
-from html import escape
 from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from torchmcl.analysis import picture as pictures
+from torchmcl.markup import Markup, tag
+
 SHOWN = 160  # pixels that the shorter side of an enlarged picture has at least
 
 
-def tag(name: str, *inside: str, **attributes: object) -> str:
-    """An element; `inside` is HTML already, attributes are escaped, class_ is class, data_x is data-x.
-
-    >>> tag("b", escape("<"), class_="loud", data_pick=3)
-    '<b class="loud" data-pick="3">&lt;</b>'
-    """
-    said = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    return f"<{name}{said}>" if name in ("img", "input") else f"<{name}{said}>{''.join(inside)}</{name}>"
-
-
-def grid(parts: Iterable[str], kind: str) -> str:
+def grid(parts: Iterable[Markup], kind: str) -> Markup:
     """Things beside each other, as many as fit."""
     return tag("div", *parts, class_=f"mcl-grid {kind}")
 
 
-def notice(text: str, kind: str = "note") -> str:
+def notice(text: str, kind: str = "note") -> Markup:
     """A message in a box: a note, or a problem that is read out at once."""
-    return tag("div", escape(text), class_=f"mcl-notice {kind}", role="alert" if kind == "problem" else "status")
+    return tag("div", text, class_=f"mcl-notice {kind}", role="alert" if kind == "problem" else "status")
 
 
-def bar(name: str, part: float, kind: str = "") -> str:
+def bar(name: str, part: float, kind: str = "") -> Markup:
     """A name, a bar of 0 to 1, and the number in percent."""
     fill = tag("i", style=f"width:{100 * part:.2f}%")
     return tag(
         "div",
-        tag("span", escape(name), class_="name", title=name),
+        tag("span", name, class_="name", title=name),
         tag("span", fill, class_="track"),
-        tag("span", escape(percent(part)), class_="number"),
+        tag("span", percent(part), class_="number"),
         class_=f"mcl-bar {kind}".strip(),
     )
 
@@ -61,9 +49,9 @@ def percent(part: float) -> str:
     return f"{100 * part:.1f}".removesuffix(".0") + " %"
 
 
-def picture(image: Tensor | NDArray[np.uint8], about: str, *, enlarged: bool = True) -> str:
+def picture(image: Tensor | NDArray[np.uint8], about: str, *, enlarged: bool = True) -> Markup:
     """An image (C, H, W), or (H, W, 3), inside the page itself: no file of the host has an address."""
-    values = image.permute(1, 2, 0).expand(-1, -1, 3).numpy() if isinstance(image, Tensor) else image
+    values = pictures.picture(image) if isinstance(image, Tensor) else image
     return tag("img", src=address(enlarge(values) if enlarged else values), alt=about, loading="lazy")
 
 

@@ -1,14 +1,13 @@
 """The page of the members: who claims which class of the test set, and which examples those are."""
 
-from html import escape
-
-from torchmcl.explorer.markup import grid, notice, percent, picture, tag
+from torchmcl.explorer.markup import grid, notice, percent, picture
 from torchmcl.explorer.subject import Subject
+from torchmcl.markup import Markup, join, tag
 
 SHOWN = 24
 
 
-def matrix(subject: Subject) -> str:
+def matrix(subject: Subject) -> Markup:
     """Class by member: the part of the class's test examples that each member claims; a cell is a button."""
     if subject.test is None:
         return notice(f"The run's test set is not here, so that nobody can be asked about it. {subject.why}")
@@ -24,24 +23,23 @@ def matrix(subject: Subject) -> str:
             cell(c, m, name, int(counts[c, m]), total, owned is not None and bool(owned[c, m]))
             for m in range(subject.members)
         ]
-        rows.append(tag("tr", tag("th", escape(name), scope="row", title=name), *cells))
+        rows.append(tag("tr", tag("th", name, scope="row", title=name), *cells))
     table = tag("table", tag("thead", tag("tr", tag("th"), *heads)), tag("tbody", *rows), class_="mcl-matrix")
     told = f"Of each class, the part that each member claims, on {len(subject.survey.places):,} test examples."
     if owned is not None:
         told += " A dot marks the classes that training gave to a member."
-    return tag("p", f"{told} Choose a cell to see its examples.", class_="mcl-legend") + tag(
-        "div", table, class_="mcl-scroll"
-    )
+    about = tag("p", f"{told} Choose a cell to see its examples.", class_="mcl-legend")
+    return join(about, tag("div", table, class_="mcl-scroll"))
 
 
-def cell(label: int, member: int, name: str, count: int, total: int, owned: bool) -> str:
+def cell(label: int, member: int, name: str, count: int, total: int, owned: bool) -> Markup:
     """One cell, the darker the more."""
     part = count / total if total else 0.0
     about = f"{name}, member {member + 1}: {count} of {total}" + (", its own class" if owned else "")
-    inside = (escape(percent(part)) if count else "·") + ('<i class="dot"></i>' if owned else "")
     button = tag(
         "button",
-        inside,
+        percent(part) if count else "·",
+        tag("i", class_="dot") if owned else None,
         data_pick=f"{label}:{member}",
         style=f"--part:{part:.3f}",
         class_="strong" if part > 0.65 else None,
@@ -51,13 +49,13 @@ def cell(label: int, member: int, name: str, count: int, total: int, owned: bool
     return tag("td", button)
 
 
-def examples(subject: Subject, label: int, member: int) -> str:
+def examples(subject: Subject, label: int, member: int) -> Markup:
     """Examples of a class that a member claims, the wrong ones marked."""
     survey, test = subject.survey, subject.pictures
-    name = escape(test.label_names[label])
+    name = test.label_names[label]
     places = survey.of(label, member).tolist()
     if not places:
-        return notice(f"Member {member + 1} claims none of {test.label_names[label]}.")
+        return notice(f"Member {member + 1} claims none of {name}.")
     error = dict(zip(survey.places.tolist(), survey.error.tolist(), strict=True))
     few = places[:SHOWN]
     buttons = [
@@ -75,8 +73,5 @@ def examples(subject: Subject, label: int, member: int) -> str:
         f", the first {SHOWN}" if len(places) > SHOWN else ""
     )
     marked = "" if subject.dense else " A red frame: the ensemble is wrong."
-    return (
-        tag("h3", told)
-        + tag("p", f"Choose one to look at it.{marked}", class_="mcl-legend")
-        + grid(buttons, "thumbs wide")
-    )
+    about = tag("p", f"Choose one to look at it.{marked}", class_="mcl-legend")
+    return join(tag("h3", told), about, grid(buttons, "thumbs wide"))

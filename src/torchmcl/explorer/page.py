@@ -3,15 +3,15 @@
 from base64 import b64decode
 from collections.abc import Callable
 from functools import wraps
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchmcl.errors import UsageError
 from torchmcl.explorer import look, members, tables
-from torchmcl.explorer.markup import notice, tag
+from torchmcl.explorer.markup import notice
 from torchmcl.explorer.subject import Subject
+from torchmcl.markup import Markup, tag
 from torchmcl.studies import NAMES, scales
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def studies_page(results: Path) -> None:
         control.input(show, [chosen, size], table, api_visibility="private", show_progress="minimal")
 
 
-def header(subject: Subject) -> str:
+def header(subject: Subject) -> Markup:
     """What is looked at, in a line."""
     blueprint, figures = subject.specialists.blueprint, subject.specialists.figures
     chips = [
@@ -148,8 +148,8 @@ def header(subject: Subject) -> str:
     for figure, text in (("top1_error", "top-1 error"), ("oracle_error", "oracle error"), ("mean_iou", "mean IoU")):
         if isinstance(figures.get(figure), int | float):
             chips.append(f"{text} {figures[figure]:.1f} %")
-    said = "".join(tag("span", escape(chip), class_="mcl-chip") for chip in chips)
-    return tag("header", tag("h1", escape(subject.name)), tag("div", said), class_="mcl-header")
+    said = [tag("span", chip, class_="mcl-chip") for chip in chips]
+    return tag("header", tag("h1", subject.name), tag("div", said), class_="mcl-header")
 
 
 def told(answer: Callable[..., str]) -> Callable[..., str]:

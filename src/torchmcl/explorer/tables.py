@@ -1,10 +1,10 @@
 """The page of the studies: what was measured beside what was published, sorted by any column."""
 
-from html import escape
 from pathlib import Path
 
 from torchmcl.errors import UsageError
-from torchmcl.explorer.markup import notice, tag
+from torchmcl.explorer.markup import notice
+from torchmcl.markup import Markup, join, tag
 from torchmcl.studies import NAMES, scales
 from torchmcl.studies.show import show
 from torchmcl.studies.tables import Table
@@ -19,22 +19,22 @@ def first(results: Path) -> tuple[str, str]:
     return NAMES[0], scales.NAMES[0]
 
 
-def page(name: str, scale: str, results: Path) -> str:
+def page(name: str, scale: str, results: Path) -> Markup:
     """One study's table, with its caption and notes."""
     try:
         table, own, _ = show(name, scale, results=results)
     except UsageError as problem:
         return notice(str(problem).replace(str(results), results.name), "problem")
     notes = [note.replace(f" --results {results}", "") for note in table.notes]
-    parts = [tag("h3", escape(table.title)), sortable(table), tag("p", escape(table.caption), class_="mcl-legend")]
+    parts = [tag("h3", table.title), sortable(table), tag("p", table.caption, class_="mcl-legend")]
     if not own.found:
         parts.insert(1, notice("Nothing is measured yet at this scale; the published numbers stand alone."))
     if notes:
-        parts.append(tag("ul", *(tag("li", escape(note)) for note in notes), class_="mcl-notes"))
-    return "".join(parts)
+        parts.append(tag("ul", *(tag("li", note) for note in notes), class_="mcl-notes"))
+    return join(parts)
 
 
-def sortable(table: Table) -> str:
+def sortable(table: Table) -> Markup:
     """A table whose columns sort by a click; those of the paper are set apart."""
     kinds = [
         " ".join(
@@ -43,12 +43,11 @@ def sortable(table: Table) -> str:
         for at, name in enumerate(table.columns)
     ]
     heads = [
-        tag("th", tag("button", escape(name), data_sort=at), class_=kind, scope="col", aria_sort="none")
+        tag("th", tag("button", name, data_sort=at), class_=kind, scope="col", aria_sort="none")
         for at, (name, kind) in enumerate(zip(table.columns, kinds, strict=True))
     ]
     rows = [
-        tag("tr", *(tag("td", escape(cell), class_=kind) for cell, kind in zip(row, kinds, strict=True)))
-        for row in table.rows
+        tag("tr", *(tag("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True))) for row in table.rows
     ]
     made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="mcl-table")
     return tag("div", made, class_="mcl-scroll")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmcl.report.markup import Markup, tag
+from torchmcl.markup import Markup, tag
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,8 +9,8 @@ from torchmcl.analysis import style
 from torchmcl.analysis.look import Look
 from torchmcl.analysis.overlays import laid_over
 from torchmcl.analysis.picture import picture
+from torchmcl.markup import Markup, tag
 from torchmcl.report.inline import thumbnail
-from torchmcl.report.markup import Markup, tag
 from torchmcl.report.meanings import NONE
 
 SHOWN, CHIPS = 4, 12

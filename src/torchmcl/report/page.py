@@ -7,10 +7,10 @@ from torchmcl.analysis import catalogue
 from torchmcl.analysis.catalogue import Entry
 from torchmcl.analysis.look import Look
 from torchmcl.errors import UsageError
+from torchmcl.markup import Markup, join, tag
 from torchmcl.report import inline, members
 from torchmcl.report.cautions import CHECKS, cautions
 from torchmcl.report.command import command
-from torchmcl.report.markup import Markup, join, tag
 from torchmcl.report.meanings import MEASURES, NONE
 from torchmcl.versions import versions
 

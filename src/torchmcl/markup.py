@@ -1,7 +1,9 @@
+"""Elements of a page: what is not marked as HTML is text, and escaped."""
+
 from html import escape
 from typing import Any
 
-VOID = ("img", "meta", "br", "hr", "link")
+VOID = ("img", "input", "meta", "br", "hr", "link")
 
 
 class Markup(str):
