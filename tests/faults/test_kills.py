@@ -21,7 +21,7 @@ TRAININGS = {
 }
 COMMON = "--data digits --data.limit 300 --members 2 --batch-size 64 --quiet"
 RANDOM = {"amcl": 12, "mcl": 6, "one": 6}  # kills of a training at random moments
-WRITES = 12  # of a training of two epochs, at least
+WRITES = 10  # of a training of two epochs, at least
 POINTS = ("half", "before", "after")
 STUDIES, EXPORTS, SAVES = 5, 4, 6
 
@@ -83,13 +83,14 @@ def test_a_training_killed_at_random_moments(name, whole, tmp_path, tally):
     tally("SIGKILL of a training at a random moment", kills, "goes on, equal to the bit")
 
 
-def test_a_training_killed_at_every_write(tmp_path, tally):
+@pytest.mark.parametrize(("name", "points"), [("amcl", POINTS), ("one", ["after"])])
+def test_a_training_killed_at_every_write(name, points, tmp_path, tally):
     """Each file that a short training writes is cut in the middle, left as a draft, or the last that was written."""
-    base = shlex.split(f"{TRAININGS['amcl']} {COMMON} --warmup 1 --epochs 2 --checkpoint-steps 4")
+    base = shlex.split(f"{TRAININGS[name]} {COMMON} --epochs 2 --checkpoint-steps 4")
     child = Child(command, "train", *base, "--out", tmp_path / "whole")
     assert child.end() == 0, child.said
     for number in itertools.count(1):
-        point, run = POINTS[number % 3], tmp_path / f"{number}"
+        point, run = points[number % len(points)], tmp_path / f"{number}"
         arguments = ["train", *base, "--out", run]
         child = Child(command_killed_at_write, number, point, *arguments)
         if child.end() == 0:  # it has no more writes than that

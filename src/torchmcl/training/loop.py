@@ -327,9 +327,9 @@ class Training:
         if self.folder is not None and self.fabric.is_global_zero:
             must_be_there(self.folder)
             (self.folder / "checkpoints").mkdir(exist_ok=True)
-            checkpoint.write(self.folder / "checkpoints" / name, state)
-            if self.at.history:
+            if self.at.history:  # before the checkpoint: what is killed in between writes this row again
                 atomic.write(self.folder / "log.csv", table(self.at.history))
+            checkpoint.write(self.folder / "checkpoints" / name, state)
 
     def _obey(self, loss: Tensor) -> None:
         """A signal to any process ends all of them at the same step, after saving."""
