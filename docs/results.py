@@ -1,4 +1,4 @@
-"""Put the tables of studies into docs/results.md: `torchmcl study show NAME --scale mini`, then this."""
+"""Put the tables of results into docs/results.md: `torchmcl study show NAME --scale mini`, then this."""
 
 import re
 from pathlib import Path
@@ -13,8 +13,9 @@ def filled(page: str) -> str:
 
 
 def shown(study: str) -> str:
-    """What `torchmcl study show` wrote, without its heading."""
-    _, _, text = (STORE / study / "mini.md").read_text(encoding="utf-8").partition("\n\n")
+    """What `torchmcl study show` wrote, or a script beside its results, without its heading."""
+    written = STORE / study / ("mini.md" if (STORE / study / "mini.md").is_file() else "table.md")
+    _, _, text = written.read_text(encoding="utf-8").partition("\n\n")
     figure = STORE / study / "mini-figure.png"
     return text.strip() + (f"\n\n![{study}](../results/{study}/{figure.name})" if figure.is_file() else "")
 

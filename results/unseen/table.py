@@ -92,11 +92,11 @@ def main(runs: Path, out: Path = HERE) -> None:
         "commit": commit.strip(),
         "scale": f"CIFAR-10, {config['data_limit']} training images, of which a tenth is the validation split, and all "
         f"10,000 test images; SVHN: 10,000 test images; simple CNN of width {config['width']}, M={config['members']}, "
-        f"K of each method's default (cmcl 4, amcl 1), {config['epochs']} epochs, the rate times 0.2 every "
+        f"K = 1, {config['epochs']} epochs, the rate times 0.2 every "
         f"{config['drop_every']}, light fusion for AMCL, float32",
     }
     (out / "results.json").write_text(json.dumps({**about, "rows": found}, indent=1) + "\n")
-    (out / "table.md").write_text(f"{about['scale']}.\n\n{table(found)}")
+    (out / "table.md").write_text(f"# Unseen data\n\n{about['scale']}.\n\n{table(found)}")
     print(table(found))
 
 
