@@ -20,7 +20,7 @@ from torchmcl.markup import tag
 from torchmcl.report.cautions import cautions
 from torchmcl.report.command import command
 from torchmcl.report.inline import svg, thumbnail
-from torchmcl.report.meanings import MEASURES
+from torchmcl.report.meanings import MEASURES, NONE
 from torchmcl.report.page import distinct, entries, figures
 from torchmcl.stored import read_config
 from torchmcl.training import fit
@@ -286,3 +286,10 @@ def test_a_saved_model_needs_data(digits_run, tmp_path):
     with pytest.raises(UsageError):
         report.write([tmp_path / "model"], tmp_path / "r.html")
     assert look(tmp_path / "model", "digits", limit=20).assigned is None
+
+
+def test_where_everyone_takes_everything_nothing_is_pure(digits_run, tmp_path):
+    fit("ie", "mlp", "digits", members=2, epochs=1, width=4, out=tmp_path / "run", quiet=True)
+    (purity,) = (measure for measure in MEASURES if measure.name == "Purity")
+    assert purity.text(look(tmp_path / "run", limit=20)) == NONE
+    assert purity.text(look(digits_run, limit=20)).endswith(" %")

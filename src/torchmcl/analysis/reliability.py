@@ -28,5 +28,5 @@ def reliability(*looks: Look) -> "Figure":
     lower.set(xlabel="confidence in percent", ylabel="percent of\nanswers")
     for axes in (upper, lower):
         style.tidy(axes, grid="both")
-    style.legend(upper, loc="upper left")
+    style.legend(upper, loc="best")
     return figure

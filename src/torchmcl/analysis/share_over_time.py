@@ -37,5 +37,5 @@ def share_over_time(look: Look) -> "Figure":
                 )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     style.tidy(axes, grid="y")
-    style.legend(axes, ncols=min(look.members, 5), loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    style.legend(axes, ncols=min(look.members, 3), loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return figure

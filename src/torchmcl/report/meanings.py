@@ -41,6 +41,12 @@ def kept(name: str) -> Callable[[Look], float | None]:
     return lambda look: look.kept.get(name)
 
 
+def purity(look: Look) -> float | None:
+    """Of the last epoch's assignments; None where everyone takes everything, which is neither pure nor mixed."""
+    alike = look.assigned is not None and bool((look.assigned == look.assigned[:, :1]).all())
+    return None if alike else look.kept.get("purity")
+
+
 def calibration(look: Look) -> float:
     """Expected calibration error in percent, of masks over pixels."""
     count, confidence, right = look.test.gathered("reliability").sum(0)
@@ -112,7 +118,7 @@ MEASURES = (
     Measure(
         "Purity",
         "Of all assignments in the last epoch, the part that went to the members that take most of the class.",
-        kept("purity"),
+        purity,
         0,
         digits=1,
     ),
