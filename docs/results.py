@@ -1,15 +1,26 @@
-"""Put the tables of results into docs/results.md: `torchmcl study show NAME --scale mini`, then this."""
+"""Put the tables of results into docs/results.md and README.md: `torchmcl study show NAME --scale mini`, then this."""
 
 import re
 from pathlib import Path
 
-PAGE, STORE = Path(__file__).parent / "results.md", Path(__file__).parents[1] / "results"
-BLOCK = re.compile(r"<!-- study: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+ROOT = Path(__file__).parents[1]
+PAGES, STORE = (ROOT / "docs" / "results.md", ROOT / "README.md"), ROOT / "results"
+BLOCK = re.compile(r"<!-- (study|table): (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def filled(page: str) -> str:
-    """The page with each study's table, caption and intervals between its marks, and its figure, where it has one."""
-    return BLOCK.sub(lambda block: f"<!-- study: {block[1]} -->\n{shown(block[1])}\n<!-- end -->", page)
+    """The page with each study's table, caption and intervals between its marks, and its figure, where it has one.
+
+    Between the marks of a table stand table and caption alone.
+    """
+
+    def fill(block: re.Match[str]) -> str:
+        text = shown(block[2])
+        if block[1] == "table":
+            text = "\n\n".join(text.split("\n\n")[:2])
+        return f"<!-- {block[1]}: {block[2]} -->\n{text}\n<!-- end -->"
+
+    return BLOCK.sub(fill, page)
 
 
 def shown(study: str) -> str:
@@ -21,4 +32,5 @@ def shown(study: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
