@@ -1,5 +1,6 @@
 """The page: what it says, that it holds everything it needs, and how a browser shows it."""
 
+import os
 import re
 import shlex
 import shutil
@@ -78,6 +79,21 @@ def test_in_a_browser(pages, browser, name, width, scheme):
             picture.evaluate("image => image.naturalWidth > 0") for picture in seen.page.query_selector_all("img")
         )
         assert not seen.page.query_selector("img[onerror]")
+
+
+@pytest.mark.skipif("TORCHMCL_DATA" not in os.environ, reason="needs CIFAR-10 and iCoseg in TORCHMCL_DATA")
+@pytest.mark.parametrize(("data", "network"), [("cifar10", "simple_cnn"), ("icoseg", "fcn")])
+def test_of_photographs(data, network, browser, tmp_path):
+    options = {"members": 2, "epochs": 2, "warmup": 1, "width": 4, "preset": "light", "batch_size": 32}
+    fit("amcl", network, data, data_limit=100, out=tmp_path / "run", quiet=True, **options)
+    page = report.write([tmp_path / "run"], tmp_path / "report.html", limit=200)
+    assert page.stat().st_size < 5_000_000
+    for width in ("desktop", "phone"):
+        with opened(browser, page.as_uri(), width=width) as seen:
+            seen.inspect()
+            pictures = seen.page.query_selector_all("img")
+            assert len(pictures) > 10
+            assert all(picture.evaluate("image => image.naturalWidth > 0") for picture in pictures)
 
 
 def test_a_page_is_one_small_file(pages):
