@@ -5,11 +5,11 @@ Usage: export.py RUN [--batch 256] [--rounds 5] [--json FILE]. CIFAR-10 is found
 
 import argparse
 import json
-import platform
 import time
 from pathlib import Path
 from statistics import median
 
+import machine
 import torch
 
 from torchmcl.export import NEAR, export, onnx_runner, pt2_runner
@@ -55,15 +55,14 @@ def main() -> None:
     figures = {name: compared(said[name], said["eager"], data.test.target) for name in ways}
     for name, times in seconds.items():
         figures[name]["images_per_second"] = round(len(images) / median(times), 1)
+    threads = torch.get_num_threads()
     about = {
-        "run": {name: config.get(name) for name in ("method", "network", "width", "members", "data")},
+        "run": {name: config.get(name) for name in ("method", "network", "width", "members", "data", "seed")},
         "examples": len(images),
         "batch": options.batch,
-        "threads": torch.get_num_threads(),
-        "machine": platform.machine(),
-        "torch": torch.__version__,
+        "machine": machine.describe(threads),
     }
-    print(f"{about['run']}: {len(images)} test examples, batches of {options.batch}, {about['threads']} threads")
+    print(f"{about['run']}: {len(images)} test examples, batches of {options.batch}, {threads} threads")
     for name, row in figures.items():
         print(
             f"{name:13} {row['images_per_second']:9.1f} /s  error {row['error']:6.2f} %  other labels "
