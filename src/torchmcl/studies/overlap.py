@@ -4,6 +4,8 @@
 top-1 error on the validation split.
 """
 
+from typing import Any
+
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
@@ -37,7 +39,7 @@ def runs(scale: Scale) -> list[Spec]:
 
 
 def table(results: Results) -> Table:
-    """Errors by method and K; the chosen K is marked."""
+    """Errors by method and K; the chosen K is marked. AMCL with every K against IE, with its own against others'."""
     made, notes = [], []
     for data in results.scale.data_sets(DATA):
         own = {(method, k): results.of(spec, results.scale, data, method, k) for _, method, k in rows_of(results, data)}
@@ -48,14 +50,23 @@ def table(results: Results) -> Table:
             harmonic = spread(values(found, "harmonic_mean"))
             mark = tick(method != "ie" and chosen[method] == (method, k))
             made.append((shown, method, "" if k is None else str(k), *errors(found), harmonic, mark, *printed(known)))
-        for method in METHODS[:-1]:
-            ours, other = chosen["amcl"], chosen[method]
-            if ours is not None and other is not None:
-                name = method if other[1] is None else f"{method} K = {other[1]}"
-                notes += [f"{shown}: {note}" for note in compare(f"amcl K = {ours[1]}", own[ours], name, own[other])]
+        pairs: list[tuple[Any, Any]] = [(("amcl", k), ("ie", None)) for k in results.scale.overlaps(OVERLAPS)]
+        pairs += [(chosen["amcl"], chosen[method]) for method in METHODS[1:-1]]
+        for one, two in pairs:
+            if one is not None and two is not None:
+                notes += [f"{shown}: {note}" for note in compare(said(*one), own[one], said(*two), own[two])]
     columns = ("data", "method", "K", "oracle", "top-1", "harmonic mean", "chosen", "paper oracle", "paper top-1")
     about = f"Percent of the test set; K chosen by the harmonic mean on {results.chosen_on}."
     return Table("Overlap K", columns, made, about, notes)
+
+
+def said(method: str, k: int | None) -> str:
+    """A row, in a note.
+
+    >>> said("amcl", 2), said("ie", None)
+    ('amcl K = 2', 'ie')
+    """
+    return method if k is None else f"{method} K = {k}"
 
 
 def rows_of(results: Results, data: str) -> list[tuple[str, str, int | None]]:
