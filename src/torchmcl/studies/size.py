@@ -44,8 +44,8 @@ def table(results: Results) -> Table:
         known = find("size", method=method, K=k, dataset=data)
         shown = spec(results.scale, data, method, k, seed=0).options["data"]
         made.append((shown, method, "" if k is None else str(k), *errors(found), *printed(known)))
-        if method != "amcl" and k is not None:
-            ours = results.of(spec, results.scale, data, "amcl", k)
-            notes += [f"{shown}, K = {k}: {note}" for note in compare("amcl", ours, method, found)]
+        for own in results.scale.overlaps(OVERLAPS, MEMBERS) if k is None else (k,) if method != "amcl" else ():
+            ours = results.of(spec, results.scale, data, "amcl", own)
+            notes += [f"{shown}, K = {own}: {note}" for note in compare("amcl", ours, method, found)]
     columns = ("data", "method", "K", "oracle", "top-1", "paper oracle", "paper top-1")
     return Table("Ten members", columns, made, "Percent of the test set.", notes)
