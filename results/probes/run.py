@@ -3,13 +3,15 @@
 Runs what is missing, continues what was stopped, and writes table.md beside this file: run.py WORK
 """
 
-import sys
+import argparse
+from contextlib import closing
 from pathlib import Path
 
+from torchmcl import atomic
 from torchmcl.studies import runner
 from torchmcl.studies.scales import scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.store import Store
+from torchmcl.studies.store import Result, Store
 from torchmcl.studies.study import compare, errors, pure
 from torchmcl.studies.tables import Table, markdown
 
@@ -34,25 +36,26 @@ def specs(changes: dict[str, int]) -> dict[str, Spec]:
     }
 
 
+def found(spec: Spec) -> Result | None:
+    """Its own result, or that of a study which has the same run."""
+    return STORE.find("probes", "mini", spec)
+
+
 def run(work: Path) -> None:
     wanted = [spec for changes in PROBES.values() for spec in specs(changes).values()]
-    for spec in wanted:
-        if not STORE.has("probes", "mini", spec) and (known := STORE.find("probes", "mini", spec)):
-            STORE.write("probes", "mini", spec, known)
-    missing = [spec for spec in wanted if not STORE.has("probes", "mini", spec)]
+    missing = [spec for spec in wanted if found(spec) is None]
     work.mkdir(parents=True, exist_ok=True)
-    for event in runner.processes(missing, work, workers=2):
-        print(event.what, event.spec.options, event.reason, flush=True)
-        if event.result is not None:
-            STORE.write("probes", "mini", event.spec, event.result)
+    with runner.stoppable(), closing(runner.processes(missing, work, workers=2)) as events:
+        for event in events:
+            print(event.what, event.spec.options, event.reason, flush=True)
+            if event.result is not None:
+                STORE.write("probes", "mini", event.spec, event.result)
 
 
 def table() -> Table:
     rows, notes = [], []
     for name, changes in PROBES.items():
-        own = {
-            method: [found] for method, spec in specs(changes).items() if (found := STORE.find("probes", "mini", spec))
-        }
+        own = {method: [result] for method, spec in specs(changes).items() if (result := found(spec)) is not None}
         rows += [(name, method, *errors(results), pure(results)) for method, results in own.items()]
         if len(own) == 2:
             notes += [f"{name}: {note}" for note in compare("amcl", own["amcl"], "ie", own["ie"])]
@@ -66,5 +69,7 @@ def table() -> Table:
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]))
-    (HERE / "table.md").write_text(markdown(table()))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("work", type=Path, help="folder for the trainings")
+    run(parser.parse_args().work)
+    atomic.write(HERE / "table.md", markdown(table()))
