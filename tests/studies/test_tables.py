@@ -1,6 +1,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ TABLE = Table(
     "5 % of $N$; ~a^b \\ <c>.",
     ["note: 3_4"],
 )
-DOCUMENT = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n%s\\end{document}\n"
+DOCUMENT = "\\documentclass{article}\\usepackage{booktabs,graphicx}\\begin{document}\n%s\\end{document}\n"
 
 
 def test_latex_is_balanced_and_escaped():
@@ -42,12 +43,16 @@ def test_escaped_text_has_nothing_special_left(text):
 
 
 @pytest.mark.skipif(not (shutil.which("pdflatex") or shutil.which("tectonic")), reason="no LaTeX on this machine")
-def test_latex_compiles(tmp_path):
+@pytest.mark.parametrize("across", [1, 8])
+def test_latex_compiles_and_fits_the_line(tmp_path, across):
     path = tmp_path / "table.tex"
-    path.write_text(DOCUMENT % latex(TABLE))
+    path.write_text(
+        DOCUMENT % latex(replace(TABLE, columns=TABLE.columns * across, rows=[r * across for r in TABLE.rows]))
+    )
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error"] if shutil.which("pdflatex") else ["tectonic"]
     done = subprocess.run([*command, path.name], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout + done.stderr
 
 
 def test_markdown_has_a_cell_for_each_column():

@@ -87,7 +87,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A float for a paper that uses booktabs; every cell is escaped."""
+    """A float for a paper that uses booktabs and graphicx: every cell escaped, shrunk where wider than the line."""
     alignment = "".join("r" if table.numeric(column) else "l" for column in range(len(table.columns)))
     rows = [" & ".join(map(escaped, row)) + r" \\" for row in table.rows]
     caption = " ".join(escaped(part.rstrip(".") + ".") for part in (table.title, table.caption) if part)
@@ -97,13 +97,14 @@ def latex(table: Table) -> str:
         [
             r"\begin{table}",
             r"\centering",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
             " & ".join(map(escaped, table.columns)) + r" \\",
             r"\midrule",
             *rows,
             r"\bottomrule",
-            r"\end{tabular}",
+            r"\end{tabular}}",
             rf"\caption{{{caption}}}",
             rf"\label{{table:{label}}}",
             *(notes if table.notes else ()),
