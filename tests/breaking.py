@@ -235,6 +235,9 @@ def trained_on_files(run, folder, workers, seed=0):
     import numpy as np
     from PIL import Image
 
+    from torchmcl.data import selection
+
+    selection.IN_MEMORY = 0  # so few would be read once, and kept
     chance = np.random.default_rng(0)
     for number in range(0 if folder.exists() else 60):
         path = folder / ("cat", "dog")[number % 2] / f"{number}.png"

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from breaking import Child, command, command_in_company, hold_and_fork, trained_on_files
+from breaking import Child, command, command_in_company, hold_and_fork, killed_at_write, trained_on_files
 from torchmcl import UsageError
 from torchmcl.locks import alone
 
@@ -65,9 +65,9 @@ def test_a_killed_run_is_free_at_once_though_its_readers_live_on(tmp_path, tally
     child = Child(trained_on_files, tmp_path / "alone", tmp_path / "images", 0)
     assert child.end() == 0, child.said
     run = tmp_path / "run"
-    child = Child(trained_on_files, run, tmp_path / "images", 2)
-    under_way(child, run)
-    assert child.kill(after=0.1)
+    child = Child(killed_at_write, 7, "after", trained_on_files, run, tmp_path / "images", 2)
+    assert child.end() == -signal.SIGKILL, child.said
+    assert (run / "checkpoints" / "last.pt").exists()
     child = Child(command, "train", "--resume", run, "--quiet")
     assert child.end() == 0, child.said
     # The same weights, whoever reads the images, killed or not.
