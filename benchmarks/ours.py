@@ -18,7 +18,7 @@ from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.exchange import FeatureFusion, FeatureSharing, WeightSharing
 from torchmcl.training.evaluate import evaluate
-from torchmcl.training.fit import fit
+from torchmcl.training.fitting import fit
 
 
 def made_up(count: int, shape: Sequence[int] = IMAGE) -> DataSet:

@@ -29,14 +29,15 @@ def _start(rank, function, args, folder):
 def amcl(rank, logits, target, world=2):
     """AMCL on this process's half of each batch -> counts after each step, then flags."""
     method = methods.build("amcl", *shape(logits), warmup=1)
+    objective = method.new_objective()
     mine = slice(rank, None, world)
     history = []
     for step in range(len(logits)):
-        method.objective(logits[step][:, mine], target[step][mine], State(1))
-        history.append(method.memory.counts.clone())
+        objective(logits[step][:, mine], target[step][mine], State(1))
+        history.append(objective.memory.counts.clone())
     # One process alone would fix other flags than the two together: the test checks that, too.
-    method.objective(logits[0][:, mine], target[0][mine], State(2))
-    return {"counts": torch.stack(history), "flags": method.memory.flags}
+    objective(logits[0][:, mine], target[0][mine], State(2))
+    return {"counts": torch.stack(history), "flags": objective.memory.flags}
 
 
 def shape(logits):
@@ -53,7 +54,7 @@ def table(rank):
 
 def mcl(rank, logits, target):
     """MCL's survey over two processes -> the assignment that each holds of every example."""
-    objective = methods.build("mcl", logits.shape[0], logits.shape[2]).objective
+    objective = methods.build("mcl", logits.shape[0], logits.shape[2]).new_objective()
     index = torch.arange(len(target))[rank::2]
     batch = (logits[:, index], target[index], index)
     survey(objective, Opinions, [batch], State(1))

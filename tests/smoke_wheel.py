@@ -54,7 +54,7 @@ def trained(folder: Path) -> None:
 def listed() -> None:
     """Every method, network and study is there with the files that it needs."""
     said = command("ls")
-    assert all(name in said for name in (*methods.NAMES, *networks.NAMES, *data.NAMES))
+    assert all(name in said for name in (*methods.names(), *networks.NAMES, *data.NAMES))
     said = command("study", "ls")
     assert all(name in said for name in studies.NAMES)
 

@@ -52,18 +52,18 @@ def test_temperature_zero_is_winner_takes_all():
     regret = torch.randn(5, 100)
     for k in range(1, 6):
         torch.testing.assert_close(
-            Annealed(k, start=1e-6, hard_below=0)(regret, State()), TopK(k)(regret, State()), atol=1e-4, rtol=0
+            Annealed(k, start=1e-6, hard_below=0)(regret, State(1, 10)), TopK(k)(regret, State()), atol=1e-4, rtol=0
         )
 
 
 def test_annealing_without_a_temperature_left_shares_evenly():
-    torch.testing.assert_close(Annealed(2, start=1e9)(torch.randn(5, 3), State()), torch.full((5, 3), 0.4))
+    torch.testing.assert_close(Annealed(2, start=1e9)(torch.randn(5, 3), State(1, 10)), torch.full((5, 3), 0.4))
 
 
 def test_annealed_weights_sum_to_k():
     for k in range(1, 6):
         for scale in (1e-3, 1.0, 1e3):
-            sums = Annealed(k)(scale * torch.randn(5, 1000), State()).sum(0)
+            sums = Annealed(k)(scale * torch.randn(5, 1000), State(1, 10)).sum(0)
             torch.testing.assert_close(sums, torch.full_like(sums, k), atol=1e-3, rtol=0)
 
 

@@ -70,7 +70,7 @@ def test_train_help_has_every_option(capsys):
 def test_ls(capsys):
     code, out, _ = torchmcl("ls", capsys)
     assert code == 0
-    for name in (*methods.NAMES, *networks.NAMES, "cifar10", "icoseg", "folder:PATH", "feature_fusion"):
+    for name in (*methods.names(), *networks.NAMES, "cifar10", "icoseg", "folder:PATH", "feature_fusion"):
         assert name in out
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from torchmcl import ensemble as ensembles
-from torchmcl import methods
+from torchmcl import State, methods
 from torchmcl.crew import Each, Stacked, crew
 from torchmcl.ensemble import Ensemble
 
@@ -72,13 +72,14 @@ def test_what_cannot_be_stacked_is_not():
 def test_an_ensemble_of_mlps_trains_as_if_asked_one_after_another(name, monkeypatch):
     def trained():
         method = methods.build(name, members=4, classes=3)
+        objective = method.new_objective()
         ensemble = Ensemble.build(method, "mlp", inputs=5, width=8, seed=1).train()
         optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.1, momentum=0.9)
         torch.manual_seed(0)
         x, target = torch.randn(16, 5), torch.randint(3, (16,))
         for _ in range(5):
             optimizer.zero_grad()
-            method.objective(ensemble(x), target).loss.backward()
+            objective(ensemble(x), target, State(1, 20)).loss.backward()
             optimizer.step()
         return ensemble
 

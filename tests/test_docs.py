@@ -103,7 +103,7 @@ def data(monkeypatch, tmp_path):
     found = os.environ.get("TORCHMCL_DATA", "")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", sys.argv)
-    monkeypatch.setattr(methods, "FAMILY", dict(methods.FAMILY))
+    monkeypatch.setattr(methods, "_FAMILY", dict(methods._FAMILY))
     torch.manual_seed(0)
     Image.new("L", (8, 8), 128).save("photo.png")
     return found if any(Path(found).glob("cifar-10-*")) and found else None
@@ -161,7 +161,7 @@ def test_readme_tree():
 
 @pytest.mark.parametrize("page", ["README.md", "docs/family.md"])
 def test_every_method_is_in_the_table(page):
-    assert re.findall(r"^\| `(\w+)`", (ROOT / page).read_text(), re.M)[: len(methods.NAMES)] == list(methods.NAMES)
+    assert re.findall(r"^\| `(\w+)`", (ROOT / page).read_text(), re.M)[: len(methods.names())] == list(methods.names())
 
 
 def test_links_of_the_readme_lead_somewhere():

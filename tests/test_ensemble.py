@@ -49,19 +49,20 @@ def test_parameter_counts_of_the_other_presets():
     assert parameters(build(preset="light")) < plain + 35_000
 
 
-@pytest.mark.parametrize("method", methods.NAMES)
+@pytest.mark.parametrize("method", methods.names())
 @pytest.mark.parametrize("between", exchange.NAMES)
 def test_any_exchange_with_any_method(method, between):
     """One step of training and one of evaluation, on 8x8 images."""
     method = methods.build(method, members=3, classes=4)
+    objective = method.new_objective()
     ensemble = Ensemble.build(method, "simple_cnn", width=4, channels=1, exchange=between)
     x, target, index = torch.randn(5, 1, 8, 8), torch.tensor([0, 1, 2, 3, 0]), torch.arange(5)
-    state = State(index=index)
-    survey(method.objective, ensemble, [(x, target, index)], state)
+    state = State(1, 20, index=index)
+    survey(objective, ensemble, [(x, target, index)], state)
     opinions = ensemble(x)
     assert opinions.logits.shape == (3, 5, method.outputs)
     assert (opinions.gate is not None) == (method.gate is not None)
-    method.objective(opinions, target, state).loss.backward()
+    objective(opinions, target, state).loss.backward()
     # Everything takes part (DDP needs it so): a gradient for every parameter, be it zero.
     assert all(p.grad is not None for p in ensemble.parameters())
     ensemble.eval()
@@ -72,7 +73,7 @@ def test_any_exchange_with_any_method(method, between):
     torch.testing.assert_close(answer.sum(1), torch.ones(5))
 
 
-@pytest.mark.parametrize("method", methods.NAMES)
+@pytest.mark.parametrize("method", methods.names())
 def test_each_method_has_its_papers_exchange(method):
     default = {"cmcl": "FeatureSharing", "vmcl": "WeightSharing", "one": "WeightSharing", "amcl": "FeatureFusion"}
     ensemble = Ensemble.build(method, "simple_cnn", members=2, classes=3, width=4)
@@ -88,15 +89,16 @@ def test_vectors_are_exchanged_too(between, preset):
 
 def test_segmentation_answers_at_the_size_of_the_image():
     method = methods.build("amcl", members=2, classes=2, groups=38)
+    objective = method.new_objective()
     ensemble = Ensemble.build(method, "fcn", width=8)
     x, target = torch.randn(2, 3, 75, 125), torch.randint(2, (2, 75, 125))
     opinions = ensemble(x)
     assert opinions.logits.shape == (2, 2, 3, 75, 125)
-    outcome = method.objective(opinions, target, State(group=torch.tensor([0, 37])))
+    outcome = objective(opinions, target, State(1, 20, torch.tensor([0, 37])))
     outcome.loss.backward()
     assert outcome.weights.shape == (2, 2)
     assert method.combine(opinions).shape == (2, 2, 75, 125)
-    assert method.memory.counts.shape == (38, 2)
+    assert objective.memory.counts.shape == (38, 2)
 
 
 def test_one_is_cut_before_the_last_stage():
@@ -212,8 +214,9 @@ def test_bad_input_gets_one_clear_line(call, says):
 def test_a_batch_of_one_trains():
     for name in ("amcl", "vmcl", "one", "cmcl"):
         method = methods.build(name, members=2, classes=3)
+        objective = method.new_objective()
         ensemble = Ensemble.build(method, "simple_cnn", width=4)
-        method.objective(ensemble(torch.randn(1, 3, 32, 32)), torch.tensor([1])).loss.backward()
+        objective(ensemble(torch.randn(1, 3, 32, 32)), torch.tensor([1]), State(1, 20)).loss.backward()
 
 
 def test_channels_last_gives_the_same():

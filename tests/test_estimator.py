@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from torchmcl import SpecialistClassifier, State, combine, methods
+from torchmcl import DivergedError, SpecialistClassifier, State, combine, methods
 from torchmcl.ensemble import Ensemble
 
 X, Y = make_blobs(60, centers=3, cluster_std=1.0, random_state=0)
@@ -57,7 +57,7 @@ def test_digits_as_a_table(digits):
     x, x_test, y, y_test = digits
     specialists = SpecialistClassifier(epochs=10, random_state=0).fit(x, y)
     assert specialists.score(x_test, y_test) > 0.95
-    flags = specialists.method_.memory.flags
+    flags = specialists.objective_.memory.flags
     assert flags.shape == (10, 5)
     assert (flags.sum(1) == 1).all()
     mine, aux = specialists.members_proba(x_test).argmax(2), 10
@@ -100,7 +100,7 @@ def test_members_and_ensemble_agree():
     assert small("ie").fit(X, NAMED).members_proba(X).shape == (3, 60, 3)
 
 
-@pytest.mark.parametrize("method", methods.NAMES)
+@pytest.mark.parametrize("method", methods.names())
 def test_every_method(method):
     specialists = small(method, epochs=12).fit(X, NAMED)
     assert specialists.predict_proba(X).shape == (60, 3)
@@ -163,7 +163,7 @@ def test_what_was_kept_goes_on(way, tmp_path):
         for _ in range(4):  # into the memory-based phase
             specialists.partial_fit(X, NAMED)
     assert np.array_equal(other.predict_proba(X), original.predict_proba(X))
-    assert other.method_.memory.fixed
+    assert other.objective_.memory.fixed
     assert original.n_iter_ == other.n_iter_ == 7
 
 
@@ -201,7 +201,7 @@ def test_standardises():
 # Weights.
 
 
-@pytest.mark.parametrize("method", [name for name in methods.NAMES if name not in ("vmcl", "one")])
+@pytest.mark.parametrize("method", [name for name in methods.names() if name not in ("vmcl", "one")])
 def test_a_whole_weight_is_so_many_copies(method):
     """But for vMCL and ONE, whose gates draw batch statistics."""
     often = np.arange(60) % 4
@@ -214,7 +214,8 @@ def test_a_whole_weight_is_so_many_copies(method):
 def test_weights_by_a_loop_of_ones_own():
     """Full batches, so that a training is a few lines: eq. 5 of Kim et al. with each example's cost weighted."""
     often = np.random.default_rng(0).uniform(0.1, 3, 60)
-    fitted = small(epochs=6, optimizer="sgd", standardize=False, weight_decay=0.0).fit(X, Y, sample_weight=often)
+    options = {"optimizer": "sgd", "standardize": False, "weight_decay": 0.0, "method_options": {"warmup": 5}}
+    fitted = small(epochs=6, **options).fit(X, Y, sample_weight=often)
     method = methods.build("amcl", 3, 3)
     ensemble = Ensemble.build(method, "mlp", inputs=2, width=64, exchange="none", seed=fitted._seed).double()
     optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.01, momentum=0.9, nesterov=True)
@@ -235,8 +236,8 @@ def test_weights_by_a_loop_of_ones_own():
         loss.backward()
         optimizer.step()
     assert fitted.predict_proba(X) == pytest.approx(method.combine(ensemble(x)).detach().numpy())
-    assert torch.allclose(fitted.method_.memory.counts.float(), counts)
-    assert fitted.method_.objective(ensemble(x), y, State(7)).weights.shape == (3, 60)
+    assert torch.allclose(fitted.objective_.memory.counts.float(), counts)
+    assert fitted.objective_(ensemble(x), y, State(7)).weights.shape == (3, 60)
 
 
 def test_only_the_proportions_of_weights_matter_in_small_batches_too():
@@ -279,11 +280,11 @@ def test_so_many_calls_are_one_fit():
         for _ in range(7):
             parts.partial_fit(X, NAMED, classes=["cat", "bee", "ant"])
         assert parts.predict_proba(X) == pytest.approx(whole.predict_proba(X), abs=1e-9)
-        assert parts.method_.memory.fixed
+        assert parts.objective_.memory.fixed
 
 
 def test_a_stream():
-    stream = small(members=2, method_options={"warmup": 20})
+    stream = small(members=2, epochs=25, method_options={"warmup": 20})
     for _ in range(5):
         for start in range(0, 60, 12):
             stream.partial_fit(X[start : start + 12], NAMED[start : start + 12], classes=["ant", "bee", "cat"])
@@ -324,7 +325,7 @@ def test_learning_goes_on_after_fit_and_fit_begins_anew():
     ],
 )
 def test_one_clear_line(call, says):
-    with pytest.raises(ValueError, match=says) as caught:
+    with pytest.raises((ValueError, DivergedError), match=says) as caught:
         call()
     assert "\n" not in str(caught.value)
 
@@ -332,7 +333,7 @@ def test_one_clear_line(call, says):
 @pytest.mark.parametrize("wrong", [{"learning_rate": 1e200, "optimizer": "sgd"}, {"shape": (3, 2, 2)}, {"k": 9}])
 def test_what_was_refused_is_not_fitted(wrong):
     specialists = small().fit(X, Y).set_params(**wrong)
-    with pytest.raises(ValueError, match="Expected"):
+    with pytest.raises((ValueError, DivergedError), match="Expected"):
         specialists.fit(X, Y)
     with pytest.raises(NotFittedError):
         specialists.predict(X)

@@ -15,7 +15,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 @pytest.fixture(autouse=True)
 def _untouched_family(monkeypatch):
-    monkeypatch.setattr(methods, "FAMILY", dict(methods.FAMILY))
+    monkeypatch.setattr(methods, "_FAMILY", dict(methods._FAMILY))
     torch.manual_seed(0)
 
 

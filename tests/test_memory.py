@@ -66,11 +66,12 @@ def test_balance_leaves_nobody_without_a_class():
 
 def test_balance_in_training():
     method = methods.build("amcl", 4, 8, warmup=1, balance=True)
+    objective = method.new_objective()
     logits, target = torch.randn(4, 64, 9), torch.arange(8).repeat(8)
     logits[0, torch.arange(64), target] = 9.0  # member 0 is best at everything
-    method.objective(logits, target, State(1))
-    outcome = method.objective(logits, target, State(2))
-    assert method.memory.counts.sum(0).tolist() == [64, 0, 0, 0]
+    objective(logits, target, State(1))
+    outcome = objective(logits, target, State(2))
+    assert objective.memory.counts.sum(0).tolist() == [64, 0, 0, 0]
     assert outcome.weights.sum(1).tolist() == [16, 16, 16, 16]
 
 
@@ -88,12 +89,13 @@ def test_an_empty_memory_says_so():
 
 def test_copies_and_pickles_share_one_memory_between_the_phases():
     method = methods.build("amcl", 3, 4, warmup=1)
-    for other in (copy.deepcopy(method.objective), pickle.loads(pickle.dumps(method.objective))):
+    objective = method.new_objective()
+    for other in (copy.deepcopy(objective), pickle.loads(pickle.dumps(objective))):
         logits, target = torch.randn(3, 16, 5), torch.arange(4).repeat(4)
         first = other(logits, target, State(1))
         second = other(logits, target, State(2))
         assert second.weights.sum() == first.weights.sum() == 16
-        assert not method.memory.counts.any()  # the original has seen nothing
+        assert not objective.memory.counts.any()  # the original has seen nothing
 
 
 def test_two_processes_fix_the_same_flags():
@@ -115,6 +117,6 @@ def test_two_processes_share_what_they_surveyed():
     torch.manual_seed(0)
     logits, target = torch.randn(3, 9, 4), torch.randint(4, (9,))
     held = joined.in_two_processes(joined.mcl, logits, target)
-    best = methods.build("smcl", 3, 4).objective(logits, target).weights
+    best = methods.build("smcl", 3, 4).new_objective()(logits, target).weights
     assert torch.equal(held[0], best)
     assert torch.equal(held[1], best)

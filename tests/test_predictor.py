@@ -231,8 +231,12 @@ def last_member(opinions):
     return opinions.logits[-1].softmax(1)
 
 
+def by_the_last(members, classes, *, k=1):
+    return replace(methods.smcl(members, classes, k=k), combine=last_member)
+
+
 def test_a_method_of_ones_own_is_given_again(tmp_path, x):
-    method = replace(methods.build("smcl", 2, 10), combine=last_member)
+    method = methods.Method(by_the_last, 2, 10)
     trained = fit(method, "mlp", "digits", epochs=1, width=8, out=tmp_path / "run", quiet=True)
     with pytest.raises(UsageError, match="pass method="):
         Specialists.load(tmp_path / "run")
@@ -244,21 +248,21 @@ def test_a_method_of_ones_own_is_given_again(tmp_path, x):
 def test_a_method_of_the_family_is_told_by_its_name_and_options(tmp_path, x):
     trained = fit(methods.build("amcl", 3, 10, k=2, warmup=1), "mlp", "digits", epochs=2, width=8, out=tmp_path)
     loaded = Specialists.load(tmp_path)
-    assert loaded.method.memory.k == 2
-    assert torch.equal(loaded.method.memory.flags, trained.method.memory.flags)
+    assert loaded.memory.k == 2
+    assert torch.equal(loaded.memory.flags, trained.memory.flags)
     alike(loaded.predict(x), trained.predict(x))
 
 
 def test_a_method_that_was_registered_elsewhere(tmp_path, monkeypatch):
     def mine(members, classes, *, k=1):
-        return methods.build("smcl", members, classes, k=k)
+        return methods.smcl(members, classes, k=k)
 
-    monkeypatch.setitem(methods.FAMILY, "mine", mine)
+    monkeypatch.setitem(methods._FAMILY, "mine", mine)
     fit("mine", "mlp", "digits", members=2, epochs=1, width=8, out=tmp_path, quiet=True)
-    monkeypatch.delitem(methods.FAMILY, "mine")
+    monkeypatch.delitem(methods._FAMILY, "mine")
     with pytest.raises(UsageError, match=r"'mine', which nobody registered here: pass method="):
         Specialists.load(tmp_path)
-    assert Specialists.load(tmp_path, method=mine(2, 10)).method.members == 2
+    assert Specialists.load(tmp_path, method=methods.Method(mine, 2, 10)).method.members == 2
 
 
 def test_an_ensemble_that_was_trained_in_ones_own_loop(tmp_path, x):

@@ -71,10 +71,10 @@ def test_weights_of_another_shape(saved):
     refused(saved, "Expected weights that fit the model")
 
 
-@pytest.mark.parametrize("version", [0, 3, None, "2"])
+@pytest.mark.parametrize("version", [0, 4, None, "2"])
 def test_a_wrong_version(version, saved):
     rewritten(saved, lambda about: about.update(version=version))
-    refused(saved, f"it is of version {version}, this torchmcl reads versions 1 and 2")
+    refused(saved, f"it is of version {version}, this torchmcl reads versions 1 and 2 and 3")
 
 
 def test_the_first_version_is_still_read(run):
@@ -115,7 +115,7 @@ def test_a_folder_without_a_model(tmp_path):
 
 
 def test_a_foreign_config(saved, tmp_path):
-    options = {"members": 3, "epochs": 1, "warmup": 3, "width": 8, "preset": "light", "k": 1}
+    options = {"members": 3, "epochs": 4, "warmup": 3, "width": 8, "preset": "light", "k": 1}
     fit("amcl", "simple_cnn", "digits", quiet=True, **options).save(tmp_path / "two")
     shutil.copy(tmp_path / "two" / "config.yaml", saved)
     refused(saved, r"config.yaml that belongs to model.safetensors, got one of another model, with sha256")

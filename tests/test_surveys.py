@@ -10,7 +10,7 @@ def test_a_survey_reads_the_ensemble_in_evaluation_mode_and_leaves_it_as_it_was(
     ensemble = Ensemble.build("mcl", lambda outputs: nn.Sequential(nn.Dropout(), nn.Linear(4, outputs)), members=2)
     seen = []
     ensemble.register_forward_hook(lambda module, x, y: seen.append(module.training))
-    objective = methods.build("mcl", 2).objective
+    objective = methods.build("mcl", 2).new_objective()
     batches = [(torch.randn(3, 4), torch.arange(3), torch.arange(3))]
     assert survey(objective, ensemble, batches, State(1))
     assert not survey(objective, ensemble, batches, State(2))
@@ -20,7 +20,7 @@ def test_a_survey_reads_the_ensemble_in_evaluation_mode_and_leaves_it_as_it_was(
 
 
 def test_rounds_after_a_resume_in_their_middle_are_not_surveyed_again():
-    first, second = (methods.build("mcl", 2, 3, round=3).objective for _ in range(2))
+    first, second = (methods.build("mcl", 2, 3, round=3).new_objective() for _ in range(2))
     batches = [(torch.randn(2, 6, 3), torch.arange(6) % 3, torch.arange(6))]
     survey(first, Opinions, batches, State(4))
     second.load_state_dict(first.state_dict())
@@ -39,6 +39,8 @@ def test_an_example_that_was_not_surveyed():
 
 
 def test_validation_examples_have_no_number_and_are_assigned_on_the_spot():
-    objective = methods.build("mcl", 3, 4).objective.eval()
+    objective = methods.build("mcl", 3, 4).new_objective().eval()
     logits, target = torch.randn(3, 8, 4), torch.randint(4, (8,))
-    assert torch.equal(objective(logits, target).weights, methods.build("smcl", 3, 4).objective(logits, target).weights)
+    assert torch.equal(
+        objective(logits, target).weights, methods.build("smcl", 3, 4).new_objective()(logits, target).weights
+    )

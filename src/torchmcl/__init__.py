@@ -1,23 +1,59 @@
 """Specialist ensembles: networks that each learn their own part of the data and know what is not theirs."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchmcl import assignment, combine, costs, joint, methods, networks
-from torchmcl.ensemble import Ensemble
-from torchmcl.errors import UsageError
-from torchmcl.memory import Memory
-from torchmcl.methods import Method
-from torchmcl.objective import Objective, Outcome, Phases
-from torchmcl.opinions import Opinions
-from torchmcl.split import Split
-from torchmcl.state import State
-from torchmcl.surveys import survey
+from torchmcl.errors import (
+    DamagedFileError,
+    DiskFullError,
+    DivergedError,
+    LostProcessError,
+    TorchmclError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from torchmcl import assignment, combine, costs, data, joint, methods, metrics, networks, testing
+    from torchmcl.ensemble import Ensemble
+    from torchmcl.estimator import SpecialistClassifier
+    from torchmcl.memory import Memory
+    from torchmcl.methods import Composition, Method
+    from torchmcl.objective import Objective, Outcome, Phases
+    from torchmcl.opinions import Opinions
+    from torchmcl.predictor import Specialists
+    from torchmcl.split import Split
+    from torchmcl.state import State
+    from torchmcl.surveys import survey
+    from torchmcl.training.fitting import fit
 
 __version__ = "0.1.0.dev0"
 
+# Imported when they are first used: torch takes seconds, and a help text does without it.
+_MODULES = ("assignment", "combine", "costs", "data", "joint", "methods", "metrics", "networks", "testing")
+_PLACES = {
+    "Composition": "methods",
+    "Ensemble": "ensemble",
+    "Memory": "memory",
+    "Method": "methods",
+    "Objective": "objective",
+    "Opinions": "opinions",
+    "Outcome": "objective",
+    "Phases": "objective",
+    "SpecialistClassifier": "estimator",
+    "Specialists": "predictor",
+    "Split": "split",
+    "State": "state",
+    "fit": "training.fitting",
+    "survey": "surveys",
+}
+
 __all__ = [
+    "Composition",
+    "DamagedFileError",
+    "DiskFullError",
+    "DivergedError",
     "Ensemble",
+    "LostProcessError",
     "Memory",
     "Method",
     "Objective",
@@ -25,12 +61,16 @@ __all__ = [
     "Outcome",
     "Phases",
     "SpecialistClassifier",
+    "Specialists",
     "Split",
     "State",
+    "TorchmclError",
     "UsageError",
     "assignment",
     "combine",
     "costs",
+    "data",
+    "fit",
     "joint",
     "methods",
     "metrics",
@@ -41,9 +81,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # What takes long to import is imported when it is first used.
-    if name in ("metrics", "testing"):
+    if name in _MODULES:
         return import_module(f"torchmcl.{name}")
-    if name == "SpecialistClassifier":
-        return import_module("torchmcl.estimator").SpecialistClassifier
+    if name in _PLACES:
+        return getattr(import_module(f"torchmcl.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'torchmcl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

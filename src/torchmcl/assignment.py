@@ -11,6 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from torchmcl._utils.durations import Duration
 from torchmcl.errors import UsageError
 from torchmcl.state import State
 
@@ -87,34 +88,64 @@ class Evolving:
 
     def __call__(self, regret: Tensor, state: State) -> Tensor:
         """(M, B) -> (M, B) of 0 and 1."""
-        stages = [len(regret)]
+        stages, (epoch, epochs) = self._stages(len(regret)), state.schedule()
+        return TopK(stages[min((epoch - 1) * len(stages) // epochs, len(stages) - 1)])(regret, state)
+
+    def settles_after(self, epochs: int, members: int) -> int:
+        """The epochs before the last stage."""
+        stages = len(self._stages(members))
+        return -(-(stages - 1) * epochs // stages)
+
+    def _stages(self, members: int) -> list[int]:
+        stages = [members]
         while stages[-1] > self.k:
             stages.append(max(stages[-1] // 2, self.k))
-        now = min((state.epoch - 1) * len(stages) // state.epochs, len(stages) - 1)
-        return TopK(stages[now])(regret, state)
+        return stages
 
 
 @dataclass(frozen=True)
 class Annealed:
     """softmax(-regret / T) with a falling temperature T: annealed MCL, Perera et al. 2024.
 
-    T = start * decay ** (epoch - 1), and the hard choice below `hard_below`. Published for k = 1; for more, the weights
-    of least KL divergence from the softmax among those in [0, 1] that sum to k: min(1, c * softmax) for the right c.
+    T = start * decay ** (epoch - 1), and the hard choice below `hard_below`. Without a `decay` per epoch, T falls to
+    `hard_below` over the duration `cooling`, so that the choice is hard after it whatever the number of epochs [I]; the
+    published decay is 0.95, in schedules of hundreds of epochs. Published for k = 1; for more, the weights of least KL
+    divergence from the softmax among those in [0, 1] that sum to k: min(1, c * softmax) for the right c.
 
-    >>> Annealed(1)(torch.tensor([[0.0], [0.5]]), State())
+    >>> Annealed(1)(torch.tensor([[0.0], [0.5]]), State(1, 100))
     tensor([[0.7311],
             [0.2689]])
     """
 
     k: int
     start: float = 0.5
-    decay: float = 0.95
+    decay: float | None = None
+    cooling: Duration = "80%"
     hard_below: float = 5e-4
+
+    def temperature(self, state: State) -> float:
+        """The temperature in an epoch; 0 once the choice is hard.
+
+        >>> [round(Annealed(1).temperature(State(epoch, 10)), 4) for epoch in (1, 5, 8, 9)]
+        [0.5, 0.0158, 0.0012, 0]
+        """
+        epoch = state.at_epoch()
+        if self.decay is not None:
+            now = self.start * self.decay ** (epoch - 1)
+            return now if now >= self.hard_below else 0
+        cooling = state.epochs_in(self.cooling, "cooling")
+        if epoch > cooling:
+            return 0
+        return self.start * min(self.hard_below / self.start, 1) ** ((epoch - 1) / cooling)
+
+    def settles_after(self, epochs: int, members: int) -> int:
+        """The epochs before the choice is hard; all of them where a decay per epoch is too slow."""
+        return sum(self.temperature(State(epoch, epochs)) > 0 for epoch in range(1, epochs + 1))
 
     def __call__(self, regret: Tensor, state: State) -> Tensor:
         """(M, B) -> (M, B)."""
-        temperature = self.start * self.decay ** (state.epoch - 1)
-        if temperature < self.hard_below or self.k >= len(regret):
+        temperature = self.temperature(state)
+        if not temperature or self.k >= len(regret):
             return TopK(self.k)(regret, state)
         scores = (-regret.detach() / temperature).log_softmax(0)
         falling = scores.sort(0, descending=True).values

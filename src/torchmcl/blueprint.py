@@ -7,12 +7,12 @@ from torchmcl.data import preprocess
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError, known_name
 from torchmcl.methods import Method
-from torchmcl.objective import PerPixel
 from torchmcl.options import right_types
 from torchmcl.rejection import Rejection
+from torchmcl.serialization.legacy import upgraded_options
 
-VERSION = 2  # of what a model file says of itself
-READABLE = (1, 2)
+VERSION = 3  # of what a model file says of itself
+READABLE = (1, 2, 3)
 LARGEST = 10**6  # features, or pixels a side
 RESERVED = {"name", "method", "network", "members", "classes", "exchange", "preset", "cut", "seed"}  # said elsewhere
 
@@ -22,7 +22,8 @@ class Blueprint:
     """What a model is, but for its weights: enough to build it anew.
 
     `method` and `network` are names, None for a `Method` or a callable of your own; `shape` and `dtype` are those of
-    one example as it was read, `preprocess` what is done to it first; `dense` models answer for each pixel.
+    one example as it was read, `preprocess` what is done to it first; `dense` models answer for each pixel. `cut` is
+    where an `nn.Sequential` of your own is split. Options are spelled out, defaults included.
     """
 
     method: str | None
@@ -36,6 +37,7 @@ class Blueprint:
     preset: str = "default"
     unit: str = "image"
     dense: bool = False
+    cut: int | None = None
     method_options: dict[str, Any] = field(default_factory=dict)
     network_options: dict[str, Any] = field(default_factory=dict)
     rejection: Rejection = field(default_factory=Rejection)
@@ -64,15 +66,14 @@ class Blueprint:
                 f"Expected a method for {self.members} members and {len(self.classes)} classes, "
                 f"got one for {method.members} and {method.classes}."
             )
-        if self.unit == "pixel" and not isinstance(method.objective, PerPixel):
-            method = replace(method, objective=PerPixel(method.objective))
+        method = replace(method, unit=self.unit)
         ensemble = Ensemble.build(
-            method, chosen, exchange=self.exchange, preset=self.preset, seed=seed, **self.network_options
+            method, chosen, exchange=self.exchange, preset=self.preset, cut=self.cut, seed=seed, **self.network_options
         )
         return method, ensemble
 
     def _method(self) -> Method:
-        if self.method not in methods.FAMILY:
+        if self.method not in methods.names():
             name = f"{self.method!r}, which nobody registered here" if self.method else "which has no name"
             raise UsageError(f"Expected the method that the model was trained with, {name}: pass method=….")
         return methods.build(self.method, self.members, len(self.classes), **self.method_options)
@@ -94,6 +95,9 @@ class Blueprint:
             raise ValueError(f"it is of version {about.get('version')}, this torchmcl reads versions {readable}")
         if about["version"] == 1:  # had no type: images were bytes, rows of a table were not
             about = {"dtype": "uint8" if len(about["shape"]) == 3 else "float32", **about}
+        if about["version"] < 3:  # left options at their defaults
+            options = upgraded_options(about["method"], about.get("method_options", {}))
+            about = {**about, "method_options": options}
         known = {
             "classes": tuple(about["classes"]),
             "shape": tuple(about["shape"]),

@@ -3,15 +3,17 @@
 import json
 import re
 import sys
+from argparse import SUPPRESS
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import MISSING, fields
-from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from torchmcl import __version__, exchange, methods, networks, plain_yaml, tables
-from torchmcl.errors import UsageError
+from torchmcl import __version__, plain_yaml
+from torchmcl._utils.signatures import REQUIRED, constant, exported, functions
+from torchmcl.allocator import memory_kept
+from torchmcl.errors import TorchmclError, UsageError
 
 EXAMPLE = "torchmcl train --method amcl --network simple_cnn --data cifar10 --members 5 --epochs 20 --out runs/first"
 
@@ -20,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command -> exit code: 0, 2 for what cannot be done, 128 + n where signal n stopped it after saving."""
     given = [plain_name(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     try:
-        return run([word for word in given if word != "--debug"])
+        with memory_kept():
+            return run([word for word in given if word != "--debug"])
     except Exception as problem:
         if "--debug" in given:
             raise
@@ -34,7 +37,7 @@ def explained(problem: Exception) -> str:
     >>> explained(UsageError("Expected 2, got 1."))
     'Expected 2, got 1.'
     """
-    if isinstance(problem, UsageError):
+    if isinstance(problem, TorchmclError):
         return str(problem)
     if isinstance(problem, OSError):
         return str(UsageError(f"Expected to read and write files, got: {problem}."))
@@ -62,8 +65,8 @@ def run(arguments: list[str]) -> int:
 def train(options: dict[str, Any]) -> int:
     """Train an ensemble and keep it in a folder."""
     from torchmcl.stored import training_config
-    from torchmcl.training.fit import fit
-    from torchmcl.training.loop import Interrupted
+    from torchmcl.training.fitting import fit
+    from torchmcl.training.signals import Interrupted
 
     options.pop("config", None)
     resume = options.pop("resume")
@@ -99,6 +102,8 @@ def evaluate(options: dict[str, Any]) -> int:
         print(json.dumps(found if len(found) > 1 else found[0], indent=1))
         return 0
     from rich.console import Console
+
+    from torchmcl import tables
 
     for table in tables.of(found):
         Console(width=max(Console().width, 100)).print(table)
@@ -200,11 +205,11 @@ def ls(options: dict[str, Any]) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from torchmcl import data
+    from torchmcl import data, exchange, methods, networks
 
     console = Console(width=max(Console().width, 100))
     for title, rows in (
-        ("methods", {name: methods.FAMILY[name].__doc__ for name in methods.NAMES}),
+        ("methods", {name: methods.function(name).__doc__ for name in methods.names()}),
         ("networks", {name: networks.builder(name).__doc__ for name in networks.NAMES}),
         ("exchanges", dict(zip(exchange.NAMES, ABOUT_EXCHANGE, strict=True))),
         ("data sets", {**data.ABOUT, **OWN_DATA}),
@@ -368,12 +373,14 @@ def add_train(parser: Any) -> None:
 
     parser.add_argument("--config", action="config", help="a YAML file of options, such as a run's config.yaml")
     what = parser.add_argument_group("what")
-    what.add_argument("--method", type=str, default="amcl", help=f"one of {', '.join(methods.NAMES)}")
-    what.add_argument("--network", type=str, default="simple_cnn", help=f"one of {', '.join(networks.NAMES)}")
+    exchanges, presets = constant("exchange", "NAMES"), constant("exchange", "PRESETS")
+    what.add_argument("--method", type=str, default="amcl", help=f"one of {', '.join(method_builders())}")
+    what.add_argument("--network", type=str, default="simple_cnn", help=f"one of {', '.join(network_builders())}")
     what.add_argument("--members", type=int, default=5, help="networks in the ensemble")
-    what.add_argument("--exchange", type=str, default="default", help=f"default, or {', '.join(exchange.NAMES)}")
-    what.add_argument("--preset", type=str, default="default", help=f"of the exchange: {', '.join(exchange.PRESETS)}")
+    what.add_argument("--exchange", type=str, default="default", help=f"default, or {', '.join(exchanges)}")
+    what.add_argument("--preset", type=str, default="default", help=f"of the exchange: {', '.join(presets)}")
     what.add_argument("--unit", type=str, default="image", help="what members take of a mask: image or pixel")
+    what.add_argument("--cut", type=int | None, default=None, help=SUPPRESS)  # of networks that only Python knows
     for name, (kind, about) in network_options().items():
         what.add_argument(f"--{name}", type=kind | None, default=None, help=about)
     what.add_argument("--seed", type=int, default=0, help="of weights, order and splits")
@@ -520,26 +527,36 @@ def add_fields(group: Any, kind: type, prefix: str = "") -> None:
             )
 
 
+def method_builders() -> dict[str, Any]:
+    """The functions of the built-in methods and their arguments, read without importing torch."""
+    return {name: taken for name, taken in functions("methods").items() if {"members", "classes", "k"} <= taken.keys()}
+
+
+def network_builders() -> dict[str, Any]:
+    """The functions of the built-in networks and their arguments, read without importing torch."""
+    return {name: functions(module)[name] for name, module in exported("networks").items()}
+
+
 def method_options() -> dict[str, tuple[Any, str]]:
     """Option -> its type, and which methods take it with which default."""
-    found: dict[str, tuple[Any, list[str]]] = {}
-    for name in methods.NAMES:
-        hints = get_type_hints(methods.FAMILY[name])
-        for option in (option for option in methods.options(name) if option != "groups"):  # the data decides those
-            default = signature(methods.FAMILY[name]).parameters[option].default
-            found.setdefault(option, (hints[option], []))[1].append(f"{name} {default}")
-    about = {"k": "members that take each example; 1, for cmcl 4"}
-    return {option: (kind, about.get(option, ", ".join(takers))) for option, (kind, takers) in found.items()}
+    decided = ("members", "classes", "groups")  # by the data, or by an option of its own
+    found = options_of(method_builders(), decided)
+    return {**found, "k": (found["k"][0], "members that take each example; 1, for cmcl 4")}
 
 
 def network_options() -> dict[str, tuple[Any, str]]:
     """Option -> its type and default; what data and method decide is left out."""
+    return options_of(network_builders(), ("classes", "channels", "inputs", "cut"))
+
+
+def options_of(builders: dict[str, Any], decided: Sequence[str]) -> dict[str, tuple[Any, str]]:
+    """Option -> its type, and which functions take it with which default."""
     found: dict[str, tuple[Any, list[str]]] = {}
-    for name in networks.NAMES:
-        for option, parameter in signature(networks.builder(name)).parameters.items():
-            if option not in ("classes", "channels", "inputs", "cut") and parameter.default is not Parameter.empty:
-                found.setdefault(option, (parameter.annotation, []))[1].append(f"{name} {parameter.default}")
-    return {option: (kind, ", ".join(takers)) for option, (kind, takers) in found.items()}
+    for name, taken in builders.items():
+        for option, (kind, default) in taken.items():
+            if option not in decided and default is not REQUIRED:
+                found.setdefault(option, (kind, []))[1].append(f"{name} {default}")
+    return {option: (kind, ", ".join(takers).replace("%", "%%")) for option, (kind, takers) in found.items()}
 
 
 def plain_name(word: str) -> str:

@@ -9,6 +9,7 @@ from torch.nn.parameter import is_lazy
 
 from torchmcl import exchange as exchanges
 from torchmcl import networks
+from torchmcl._utils.randomness import isolated
 from torchmcl.crew import Each, crew
 from torchmcl.errors import UsageError
 from torchmcl.exchange import PooledNorm, on_maps
@@ -190,7 +191,7 @@ def _gate_features(members: Sequence[nn.Module], method: Method) -> int:
 @contextmanager
 def _seeded(seed: int, part: int) -> Iterator[None]:
     """A seed of its own for each part, the same whatever the number of parts; the caller's generator is left alone."""
-    with torch.random.fork_rng(devices=[]):
+    with isolated():
         torch.manual_seed(seed_of(seed, part))
         yield
 

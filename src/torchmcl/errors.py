@@ -1,15 +1,44 @@
+"""The exceptions that torchmcl raises on purpose.
+
+| class | raised when | also a |
+|---|---|---|
+| `UsageError` | an argument, option or input is wrong | `ValueError` |
+| `DamagedFileError` | a file is damaged, truncated or not what it says | `UsageError` |
+| `DivergedError` | a loss is not finite | `ArithmeticError` |
+| `LostProcessError` | another process of a distributed training is gone | `RuntimeError` |
+| `DiskFullError` | the disk or the quota is full | `OSError` |
+
+All of them are `TorchmclError`. Any other exception is a defect or comes from the system.
+"""
+
+import errno
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 from reprlib import repr as shown
+from typing import Any
 
-LONGEST = 1000  # characters of an error
+LONGEST = 1000  # characters of a message
 
 
-class UsageError(ValueError):
-    """Something was asked for that cannot be done: one line of what was expected, what came, what to do next.
+class TorchmclError(Exception):
+    """Base class of every exception that torchmcl raises on purpose, so that a program can tell them from defects.
 
-    Every error that torchmcl raises on purpose is one of these, so that a program can tell them from defects. What it
-    quotes may be anything: it is kept to one line of at most 1,000 characters that every terminal can show.
+    The message is one line: what was expected, what was given, and what to do next. It may quote any input, so it is
+    limited to 1,000 characters that every terminal can show.
+
+    >>> str(TorchmclError("Expected text,\\n got \\x1b."))
+    'Expected text, got \\\\x1b.'
+    """
+
+    def __init__(self, message: object = "") -> None:
+        line = " ".join(str(message).split())
+        line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in line)
+        super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST - 2]} …")
+
+
+class UsageError(TorchmclError, ValueError):
+    """The caller asked for something that cannot be done.
 
     >>> raise UsageError("Expected 1 <= k <= 5 members, got k=7.")
     Traceback (most recent call last):
@@ -17,10 +46,52 @@ class UsageError(ValueError):
     torchmcl.errors.UsageError: Expected 1 <= k <= 5 members, got k=7.
     """
 
-    def __init__(self, message: object = "") -> None:
-        line = " ".join(str(message).split())
-        line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in line)
-        super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST - 2]} …")
+
+class DamagedFileError(UsageError):
+    """A file is damaged, truncated or not what it says; it is a `UsageError` because a bad file is bad input."""
+
+
+class DivergedError(TorchmclError, ArithmeticError):
+    """A loss is not finite: the training diverged and cannot go on."""
+
+
+class LostProcessError(TorchmclError, RuntimeError):
+    """Another process of a distributed training ended early."""
+
+
+class DiskFullError(TorchmclError, OSError):
+    """The disk or the quota is full; `errno` and `filename` are set as in any `OSError`.
+
+    >>> error = DiskFullError("Expected space for a.txt.", errno.ENOSPC, "a.txt")
+    >>> str(error), error.filename, error.errno == errno.ENOSPC
+    ('Expected space for a.txt.', 'a.txt', True)
+    """
+
+    def __init__(self, message: object = "", number: int = errno.ENOSPC, filename: str | None = None) -> None:
+        super().__init__(message)
+        self.errno, self.strerror, self.filename = number, os.strerror(number), filename
+
+    def __str__(self) -> str:  # OSError would print errno and filename instead of the message
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:  # OSError would pickle the message without errno and filename
+        return type(self), (self.args[0], self.errno, self.filename), self.__dict__ or None
+
+
+def damaged(message: object, cause: object) -> UsageError:
+    """The error for a file that could not be read because of `cause`.
+
+    A `DamagedFileError`, unless the file was not read at all, for lack of permission or memory: a plain `UsageError`
+    then, because a caller may remove a damaged file and must not remove a whole one. EINVAL counts as damage: zip
+    archives with wrong offsets make the system say it.
+
+    >>> damaged("Expected a checkpoint.", ValueError("truncated"))
+    DamagedFileError('Expected a checkpoint.')
+    >>> damaged("Expected a checkpoint.", PermissionError(errno.EACCES, "Permission denied"))
+    UsageError('Expected a checkpoint.')
+    """
+    by_system = isinstance(cause, OSError) and cause.errno not in (None, errno.EINVAL)
+    return UsageError(message) if by_system or isinstance(cause, MemoryError) else DamagedFileError(message)
 
 
 def known_name(kind: str, name: str, names: Iterable[str]) -> None:

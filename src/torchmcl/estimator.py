@@ -2,7 +2,6 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,21 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from torchmcl import methods, networks
+from torchmcl import networks
+from torchmcl._utils.randomness import isolated
 from torchmcl.data.examples import Examples
 from torchmcl.data.loader import Loader
 from torchmcl.ensemble import Ensemble, Network
-from torchmcl.errors import UsageError
+from torchmcl.errors import DivergedError, UsageError
 from torchmcl.methods import Method
 from torchmcl.opinions import Opinions
 from torchmcl.seeds import seed_of
 from torchmcl.state import State
 from torchmcl.surveys import Survey, survey
+from torchmcl.training.config import MethodConfig
 from torchmcl.training.recipe import Recipe
 
-GENERATOR = RLock()  # torch has one generator for all threads: who draws from it takes turns
-LEARNED = ("ensemble_", "method_", "_optimizer")
+LEARNED = ("ensemble_", "objective_", "_optimizer")
 
 
 class SpecialistClassifier(ClassifierMixin, BaseEstimator):
@@ -43,7 +43,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
     weight n is the same as n copies.
 
     Args:
-        method: a name in `methods.NAMES`
+        method: a name in `methods.names()`
         members: how many networks
         network: for all members or a list, one for each: a name in `networks.NAMES` or a callable, number of outputs ->
             module; unless given an MLP with two hidden layers of 64
@@ -62,8 +62,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         device: what the networks train on; a pickled estimator comes back on the CPU
         random_state: of weights, order and whatever else is drawn
 
-    After `fit` there are `classes_`, `n_features_in_`, `n_iter_` (epochs so far), `ensemble_` and `method_`;
-    `method_.memory.flags` (classes, members) says whose each class is.
+    After `fit` there are `classes_`, `n_features_in_`, `n_iter_` (epochs so far), `ensemble_`, `method_` and
+    `objective_`; `objective_.memory.flags` (classes, members) says which member owns which class.
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
@@ -119,7 +119,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         X, y, sample_weight = self._inspect(X, y, sample_weight, reset=True)
         classes = np.unique(y)
         self._start(self._build_method(classes), classes, X)
-        return self._train(X, y, sample_weight, epochs=self._recipe().length(""))
+        return self._train(X, y, sample_weight, epochs=self._recipe().length())
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "SpecialistClassifier":
         """Train one epoch more, on these examples; the first call must name all classes that will ever occur.
@@ -137,7 +137,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         if unknown := np.setdiff1d(y, known).tolist():
             raise UsageError(f"Expected labels out of classes {known}, got {unknown[0]!r}.")
         method = self._build_method(known) if first else self.method_
-        if any(isinstance(part, Survey) for part in method.objective.modules()):
+        if any(isinstance(part, Survey) for part in method.new_objective().modules()):
             raise UsageError(
                 f"Expected a method that does not look at the whole training set, got {method.name}. Use fit."
             )
@@ -191,7 +191,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         if len(classes) < 2:
             raise UsageError(f"Expected at least 2 classes, got 1 class: {classes[0]!r}.")
         options = dict(self.method_options or {}) | ({} if self.k is None else {"k": int(self.k)})
-        return methods.build(self.method, int(self.members), len(classes), **options)
+        config = MethodConfig.of(self.method, int(self.members), "image", options)
+        return config.resolved("", self._recipe().length()).build(len(classes))
 
     def _start(self, method: Method, classes: NDArray[Any], X: NDArray[Any]) -> None:
         """An ensemble that has learned nothing yet."""
@@ -207,16 +208,15 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(network, str):
             options = networks.fitting(network, self.shape_) | options
         exchange = self.exchange or ("none" if len(self.shape_) == 1 else "default")
-        with GENERATOR:
-            ensemble = Ensemble.build(method, network, exchange=exchange, seed=self._seed, **options)
+        ensemble = Ensemble.build(method, network, exchange=exchange, seed=self._seed, **options)
         try:
             ensemble.to(self.device, dtype)
-            method.objective.to(self.device)
+            objective = method.new_objective().to(self.device)
         except (RuntimeError, AssertionError, TypeError) as problem:
             line = str(problem).splitlines()[0]
             raise UsageError(f"Expected a device that computes in {dtype}, got {self.device!r}: {line}") from problem
         self._optimizer = self._recipe().build(ensemble.parameters())
-        self.ensemble_ = ensemble
+        self.ensemble_, self.objective_ = ensemble, objective
 
     def _recipe(self) -> Recipe:
         return Recipe(
@@ -247,13 +247,13 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         train, everything = loader(shuffle=True), loader(shuffle=False)
         self.ensemble_.train()
         # What networks draw comes from the seed, and the caller's generator is left alone.
-        with GENERATOR, torch.random.fork_rng(devices=[like.device] if like.device.type == "cuda" else []):
+        with isolated():
             for _ in range(epochs):
-                state = State(self.n_iter_ + 1, recipe.length(""))
+                state = State(self.n_iter_ + 1, recipe.length())
                 batches = ((batch.x, batch.target, batch.index) for batch in everything)
-                survey(self.method_.objective, self.ensemble_, batches, state)
+                survey(self.objective_, self.ensemble_, batches, state)
                 for group in self._optimizer.param_groups:
-                    group["lr"] = recipe.rate(min(state.epoch, state.epochs), "")
+                    group["lr"] = recipe.rate(min(self.n_iter_ + 1, recipe.length()))
                 self._epoch(state, train, weight)
                 self.n_iter_ += 1
         self.ensemble_.eval()
@@ -262,11 +262,12 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
     def _epoch(self, state: State, train: Loader, sample_weight: Tensor | None) -> None:
         # On a CPU, torch.manual_seed would but note down, with a traceback, how to seed GPUs that are never used.
         seed = torch.default_generator.manual_seed if train.device.type == "cpu" else torch.manual_seed
-        seed(seed_of(self._seed, state.epoch))
-        for batch in train.epoch(state.epoch):
+        epoch = state.at_epoch()
+        seed(seed_of(self._seed, epoch))
+        for batch in train.epoch(epoch):
             weight = None if sample_weight is None else sample_weight[batch.index]
             here = replace(state, group=batch.target, index=batch.index, sample_weight=weight)
-            loss = self.method_.objective(self.ensemble_(batch.x), batch.target, here).loss
+            loss = self.objective_(self.ensemble_(batch.x), batch.target, here).loss
             if sample_weight is not None and weight is not None:
                 # An objective's loss is the mean of its batch: a batch of little weight shall move the networks little.
                 loss = loss * (weight.mean() / sample_weight.mean())
@@ -275,8 +276,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
             self._optimizer.step()
         if not loss.isfinite():  # once it is not, it never is again
             del self.ensemble_
-            raise UsageError(
-                f"Expected a finite loss, got {float(loss.detach())} in epoch {state.epoch}. "
+            raise DivergedError(
+                f"Expected a finite loss, got {float(loss.detach())} in epoch {epoch}. "
                 f"Lower learning_rate (now {self.learning_rate})."
             )
 

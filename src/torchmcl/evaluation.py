@@ -1,7 +1,6 @@
 """Measure trained runs: errors, calibration, rejection, and how well each score tells unseen data."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError
 from torchmcl.predictor import Specialists
 from torchmcl.rejection import Rejection, per_example, tempered
-from torchmcl.stored import CONFIG, read_config, training_config
+from torchmcl.stored import CONFIG, read_config
 from torchmcl.training.evaluate import evaluate, percent
 from torchmcl.training.folder import read_flow, read_log
-from torchmcl.training.source import Source
+from torchmcl.training.source import Source, of_run
 
 
 def evaluate_run(
@@ -59,8 +58,12 @@ def look(
     examples = _spread(examples, limit)
     listener = Listener(specialists, examples.target)
     temperature, combine = specialists.blueprint.rejection.temperature, specialists.method.combine
-    method = replace(specialists.method, combine=lambda opinions: tempered(combine(opinions), temperature))
-    figures = evaluate(method, listener, _loader(specialists, examples))
+    figures = evaluate(
+        specialists.method,
+        listener,
+        _loader(specialists, examples),
+        lambda opinions: tempered(combine(opinions), temperature),
+    )
     figures = {
         "run": str(run),
         "method": specialists.method.name,
@@ -102,8 +105,7 @@ def calibrate_run(
     run: Path, *, coverage: float | None = None, max_error: float | None = None, temperature: bool = False
 ) -> dict[str, Any]:
     """Calibrate a run on its own validation split, keep the threshold with the model, and say what it promises."""
-    specialists, config = Specialists.load(run), training_config(run)
-    held = Source.of(config).load(config["data"], config.get("seed", 0), parts=("train",)).validation
+    specialists, (_, _, held) = Specialists.load(run), of_run(run, "validation")
     if held is None:
         raise UsageError(f"Expected a run with a validation split, {run} held nothing out. Calibrate it from Python.")
     found = specialists.calibrate(held, coverage=coverage, max_error=max_error, temperature=temperature)
@@ -167,13 +169,14 @@ def _test_part(
     run: Path, specialists: Specialists, data: str | None, source: Source | None
 ) -> tuple[Examples, str, Source]:
     """The labelled examples to measure on, the name of their set, and where they came from."""
-    if data is None:
-        config = training_config(run)
-        data, source = str(config["data"]), Source.of(config)
+    config = read_config(run) if (run / CONFIG).is_file() else {}
+    if data is None or data == config.get("data"):
+        data, source, examples = of_run(run, "test", source)
+        assert examples is not None
+        test = examples
     else:
-        config = read_config(run) if (run / CONFIG).is_file() else {}
-    source = source or Source()
-    test = source.load(data, config.get("seed", 0), parts=("test",)).test
+        source = source or Source()
+        test = source.load(data, config.get("data_seed", config.get("seed", 0)), parts=("test",)).test
     if test.classes != specialists.classes:
         raise UsageError(
             f"Expected data with the run's {len(specialists.classes)} classes ({_few(specialists.classes)}), "

@@ -20,9 +20,8 @@ from torchmcl.errors import UsageError
 from torchmcl.inputs import batches, pairs
 from torchmcl.predictor import Specialists
 from torchmcl.rejection import per_example
-from torchmcl.stored import training_config
 from torchmcl.training.evaluate import percent
-from torchmcl.training.source import Source
+from torchmcl.training.source import of_run
 
 OUTPUTS = ("label", "probabilities", "members", "auxiliary", "accepted")
 SIZES = (1, 3, 17)  # of batches that are compared
@@ -210,11 +209,12 @@ def export_run(run: Path, path: Path, *, quantize: bool = False) -> dict[str, An
     specialists = Specialists.load(run)
     if not quantize:
         return export(specialists, path)
-    config = training_config(run)
-    data = Source.of(config).load(config["data"], config.get("seed", 0))
-    every = -(-len(data.train) // TYPICAL)
-    typical = data.train.subset(torch.arange(0, len(data.train), every))
-    return {**export(specialists, path, quantize=typical, test=data.test), "examples": len(data.test)}
+    _, _, train = of_run(run, "train")
+    _, _, test = of_run(run, "test")
+    assert train is not None
+    assert test is not None
+    typical = train.subset(torch.arange(0, len(train), -(-len(train) // TYPICAL)))
+    return {**export(specialists, path, quantize=typical, test=test), "examples": len(test)}
 
 
 def error(run: Runner, specialists: Specialists, examples: Any) -> float:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from torchmcl._utils.durations import Duration
 from torchmcl.costs import cross_entropy
 from torchmcl.opinions import Opinions
 from torchmcl.state import State
@@ -92,14 +93,24 @@ class GatedTeacher:
     """
 
     temperature: float
-    rampup: int
+    rampup: Duration
+
+    def ramp(self, state: State) -> float:
+        """The weight of the teacher in an epoch."""
+        return exp(-5 * (1 - min(state.at_epoch() / self._rampup(state), 1)) ** 2)
+
+    def settles_after(self, epochs: int, members: int) -> int:
+        """The epochs before the ramp's end."""
+        return self._rampup(State(1, epochs)) - 1
+
+    def _rampup(self, state: State) -> int:
+        return state.epochs_in(self.rampup, "rampup", room=0)
 
     def __call__(self, opinions: Opinions, target: Tensor, weights: Tensor, state: State) -> Tensor:
         """-> scalar."""
         together = opinions.weighted(opinions.logits)
-        ramp = exp(-5 * (1 - min(state.epoch / self.rampup, 1)) ** 2)
         own = state.mean(cross_entropy(together[None], target, state)[0])
-        return own + ramp * _distil(together, opinions.logits, self.temperature, state)
+        return own + self.ramp(state) * _distil(together, opinions.logits, self.temperature, state)
 
 
 @dataclass(frozen=True)

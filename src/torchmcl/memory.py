@@ -13,8 +13,8 @@ from torchmcl.state import State
 class Memory(nn.Module):
     """How often each member took each class: `counts` (classes, M); and whose each class is: `flags` (classes, M).
 
-    While training records, counts are summed over all processes at every step, so that they are the same everywhere
-    and any process's checkpoint has the whole. The first recall in training fixes the flags, once: each class
+    Counts are summed over all processes at every step, so that they are the same everywhere and any process's
+    checkpoint has the whole. The first recall that may record (see `State.record`) fixes the flags, once: each class
     belongs to the k members that took it most (of equals, the first; so too for a class never seen). With `balance`,
     each member owns as many classes as any other, to within one, and the counts kept are the most possible. Counts are
     whole numbers until an example is weighted.
@@ -65,7 +65,7 @@ class Memory(nn.Module):
     def recall(self, regret: Tensor, state: State) -> Tensor:
         """The assignment of the memory-based phase: flags of each example's class, whatever the regret (M, B)."""
         group = self._inspect(regret, state.group)
-        if self.training:
+        if state.recording(self):
             self.fix()
         return (self.flags if self.fixed else self._decide())[group].T.to(regret.dtype)
 
@@ -114,7 +114,7 @@ class Memory(nn.Module):
 
 
 class Record(nn.Module):
-    """Another assignment, counted in a memory while training: AMCL's first epochs."""
+    """Another assignment, counted in a memory where the state allows it: AMCL's first epochs."""
 
     def __init__(self, assign: Assignment, memory: Memory) -> None:
         super().__init__()
@@ -124,6 +124,6 @@ class Record(nn.Module):
     def forward(self, regret: Tensor, state: State) -> Tensor:
         """(M, B) -> (M, B)."""
         weights = self.assign(regret, state)
-        if self.training:
+        if state.recording(self):
             self.memory.record(weights, state.group, state.sample_weight)
         return weights

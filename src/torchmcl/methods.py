@@ -1,23 +1,26 @@
 """The family: each method a named composition of costs, an assignment and, for some, joint costs.
 
-`build(name, members, classes, k, …)` makes one; every option has its paper's default, [I] marks those inferred.
+`build(name, members, classes, k, …)` returns a `Method`, a value that a run turns into an objective of its own. Every
+option has its paper's default, [I] marks those inferred. A duration is a number of epochs, or a share of training.
 """
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from torchmcl.assignment import Annealed, Evolving, Relaxed, TopK, everyone
+from torchmcl._utils.durations import Duration, check_duration, spelled_out
+from torchmcl._utils.frozen import FrozenDict
+from torchmcl.assignment import Annealed, Evolving, Relaxed, TopK, everyone, top_k
 from torchmcl.combine import Combiner, drop_auxiliary, gated, gated_logits, mean
 from torchmcl.costs import Scaled, cross_entropy, nothing, to_auxiliary, to_random_label, to_uniform
 from torchmcl.errors import UsageError, known_name
 from torchmcl.joint import BestTeacher, Choice, GatedTeacher, Joint, Margin, Similarity
 from torchmcl.memory import Memory, Record
-from torchmcl.objective import Objective, Phases
+from torchmcl.objective import Objective, PerPixel, Phases, settles_after
 from torchmcl.options import right_types
 from torchmcl.surveys import Held, ToTeacher
 
@@ -25,72 +28,204 @@ MOST = 100_000  # members, and classes
 
 
 @dataclass(frozen=True, eq=False)
-class Method:
-    """A way to train an ensemble and to hear it: all that `Ensemble.build` and a training loop need to know.
+class Composition:
+    """What a method is made of, returned by its function.
 
-    `exchange` is the default between members, `cut` where a network is split for it, `gate` the kind of gate, or None;
-    `combine` makes one answer of the members' opinions. With `auxiliary`, networks have one output more than classes.
-    `name` and `options` are what `build` was told.
+    Args:
+        objective: a new module with nothing learned
+        k: how many members take each example once the objective has its final form
+        auxiliary: whether networks have one output more than classes
+        combine: makes one answer of the members' outputs
+        exchange: what members share unless told otherwise
+        cut: where a network is split for the exchange
+        gate: the kind of gate, or None
+        teaches_leaving: whether members learn to tell which examples are not theirs
+        published: the published number of epochs of a duration, out of each data set's published schedule
     """
 
-    members: int
-    classes: int
     objective: nn.Module
+    k: int
     auxiliary: bool = False
     combine: Combiner = mean
     exchange: str = "none"
     cut: str = "exchange"
     gate: str | None = None
-    name: str = "own"
+    teaches_leaving: bool = False
+    published: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train an ensemble and to combine its members: a value that training never changes.
+
+    `compose(members, classes, **options)` returns the `Composition`; the same arguments give an equal method, and each
+    `new_objective()` is a fresh module that the run owns, with its memory and phase.
+
+    Args:
+        compose: a function (members, classes, *, k=1, …) -> Composition
+        members: M
+        classes: C, without the auxiliary class
+        options: every option of `compose`, defaults included
+        unit: what members take or leave in segmentation, an image or a pixel
+
+    >>> method = build("amcl", members=3, classes=10, warmup=1)
+    >>> method == build("amcl", members=3, classes=10, warmup=1), method.new_objective() is method.new_objective()
+    (True, False)
+    """
+
+    compose: Callable[..., Composition]
+    members: int
+    classes: int
     options: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = "image"
+
+    def __post_init__(self) -> None:
+        if not callable(self.compose):
+            raise UsageError(
+                "Expected a function (members, classes, *, k=1, …) -> Composition, which composes a new objective for "
+                f"each training, got {type(self.compose).__name__}."
+            )
+        known_name("unit", self.unit, ("image", "pixel"))
+        parameters = inspect.signature(self.compose).parameters.values()
+        options = {one.name: one.default for one in parameters if one.default is not one.empty} | dict(self.options)
+        object.__setattr__(self, "options", FrozenDict(options))
+        if "k" in options and options["k"] is None:  # such as CMCL's, which depends on the number of members
+            object.__setattr__(self, "options", FrozenDict({**options, "k": self.k}))
+
+    def new_objective(self) -> nn.Module:
+        """A fresh objective, with nothing learned."""
+        objective = self._composed().objective
+        return PerPixel(objective) if self.unit == "pixel" else objective
+
+    def _composed(self) -> Composition:
+        composed = self.compose(self.members, self.classes, **self.options)
+        if not isinstance(composed, Composition):
+            raise UsageError(f"Expected {self.name} to return a Composition, got {type(composed).__name__}.")
+        return composed
+
+    @cached_property
+    def _composition(self) -> Composition:
+        return replace(self._composed(), objective=nn.Identity())
+
+    @property
+    def name(self) -> str:
+        """The name of its function."""
+        return getattr(self.compose, "__name__", "own")
+
+    @property
+    def k(self) -> int:
+        """How many members take each example; all of them in an independent ensemble."""
+        return self._composition.k
+
+    @property
+    def auxiliary(self) -> bool:
+        """Whether networks have an auxiliary class, the last output."""
+        return self._composition.auxiliary
 
     @property
     def outputs(self) -> int:
-        """What each member's network puts out: the classes, and the auxiliary one."""
+        """The outputs of each member's network: the classes, and the auxiliary class."""
         return self.classes + self.auxiliary
 
     @property
-    def memory(self) -> Memory | None:
-        """The memory of its objective, where it has one."""
-        return next((part for part in self.objective.modules() if isinstance(part, Memory)), None)
+    def combine(self) -> Combiner:
+        """Makes one answer of the members' outputs."""
+        return self._composition.combine
+
+    @property
+    def exchange(self) -> str:
+        """What members share unless told otherwise."""
+        return self._composition.exchange
+
+    @property
+    def cut(self) -> str:
+        """Where a network is split for the exchange."""
+        return self._composition.cut
+
+    @property
+    def gate(self) -> str | None:
+        """The kind of gate, or None."""
+        return self._composition.gate
+
+    @property
+    def teaches_leaving(self) -> bool:
+        """Whether members learn to tell which examples are not theirs."""
+        return self._composition.teaches_leaving
+
+    @property
+    def published(self) -> Mapping[str, int]:
+        """The published epochs of its durations, out of each data set's published schedule."""
+        return self._composition.published
+
+    def settles_after(self, epochs: int) -> int:
+        """The epochs after which the objective has its final form, see `torchmcl.objective.settles_after`."""
+        return settles_after(self.new_objective(), epochs, self.members)
+
+    def owners(self, memory: Memory | None, taken: Tensor | None) -> Tensor | None:
+        """Which members own each class, bool (classes, M), or None where that is not known.
+
+        The flags of a memory that is fixed; otherwise the k members that took most of each class, `taken` (classes, M),
+        of equals the first. A class that no member took has no owner.
+
+        >>> import torch
+        >>> build("smcl", members=2, classes=3).owners(None, torch.tensor([[9.0, 1.0], [5.0, 5.0], [0.0, 0.0]]))
+        tensor([[ True, False],
+                [ True, False],
+                [False, False]])
+        """
+        if memory is not None and memory.fixed and (taken is None or memory.flags.shape == taken.shape):
+            return memory.flags.cpu()
+        return None if taken is None else top_k(taken, self.k, dim=1) & (taken > 0)
 
 
-def ie(members: int, classes: int, *, k: int = 1) -> Method:
-    """Independent ensemble: everyone takes everything, whatever k."""
-    return Method(members, classes, Objective(cross_entropy, nothing, everyone))
+def ie(members: int, classes: int, *, k: int = 1) -> Composition:
+    """Independent ensemble: every member takes every example, whatever k."""
+    return Composition(Objective(cross_entropy, nothing, everyone), k=members)
 
 
-def mcl(members: int, classes: int, *, k: int = 1, round: int = 5) -> Method:
+def mcl(members: int, classes: int, *, k: int = 1, round: int = 5) -> Composition:
     """Multiple choice learning by block coordinate descent, Guzman-Rivera et al. 2012; `round` in epochs [I]."""
-    return Method(members, classes, Objective(cross_entropy, nothing, Held(cross_entropy, TopK(k), every=round)))
+    return Composition(Objective(cross_entropy, nothing, Held(cross_entropy, TopK(k), every=round)), k)
 
 
-def smcl(members: int, classes: int, *, k: int = 1) -> Method:
+def smcl(members: int, classes: int, *, k: int = 1) -> Composition:
     """Stochastic multiple choice learning, Lee et al. 2016."""
-    return Method(members, classes, Objective(cross_entropy, nothing, TopK(k)))
+    return Composition(Objective(cross_entropy, nothing, TopK(k)), k)
 
 
-def cmcl(members: int, classes: int, *, k: int | None = None, beta: float = 0.75, stochastic: bool = False) -> Method:
+def cmcl(
+    members: int, classes: int, *, k: int | None = None, beta: float = 0.75, stochastic: bool = False
+) -> Composition:
     """Confident multiple choice learning, Lee et al. 2017, k = 4; `stochastic` labelling is its version 1."""
     exact, k = Scaled(to_uniform, beta), min(4, members) if k is None else k
     leave = Scaled(to_random_label, beta) if stochastic else exact
-    return Method(members, classes, Objective(cross_entropy, leave, TopK(k), rank=exact), exchange="feature_sharing")
+    objective = Objective(cross_entropy, leave, TopK(k), rank=exact)
+    return Composition(objective, k, exchange="feature_sharing", teaches_leaving=True)
 
 
-def vmcl(members: int, classes: int, *, k: int = 1, alpha: float = 1.0, delta: float = 0.5, eta: float = 1.0) -> Method:
+def vmcl(
+    members: int, classes: int, *, k: int = 1, alpha: float = 1.0, delta: float = 0.5, eta: float = 1.0
+) -> Composition:
     """Versatile multiple choice learning, Tian et al. 2019: a reconstruction [I], its weights too."""
     joint: list[Joint] = [Margin(alpha, margin=delta), Choice(eta)]
     objective = Objective(cross_entropy, nothing, TopK(k), joint=joint)
-    return Method(members, classes, objective, combine=gated, exchange="weight_sharing", gate="conv")
+    return Composition(objective, k, combine=gated, exchange="weight_sharing", gate="conv", teaches_leaving=True)
 
 
 def mcl_kd(
-    members: int, classes: int, *, k: int = 1, beta: float = 1.0, temperature: float = 2.0, pretrain: int = 10
-) -> Method:
-    """MCL with knowledge distillation, Mun et al. 2018; `pretrain` epochs as an independent ensemble come first [I]."""
+    members: int,
+    classes: int,
+    *,
+    k: int = 1,
+    beta: float = 1.0,
+    temperature: float = 2.0,
+    pretrain: Duration = "30%",
+) -> Composition:
+    """MCL with knowledge distillation, Mun et al. 2018; members are first trained independently for `pretrain` [I]."""
     leave = Scaled(ToTeacher(temperature=temperature, after=pretrain), beta)
     alone, special = Objective(cross_entropy, nothing, everyone), Objective(cross_entropy, leave, TopK(k))
-    return Method(members, classes, Phases(alone, special, after=pretrain, names=("independent", "specialising")))
+    names = ("independent", "specialising")
+    return Composition(Phases(alone, special, after=pretrain, names=names, option="pretrain"), k)
 
 
 def amcl(
@@ -100,52 +235,74 @@ def amcl(
     k: int = 1,
     beta: float = 0.01,
     gamma: float = 0.5,
-    warmup: int = 5,
+    warmup: Duration = "5%",
     memory: bool = True,
     balance: bool = False,
     groups: int | None = None,
-) -> Method:
+) -> Composition:
     """Auxiliary class based multiple choice learning, Kim et al. 2022, eq. 4 to 6.
 
-    Loss-based assignment, counted, for `warmup` epochs, memory-based after; `memory=False` never changes (the paper's
-    ablation). `balance` and `groups` (the classes that are counted, where they are not the targets') are ours.
+    Loss-based assignment, counted, for the `warmup`, memory-based after; `memory=False` never changes (the paper's
+    ablation). The published warm-up is 5 epochs of 100 to 300. `balance` and `groups` (the classes that are counted,
+    where they are not the targets') are ours.
     """
     counted = Memory(groups or classes, members, k=k, balance=balance)
     leave = partial(to_auxiliary, classes=classes)
     by_loss = Objective(cross_entropy, Scaled(leave, beta), Record(TopK(k), counted))
     by_memory = Objective(cross_entropy, Scaled(leave, gamma), counted.recall)
-    phases = Phases(by_loss, by_memory, after=warmup, names=("loss-based", "memory-based"))
-    objective = phases if memory else by_loss
-    return Method(members, classes, objective, auxiliary=True, combine=drop_auxiliary, exchange="feature_fusion")
+    phases = Phases(by_loss, by_memory, after=warmup, names=("loss-based", "memory-based"), option="warmup")
+    return Composition(
+        phases if memory else by_loss,
+        k,
+        auxiliary=True,
+        combine=drop_auxiliary,
+        exchange="feature_fusion",
+        teaches_leaving=True,
+        published={"warmup": 5},
+    )
 
 
-def relaxed(members: int, classes: int, *, k: int = 1, eps: float = 0.05) -> Method:
+def relaxed(members: int, classes: int, *, k: int = 1, eps: float = 0.05) -> Composition:
     """Relaxed winner-takes-all, Rupprecht et al. 2017."""
-    return Method(members, classes, Objective(cross_entropy, nothing, Relaxed(k, eps)))
+    return Composition(Objective(cross_entropy, nothing, Relaxed(k, eps)), k)
 
 
-def evolving(members: int, classes: int, *, k: int = 1) -> Method:
+def evolving(members: int, classes: int, *, k: int = 1) -> Composition:
     """Evolving winner-takes-all, Makansi et al. 2019."""
-    return Method(members, classes, Objective(cross_entropy, nothing, Evolving(k)))
+    return Composition(Objective(cross_entropy, nothing, Evolving(k)), k)
 
 
-def annealed(members: int, classes: int, *, k: int = 1, start: float = 0.5, decay: float = 0.95) -> Method:
-    """Annealed multiple choice learning, Perera et al. 2024."""
-    return Method(members, classes, Objective(cross_entropy, nothing, Annealed(k, start, decay)))
+def annealed(
+    members: int,
+    classes: int,
+    *,
+    k: int = 1,
+    start: float = 0.5,
+    decay: float | None = None,
+    cooling: Duration = "80%",
+) -> Composition:
+    """Annealed multiple choice learning, Perera et al. 2024: the choice is hard after `cooling` [I].
+
+    A `decay` per epoch, published as 0.95 for schedules of hundreds of epochs, replaces the cooling.
+    """
+    return Composition(Objective(cross_entropy, nothing, Annealed(k, start, decay, cooling)), k)
 
 
-def emadnn(members: int, classes: int, *, k: int = 1, weight: float = 0.1, bounded: bool = True) -> Method:
+def emadnn(members: int, classes: int, *, k: int = 1, weight: float = 0.1, bounded: bool = True) -> Composition:
     """Efficient model averaging, Opitz et al. 2016 [I]: all take all, whatever k, and differ."""
-    return Method(members, classes, Objective(cross_entropy, nothing, everyone, joint=[Similarity(weight, bounded)]))
+    return Composition(Objective(cross_entropy, nothing, everyone, joint=[Similarity(weight, bounded)]), k=members)
 
 
-def one(members: int, classes: int, *, k: int = 1, temperature: float = 3.0, rampup: int = 80) -> Method:
-    """On-the-fly native ensemble, Lan et al. 2018: branches of one trunk learn from their gated sum, whatever k."""
-    objective = Objective(cross_entropy, nothing, everyone, joint=[GatedTeacher(temperature, rampup)])
-    return Method(
-        members,
-        classes,
-        objective,
+def one(
+    members: int, classes: int, *, k: int = 1, temperature: float = 3.0, rampup: Duration = "26.6667%"
+) -> Composition:
+    """On-the-fly native ensemble, Lan et al. 2018: branches of one trunk learn from their gated sum, whatever k.
+
+    The teacher's weight grows over `rampup`, published as 80 of 300 epochs.
+    """
+    return Composition(
+        Objective(cross_entropy, nothing, everyone, joint=[GatedTeacher(temperature, rampup)]),
+        k=members,
         combine=gated_logits,
         exchange="weight_sharing",
         cut="last_stage",
@@ -153,69 +310,95 @@ def one(members: int, classes: int, *, k: int = 1, temperature: float = 3.0, ram
     )
 
 
-def kdcl(members: int, classes: int, *, k: int = 1, temperature: float = 2.0) -> Method:
+def kdcl(members: int, classes: int, *, k: int = 1, temperature: float = 2.0) -> Composition:
     """Collaborative knowledge distillation, naive, Guo et al. 2020: all learn from the best, whatever k."""
-    return Method(members, classes, Objective(cross_entropy, nothing, everyone, joint=[BestTeacher(temperature)]))
+    return Composition(Objective(cross_entropy, nothing, everyone, joint=[BestTeacher(temperature)]), k=members)
 
 
-FAMILY: dict[str, Callable[..., Method]] = {
+_FAMILY: dict[str, Callable[..., Composition]] = {
     method.__name__: method
     for method in (ie, mcl, smcl, cmcl, vmcl, mcl_kd, amcl, relaxed, evolving, annealed, emadnn, one, kdcl)
 }
-NAMES = tuple(FAMILY)
+_LEAST_EPOCHS = {"pretrain": 0}  # of durations, where it is not 1
 
 
-def register(method: Callable[..., Method]) -> Callable[..., Method]:
-    """Let `build` know a method of your own, `(members, classes, *, k=1, …) -> Method`, by the function's name."""
-    if FAMILY.setdefault(method.__name__, method) is not method:
+def names() -> tuple[str, ...]:
+    """The names of all methods, registered ones included."""
+    return tuple(_FAMILY)
+
+
+def function(name: str) -> Callable[..., Composition]:
+    """The function that composes the method of that name."""
+    known_name("method", name, _FAMILY)
+    return _FAMILY[name]
+
+
+def register(method: Callable[..., Composition]) -> Callable[..., Composition]:
+    """Register a method of your own, `(members, classes, *, k=1, …) -> Composition`, under the function's name."""
+    if _FAMILY.setdefault(method.__name__, method) is not method:
         raise UsageError(f"Expected a name that no method has yet, got {method.__name__!r}. Rename the function.")
     return method
 
 
 def options(name: str) -> list[str]:
-    """What a method can be told besides members and classes.
+    """The names of a method's options, besides members and classes.
 
     >>> options("cmcl")
     ['k', 'beta', 'stochastic']
     """
-    known_name("method", name, FAMILY)
-    return list(inspect.signature(FAMILY[name]).parameters)[2:]
+    return list(inspect.signature(function(name)).parameters)[2:]
 
 
 def build(name: str, members: int = 5, classes: int = 10, **given: Any) -> Method:
-    """Make a method of the family for `members` networks and `classes` classes.
+    """Build a method by its name for `members` networks and `classes` classes.
 
     >>> method = build("amcl", members=5, classes=10, k=1, beta=.01, gamma=.5, warmup=5)
-    >>> method.outputs, method.exchange, method.memory.counts.shape
+    >>> method.outputs, method.exchange, method.new_objective().memory.counts.shape
     (11, 'feature_fusion', torch.Size([10, 5]))
     """
     known = options(name)
     if unknown := sorted(set(given) - set(known)):
         raise UsageError(f"Expected options of {name}: {', '.join(known)}; got {', '.join(unknown)}.")
-    right_types({"members": members, "classes": classes, **given}, FAMILY[name])
+    _check_options(function(name), members, classes, given)
+    return Method(function(name), members, classes, given)
+
+
+def _check_options(method: Callable[..., Composition], members: int, classes: int, given: Mapping[str, Any]) -> None:
+    hints = {option: taken.annotation for option, taken in inspect.signature(method).parameters.items()}
+    for option in (option for option in given if hints[option] == Duration):
+        check_duration(given[option], option, least=_LEAST_EPOCHS.get(option, 1))
+    right_types({"members": members, "classes": classes, **given}, method)
     if not (1 <= members <= MOST and 2 <= classes <= MOST):
         raise UsageError(f"Expected 1 to {MOST:,} members and 2 to {MOST:,} classes, got {members} and {classes}.")
     if not 1 <= (1 if given.get("k") is None else given["k"]) <= members:
         raise UsageError(f"Expected 1 <= k <= {members} members, got k={given['k']}.")
-    if any(given.get(count, 1) < 1 for count in ("warmup", "round", "rampup")):
-        raise UsageError("Expected warmup, round and rampup of at least 1 epoch, got less.")
-    taken = inspect.signature(FAMILY[name]).parameters
+    if given.get("round", 1) < 1:
+        raise UsageError(f"Expected a round of at least 1 epoch, got {given['round']}.")
     for option, value in given.items():  # beyond these a loss in float32 is no number
         least = 1e-3 if option == "temperature" else -1e6
-        if taken[option].annotation is float and not least <= value <= 1e6:
+        if hints[option] is float and not least <= value <= 1e6:
             raise UsageError(f"Expected {option} from {least:g} to 1e+06, got {value}.")
-    return replace(FAMILY[name](members, classes, **given), name=name, options=given)
 
 
-def can_rebuild(method: Method) -> bool:
-    """Whether `build`, told the method's name and options, gives one that hears members alike; not so for your own.
+def in_epochs(method: Method, epochs: int) -> Method:
+    """The method with every duration in epochs of a schedule; raises UsageError for one that leaves no room after it.
 
-    >>> can_rebuild(build("amcl", k=2)), can_rebuild(replace(build("ie"), combine=gated_logits))
+    >>> in_epochs(build("amcl"), 100).options["warmup"]
+    5
+    """
+    hints = {option: taken.annotation for option, taken in inspect.signature(method.compose).parameters.items()}
+    settled = {
+        option: spelled_out(value, epochs, option, room=0 if option == "rampup" else 1)
+        for option, value in method.options.items()
+        if hints.get(option) == Duration
+    }
+    return replace(method, options={**method.options, **settled})
+
+
+def is_registered(method: Method) -> bool:
+    """Whether `build`, told the method's name and options, returns an equal method.
+
+    >>> is_registered(build("amcl", k=2)), is_registered(Method(lambda members, classes: ie(members, classes), 2, 3))
     (True, False)
     """
-    if method.name not in FAMILY:
-        return False
-    again = build(method.name, method.members, method.classes, **method.options)
-    return all(
-        getattr(again, part) == getattr(method, part) for part in ("auxiliary", "combine", "exchange", "cut", "gate")
-    )
+    return _FAMILY.get(method.name) is method.compose

@@ -5,14 +5,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from torchmcl._utils.durations import Duration, check_duration, epochs_of
 from torchmcl.assignment import Assignment
 from torchmcl.costs import Cost, is_memberwise
 from torchmcl.errors import UsageError
 from torchmcl.joint import Joint
+from torchmcl.memory import Memory
 from torchmcl.opinions import Opinions, describe
 from torchmcl.state import State
 
-__all__ = ["Objective", "Outcome", "PerPixel", "Phases", "State"]
+__all__ = ["Objective", "Outcome", "PerPixel", "Phases", "State", "memory_of", "phase_of", "settles_after"]
 
 
 class Outcome(NamedTuple):
@@ -60,7 +62,9 @@ class Objective(nn.Module):
 
     def forward(self, opinions: Opinions | Tensor, target: Tensor, state: State | None = None) -> Outcome:
         """Opinions or logits (M, B, C, …), target (B, …) -> outcome."""
-        opinions, target, state = inspect(opinions, target, state)
+        state = state or State()
+        # Decided here: the assignment below runs without gradients.
+        opinions, target, state = inspect(opinions, target, replace(state, record=state.recording(self)))
         with torch.autocast(opinions.logits.device.type, enabled=False):
             take = self.take(opinions.logits, target, state)
             leave = self.leave(opinions.logits, target, state)
@@ -71,6 +75,11 @@ class Objective(nn.Module):
             for cost in self.joint:
                 loss = loss + cost(opinions, target, weights, state)
         return Outcome(loss, weights, take, leave)
+
+    @property
+    def memory(self) -> Memory | None:
+        """The memory that it counts in, if it has one."""
+        return memory_of(self)
 
     def ahead(self, members: int, target: Tensor, state: State) -> Tensor | None:
         """The weights (M, B), where they are known before anyone has answered and couple no member to another."""
@@ -88,22 +97,31 @@ class Objective(nn.Module):
 
 
 class Phases(nn.Module):
-    """One objective up to epoch `after`, another from then on: eq. 4 of Kim et al. 2022.
+    """One objective for the epochs of a duration, another from then on: eq. 4 of Kim et al. 2022.
 
-    A phase once left does not come back, whatever epoch a later loop counts.
+    A phase once left does not come back, whatever epoch a later loop counts. `after` is a number of epochs or a share
+    of the schedule; `option` is its name in error messages.
 
     >>> from torchmcl import methods
-    >>> amcl = methods.build("amcl", members=2, classes=3, warmup=1).objective
+    >>> amcl = methods.build("amcl", members=2, classes=3, warmup=1).new_objective()
     >>> logits, target = torch.randn(2, 8, 4), torch.randint(3, (8,))
-    >>> [amcl(logits, target, State(epoch)) and amcl.phase for epoch in (1, 2)]
+    >>> [amcl(logits, target, State(epoch, epochs=2)) and amcl.phase for epoch in (1, 2)]
     [0, 1]
     """
 
     def __init__(
-        self, first: nn.Module, then: nn.Module, *, after: int, names: tuple[str, str] = ("first", "then")
+        self,
+        first: nn.Module,
+        then: nn.Module,
+        *,
+        after: Duration,
+        names: tuple[str, str] = ("first", "then"),
+        option: str = "after",
     ) -> None:
         super().__init__()
+        check_duration(after, option, least=0)
         self.names = names
+        self.option = option
         self.first = first
         self.then = then
         self.after = after
@@ -111,8 +129,14 @@ class Phases(nn.Module):
 
     def forward(self, opinions: Opinions | Tensor, target: Tensor, state: State | None = None) -> Outcome:
         """Opinions or logits (M, B, C, …), target (B, …) -> outcome of the phase."""
-        outcome: Outcome = self._now(state or State())(opinions, target, state)
+        state = state or State()
+        outcome: Outcome = self._now(state)(opinions, target, replace(state, record=state.recording(self)))
         return outcome
+
+    @property
+    def memory(self) -> Memory | None:
+        """The memory that it counts in, if it has one."""
+        return memory_of(self)
 
     def ahead(self, members: int, target: Tensor, state: State) -> Tensor | None:
         """See `Objective.ahead`."""
@@ -124,14 +148,27 @@ class Phases(nn.Module):
         loss: Tensor = self._now(state).alone(logits, weights, target, state)
         return loss
 
+    def settles_after(self, epochs: int, members: int) -> int:
+        """The epochs of the first phase."""
+        return epochs_of(self.after, epochs, self.option)
+
+    @torch.no_grad()
+    def chosen_by_loss(self, opinions: Opinions | Tensor, target: Tensor, state: State) -> Tensor:
+        """Which members would take each example by loss, (M, B), whatever a memory decides.
+
+        This is v of eq. 5, Kim et al. 2022, appendix C.1. Nothing is counted.
+        """
+        outcome: Outcome = self.first(opinions, target, replace(state, record=False))
+        return outcome.weights
+
     def _now(self, state: State) -> Any:
-        phase = max(self.phase, int(state.epoch > self.after))
-        if self.training:
+        phase = max(self.phase, int(state.at_epoch() > state.epochs_in(self.after, self.option)))
+        if state.recording(self):
             self.phase = phase
         return self.then if phase else self.first
 
     def get_extra_state(self) -> Tensor:
-        """The phase; not a buffer, so that asking never waits for the device."""
+        """The phase; not a buffer, so that reading it never waits for the device."""
         return torch.tensor(self.phase)
 
     def set_extra_state(self, state: Any) -> None:
@@ -145,7 +182,7 @@ class PerPixel(nn.Module):
     By default an image is taken or left as a whole, its cost the mean over its pixels.
 
     >>> from torchmcl import methods
-    >>> objective = PerPixel(methods.build("smcl", members=2, classes=3).objective)
+    >>> objective = PerPixel(methods.build("smcl", members=2, classes=3).new_objective())
     >>> objective(torch.randn(2, 4, 3, 5, 5), torch.randint(3, (4, 5, 5))).weights.shape
     torch.Size([2, 100])
     """
@@ -156,7 +193,8 @@ class PerPixel(nn.Module):
 
     def forward(self, opinions: Opinions | Tensor, target: Tensor, state: State | None = None) -> Outcome:
         """Opinions or logits (M, B, C, …), target (B, …) -> outcome with weights (M, B * pixels)."""
-        opinions, target, state = inspect(opinions, target, state)
+        state = state or State()
+        opinions, target, state = inspect(opinions, target, replace(state, record=state.recording(self)))
         logits = opinions.logits.flatten(3).transpose(2, 3).flatten(1, 2) if target.ndim > 1 else opinions.logits
         gate = None if opinions.gate is None else opinions.gate.repeat_interleave(target[0].numel(), dim=1)
         weight = state.sample_weight
@@ -165,13 +203,44 @@ class PerPixel(nn.Module):
         outcome: Outcome = self.objective(Opinions(logits, gate), target.flatten(), state)
         return outcome
 
+    @property
+    def memory(self) -> Memory | None:
+        """The memory that it counts in, if it has one."""
+        return memory_of(self)
 
-def inspect(opinions: Opinions | Tensor, target: Tensor, state: State | None) -> tuple[Opinions, Tensor, State]:
+
+def memory_of(objective: nn.Module) -> Memory | None:
+    """The memory in an objective, or None."""
+    return next((part for part in objective.modules() if isinstance(part, Memory)), None)
+
+
+def phase_of(objective: nn.Module) -> str:
+    """The name of the phase that an objective is in; empty where it has no phases."""
+    phases = next((part for part in objective.modules() if isinstance(part, Phases)), None)
+    return phases.names[phases.phase] if phases is not None else ""
+
+
+def settles_after(objective: nn.Module, epochs: int, members: int) -> int:
+    """The epochs after which an objective has its final form: past warm-up, ramp and annealing; 0 if it never changes.
+
+    An assignment, cost or joint cost that changes over training has a method `settles_after(epochs, members)`.
+
+    >>> from torchmcl import methods
+    >>> [settles_after(methods.build(name).new_objective(), 100, 5) for name in ("smcl", "amcl", "annealed")]
+    [0, 5, 80]
+    """
+    modules = list(objective.modules())
+    plain = [part for module in modules for part in (getattr(module, "assign", None), *getattr(module, "joint", ()))]
+    found = (getattr(part, "settles_after", None) for part in (*modules, *plain))
+    return max((settles(epochs, members) for settles in found if settles is not None), default=0)
+
+
+def inspect(opinions: Opinions | Tensor, target: Tensor, state: State) -> tuple[Opinions, Tensor, State]:
     """Check what came, once, and complete it: logits in float32 or wider, targets int64, the group that is counted.
 
     Targets are looked at on the CPU only: on another device that would wait for it at every step.
     """
-    opinions, state = Opinions.of(opinions), state or State()
+    opinions = Opinions.of(opinions)
     B, C, *pixels = opinions.logits.shape[1:]
     if target.shape != (B, *pixels) or target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
         raise UsageError(

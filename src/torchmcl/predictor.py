@@ -18,7 +18,9 @@ from torchmcl.data.masks import write_mask
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
 from torchmcl.inputs import batches, pairs
+from torchmcl.memory import Memory
 from torchmcl.methods import Method
+from torchmcl.objective import memory_of
 from torchmcl.opinions import Opinions
 from torchmcl.options import right_types
 from torchmcl.rejection import Rejection, calibrated
@@ -27,18 +29,19 @@ __all__ = ["Answer", "Blueprint", "Specialists"]
 
 
 class Specialists:
-    """A trained ensemble, ready to be asked.
+    """A trained ensemble for inference; `memory` says which member owns which class, where the method remembers it.
 
     >>> from torchmcl.training import fit
-    >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=1, width=8, quiet=True)
+    >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=2, width=8, quiet=True)
     >>> answer = specialists.predict(torch.zeros(3, 1, 8, 8, dtype=torch.uint8))
     >>> answer.label.shape, answer.probabilities.shape, answer.members.shape
     (torch.Size([3]), torch.Size([3, 10]), torch.Size([2, 3, 11]))
     """
 
-    def __init__(self, blueprint: Blueprint, method: Method, ensemble: Ensemble) -> None:
+    def __init__(self, blueprint: Blueprint, method: Method, ensemble: Ensemble, memory: Memory | None = None) -> None:
         self.blueprint = blueprint
         self.method = method
+        self.memory = memory
         self.figures: dict[str, Any] = {}  # what metrics.json says, where there is one
         # Convolutions of many channels are up to twice as fast with those last in memory.
         self.ensemble = ensemble.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -158,8 +161,8 @@ class Specialists:
     def save(self, folder: str | Path) -> None:
         """Write the model, self-contained, into a folder: weights, classes, preprocessing, threshold."""
         tensors = {f"ensemble.{name}": tensor for name, tensor in self.ensemble.state_dict().items()}
-        if self.method.memory is not None:
-            tensors |= {f"memory.{name}": getattr(self.method.memory, name) for name in ("counts", "flags")}
+        if self.memory is not None:
+            tensors |= {f"memory.{name}": getattr(self.memory, name) for name in ("counts", "flags")}
         stored.write(Path(folder), self.blueprint, tensors)
 
     @classmethod
@@ -178,11 +181,11 @@ class Specialists:
         blueprint, tensors = stored.read(Path(folder))
         method, ensemble = blueprint.build(network, method=method)
         _fill(ensemble, {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}, folder)
-        memory = method.memory
+        memory = memory_of(method.new_objective())
         if memory is not None and "memory.flags" in tensors:
             _fill(memory, {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}, folder)
             memory.fixed = bool(memory.flags.any())
-        specialists = cls(blueprint, method, ensemble).to(device)
+        specialists = cls(blueprint, method, ensemble, memory).to(device)
         specialists.figures = hub.read_figures(Path(folder))
         return specialists
 

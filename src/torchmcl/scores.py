@@ -46,8 +46,7 @@ class Voices:
             auxiliary = logits.log_softmax(2)[:, :, -1].exp()
             # From logarithms: right even where every member is all but certain that it is not theirs.
             weights = (real.logsumexp(2) - logits.logsumexp(2)).softmax(0)
-        k = method.options.get("k", 1) if method.memory is None else method.memory.k
-        return cls(real, real.softmax(2), auxiliary, weights / weights.sum(0), combined, k)
+        return cls(real, real.softmax(2), auxiliary, weights / weights.sum(0), combined, method.k)
 
 
 def smallest_auxiliary(voices: Voices) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchmcl import atomic, plain_yaml
 from torchmcl.blueprint import Blueprint
 from torchmcl.errors import UsageError
+from torchmcl.serialization.legacy import upgraded_config
 
 MODEL, CONFIG = "model.safetensors", "config.yaml"
 TRAINED = ("method", "network", "members", "exchange", "preset", "unit")  # what a run's config.yaml says of a model
@@ -84,11 +85,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def training_config(folder: Path) -> dict[str, Any]:
-    """The options that a run was started with; a model that was saved elsewhere does not know them."""
+    """The resolved configuration of a run, of this version or an earlier one; a saved model does not have it."""
     config = read_config(folder)
     if "sha256" in config or "data" not in config:
         raise UsageError(f"Expected the folder of a run, got {folder}, which does not say what it was trained on.")
-    return config
+    return upgraded_config(config)
 
 
 def _config(blueprint: Blueprint, digest: str | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchmcl._utils.durations import Duration
 from torchmcl.assignment import Assignment
 from torchmcl.costs import Cost, by_example
 from torchmcl.errors import UsageError
@@ -110,8 +111,8 @@ class Survey(nn.Module, ABC):
 class Held(Survey):
     """The assignment of every training example, surveyed at the start of each round of epochs and then held fixed.
 
-    The block coordinate descent of MCL, Guzman-Rivera et al. 2012. Outside training, examples have no number in the
-    training set and are assigned on the spot.
+    The block coordinate descent of MCL, Guzman-Rivera et al. 2012. Where the state does not record, as in validation,
+    examples have no number in the training set and are assigned on the spot.
     """
 
     foreseen = True
@@ -123,7 +124,7 @@ class Held(Survey):
         self.every = every
 
     def due(self, state: State) -> bool:  # noqa: D102
-        return self.table.stamp < 1 + (state.epoch - 1) // self.every * self.every
+        return self.table.stamp < 1 + (state.at_epoch() - 1) // self.every * self.every
 
     def note(self, logits: Tensor, target: Tensor, state: State) -> None:  # noqa: D102
         weights = self.assign(self.cost(logits, target, state), state)
@@ -131,7 +132,7 @@ class Held(Survey):
 
     def forward(self, regret: Tensor, state: State) -> Tensor:
         """(M, B) -> (M, B)."""
-        if not self.training:
+        if not state.recording(self):
             return self.assign(regret, state)
         weights = self.table.read(state.index)
         if weights.shape[1] != len(regret):
@@ -143,16 +144,16 @@ class ToTeacher(Survey):
     """CE(softmax(t_m / T), softmax(z_m / T)): MCL-KD, Mun et al. 2018.
 
     t_m are the member's own logits before it specialised. The teachers are frozen, so their logits of every training
-    example are surveyed once, after epoch `after`, and kept.
+    example are surveyed once, after the epochs of the duration `after`, and kept.
     """
 
-    def __init__(self, *, temperature: float, after: int) -> None:
+    def __init__(self, *, temperature: float, after: Duration) -> None:
         super().__init__(Table())
         self.temperature = temperature
         self.after = after
 
     def due(self, state: State) -> bool:  # noqa: D102
-        return state.epoch > self.after and self.table.stamp == 0
+        return state.at_epoch() > state.epochs_in(self.after, "pretrain") and self.table.stamp == 0
 
     def note(self, logits: Tensor, target: Tensor, state: State) -> None:  # noqa: D102
         self.table.write(state.index, wide(logits).transpose(0, 1))
@@ -188,7 +189,7 @@ def survey(
             part.note(logits, target, replace(state, index=index))
     for part in due:
         part.table.gather()
-        part.table.stamp = state.epoch
+        part.table.stamp = state.at_epoch()
     if isinstance(ensemble, nn.Module):
         ensemble.train(training)
     return True

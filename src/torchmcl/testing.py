@@ -5,21 +5,23 @@ Each raises an AssertionError that says what is wrong, and returns nothing.
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from torchmcl.assignment import Assignment
 from torchmcl.costs import Cost
-from torchmcl.methods import Method
+from torchmcl.methods import Composition, Method
 from torchmcl.objective import Outcome
 from torchmcl.opinions import Opinions
 from torchmcl.state import State
 from torchmcl.surveys import survey
 
-LATE = State(epoch=1000, epochs=1000)
+EARLY, LATE = State(epoch=1, epochs=1000), State(epoch=1000, epochs=1000)
 
 
 def check_cost(cost: Cost, *, auxiliary: bool = False) -> None:
@@ -75,9 +77,9 @@ def check_assignment(assign: Callable[[int], Assignment], *, members: int = 4) -
 def check_objective(build: Callable[[int, int, int], Method | nn.Module]) -> None:
     """Check an objective, given as `members, classes, k -> Method or objective`, in its first and its last phase.
 
-    Shapes, range, no gradient through the choice, a finite gradient at extreme logits, 16 bit input computed in
-    float32, permuting members changes nothing, k = M equals the independent ensemble, an example that is weighted by a
-    whole number counts as so many; with and without pixels.
+    Each objective is new, with a memory of its own. Shapes, range, no gradient through the choice, a finite gradient at
+    extreme logits, 16 bit input computed in float32, permuting members changes nothing, k = M equals the independent
+    ensemble, an example that is weighted by a whole number counts as so many; with and without pixels.
 
     >>> from torchmcl import methods
     >>> check_objective(lambda members, classes, k: methods.build("amcl", members, classes, k=k))
@@ -87,65 +89,103 @@ def check_objective(build: Callable[[int, int, int], Method | nn.Module]) -> Non
 
 
 def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...], *, late: bool) -> None:
-    outputs, gated = build().outputs, build().gate is not None
+    method = build()
+    one, two = method.new_objective(), method.new_objective()
+    own = {id(part) for part in (*one.modules(), *one.buffers())} & {
+        id(part) for part in (*two.modules(), *two.buffers())
+    }
+    _require(not own, "each training has an objective of its own, which shares nothing with another")
     # Few examples, three times over: a class is then always taken by the same members, and no count ties with another.
-    logits = _batch(4, 3, outputs, pixels)[0].repeat_interleave(3, dim=1)
+    logits = _batch(4, 3, method.outputs, pixels)[0].repeat_interleave(3, dim=1)
     target = torch.arange(3).repeat_interleave(3).reshape(9, *[1] * len(pixels)).expand(9, *pixels)
-    gate = torch.rand(4, 9, generator=torch.Generator().manual_seed(1)).softmax(0) if gated else None
-    trained = _trained(build().objective, Opinions(logits, gate), target, late=late)
-    at = LATE if late else State()
-
-    def outcome(logits: Tensor, gate: Tensor | None = gate, objective: nn.Module = trained, seed: int = 0) -> Outcome:
-        return _judge(copy.deepcopy(objective), Opinions(logits, gate), target, at, seed)
-
-    where = f"(k={k}, pixels {pixels}, {'last' if late else 'first'} phase)"
-    whole = outcome(leaf := logits.clone().requires_grad_())
-    _require(whole.loss.shape == () and bool(whole.loss.isfinite()), f"the loss is a finite scalar {where}")
-    for name in ("weights", "take", "leave"):
-        part: Tensor = getattr(whole, name)
-        _require(part.shape == (4, 9), f"{name} is (M, B) = (4, 9), got {tuple(part.shape)} {where}")
-        _require(part.dtype == torch.float32, f"{name} of float32 logits is float32, got {part.dtype} {where}")
-    _require(not whole.weights.requires_grad, f"the choice carries no gradient {where}")
-    _require(bool(((whole.weights >= 0) & (whole.weights <= 1)).all()), f"weights lie in [0, 1] {where}")
-    (gradient,) = torch.autograd.grad(whole.loss, leaf)
-    _require(bool(gradient.isfinite().all()), f"the gradient is finite {where}")
-
-    extreme = (1e4 * logits.sign()).requires_grad_()
-    (gradient,) = torch.autograd.grad(outcome(extreme).loss, extreme)
-    _require(bool(gradient.isfinite().all()), f"logits of +-1e4 give a finite gradient {where}")
-
-    for narrow in (torch.float16, torch.bfloat16):
-        rounded = logits.to(narrow)
-        same = torch.equal(outcome(rounded).loss, outcome(rounded.float()).loss)
-        _require(same, f"{narrow} logits are computed in float32 {where}")
-    _require(outcome(logits.double()).loss.dtype == torch.float64, f"float64 stays float64 {where}")
-
-    order = torch.tensor([2, 0, 3, 1])
-    permuted_gate = None if gate is None else gate[order]
-    retrained = _trained(build().objective, Opinions(logits[order], permuted_gate), target, late=late)
-    permuted = outcome(logits[order], permuted_gate, retrained)
-    chance = not torch.equal(outcome(logits, seed=1).loss, whole.loss)  # a random loss is only equal on average
-    same = chance or torch.allclose(permuted.loss, whole.loss, rtol=1e-5)
-    _require(same, f"permuting members changes nothing {where}")
-    _require(torch.allclose(permuted.weights, whole.weights[order], atol=1e-6), f"weights follow members {where}")
-
-    often = torch.arange(9) // 3
-    weighted = _judge(copy.deepcopy(trained), Opinions(logits, gate), target, at, sample_weight=often.float())
-    index = torch.arange(9).repeat_interleave(often)
-    many = Opinions(logits[:, index], None if gate is None else gate[:, index])
-    repeated = _judge(copy.deepcopy(trained), many, target[index], at, index=index)
-    same = chance or torch.allclose(weighted.loss, repeated.loss, rtol=1e-5)
-    _require(same, f"an example of sample weight n counts as n examples {where}")
-
+    generator = torch.Generator().manual_seed(1)
+    gate = torch.rand(4, 9, generator=generator).softmax(0) if method.gate is not None else None
+    case = _Case(method, target, LATE if late else EARLY, Opinions(logits, gate), "")
+    case = replace(case, where=f"(k={k}, pixels {pixels}, {'last' if late else 'first'} phase)")
+    trained = _trained(one, case.opinions, target, late=late)
+    whole = _check_outcome(case, trained)
+    _check_precision(case, trained)
+    chance = not torch.equal(case.outcome(trained, seed=1).loss, whole.loss)  # a random loss is equal on average only
+    _check_permutation(case, whole, chance=chance)
+    _check_sample_weight(case, trained, chance=chance)
     if k == 4:
         assigned = (whole.weights * whole.take + (1 - whole.weights) * whole.leave).sum(0).mean()
-        _require(torch.allclose(assigned, whole.take.sum(0).mean()), f"k = M equals the independent ensemble {where}")
+        same = torch.allclose(assigned, whole.take.sum(0).mean())
+        _require(same, f"k = M equals the independent ensemble {case.where}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """A batch for a method at one moment of training; `where` describes it in messages."""
+
+    method: Method
+    target: Tensor
+    at: State
+    opinions: Opinions
+    where: str
+
+    def outcome(self, objective: nn.Module, logits: Tensor | None = None, seed: int = 0) -> Outcome:
+        """The outcome of a copy of the objective, so that nothing is counted twice."""
+        opinions = self.opinions if logits is None else Opinions(logits, self.opinions.gate)
+        return _judge(copy.deepcopy(objective), opinions, self.target, self.at, seed)
+
+
+def _check_outcome(case: _Case, trained: nn.Module) -> Outcome:
+    """Shapes, range and gradients."""
+    whole = case.outcome(trained, leaf := case.opinions.logits.clone().requires_grad_())
+    _require(whole.loss.shape == () and bool(whole.loss.isfinite()), f"the loss is a finite scalar {case.where}")
+    for name in ("weights", "take", "leave"):
+        part: Tensor = getattr(whole, name)
+        _require(part.shape == (4, 9), f"{name} is (M, B) = (4, 9), got {tuple(part.shape)} {case.where}")
+        _require(part.dtype == torch.float32, f"{name} of float32 logits is float32, got {part.dtype} {case.where}")
+    _require(not whole.weights.requires_grad, f"the choice carries no gradient {case.where}")
+    _require(bool(((whole.weights >= 0) & (whole.weights <= 1)).all()), f"weights lie in [0, 1] {case.where}")
+    (gradient,) = torch.autograd.grad(whole.loss, leaf)
+    _require(bool(gradient.isfinite().all()), f"the gradient is finite {case.where}")
+    extreme = (1e4 * case.opinions.logits.sign()).requires_grad_()
+    (gradient,) = torch.autograd.grad(case.outcome(trained, extreme).loss, extreme)
+    _require(bool(gradient.isfinite().all()), f"logits of +-1e4 give a finite gradient {case.where}")
+    return whole
+
+
+def _check_precision(case: _Case, trained: nn.Module) -> None:
+    """16 bit input is computed in float32, float64 stays as it is."""
+    logits = case.opinions.logits
+    for narrow in (torch.float16, torch.bfloat16):
+        rounded = logits.to(narrow)
+        same = torch.equal(case.outcome(trained, rounded).loss, case.outcome(trained, rounded.float()).loss)
+        _require(same, f"{narrow} logits are computed in float32 {case.where}")
+    double = case.outcome(trained, logits.double()).loss.dtype
+    _require(double == torch.float64, f"float64 stays float64 {case.where}")
+
+
+def _check_permutation(case: _Case, whole: Outcome, *, chance: bool) -> None:
+    """Permuting members changes nothing."""
+    order, (logits, gate) = torch.tensor([2, 0, 3, 1]), case.opinions
+    other = replace(case, opinions=Opinions(logits[order], None if gate is None else gate[order]))
+    late = case.at is LATE
+    retrained = _trained(case.method.new_objective(), other.opinions, case.target, late=late)
+    permuted = other.outcome(retrained)
+    same = chance or torch.allclose(permuted.loss, whole.loss, rtol=1e-5)
+    _require(same, f"permuting members changes nothing {case.where}")
+    _require(torch.allclose(permuted.weights, whole.weights[order], atol=1e-6), f"weights follow members {case.where}")
+
+
+def _check_sample_weight(case: _Case, trained: nn.Module, *, chance: bool) -> None:
+    """An example that is weighted by a whole number counts as so many."""
+    often, (logits, gate) = torch.arange(9) // 3, case.opinions
+    counted = _judge(copy.deepcopy(trained), case.opinions, case.target, case.at, sample_weight=often.float())
+    index = torch.arange(9).repeat_interleave(often)
+    many = Opinions(logits[:, index], None if gate is None else gate[:, index])
+    repeated = _judge(copy.deepcopy(trained), many, case.target[index], case.at, index=index)
+    same = chance or torch.allclose(counted.loss, repeated.loss, rtol=1e-5)
+    _require(same, f"an example of sample weight n counts as n examples {case.where}")
 
 
 def _trained(objective: nn.Module, opinions: Opinions, target: Tensor, *, late: bool) -> nn.Module:
     """The objective as a loop would bring it to its first or its last phase."""
     index = torch.arange(len(target))
-    for state in (State(), LATE) if late else (State(),):
+    for state in (EARLY, LATE) if late else (EARLY,):
         survey(objective, lambda x: opinions, [(opinions.logits, target, index)], state)
         if late and state is not LATE:
             _judge(objective, opinions, target, state)
@@ -171,7 +211,9 @@ def _judge(
 
 def _as_method(build: Callable[[int, int, int], Method | nn.Module], k: int) -> Method:
     built = build(4, 3, k)
-    return built if isinstance(built, Method) else Method(4, 3, built)
+    if isinstance(built, Method):
+        return built
+    return Method(lambda members, classes: Composition(cast(nn.Module, build(members, classes, k)), k), 4, 3)
 
 
 def _batch(M: int, B: int, C: int, pixels: tuple[int, ...], *, auxiliary: bool = False) -> tuple[Tensor, Tensor]:
@@ -183,7 +225,7 @@ def _batch(M: int, B: int, C: int, pixels: tuple[int, ...], *, auxiliary: bool =
 def _seeded(cost: Cost, logits: Tensor, target: Tensor) -> Tensor:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return cost(logits, target, State())
+        return cost(logits, target, EARLY)
 
 
 def _require(holds: bool, what: str) -> None:

@@ -107,13 +107,14 @@ def test_sources(given, seed, name):
 
 
 @cases(250)
-@given(st.sampled_from(methods.NAMES).flatmap(of_method), some(SMALL), some(st.integers(2, 5)))
+@given(st.sampled_from(methods.names()).flatmap(of_method), some(SMALL), some(st.integers(2, 5)))
 @example(named=("one", {"temperature": 0}), members=2, classes=3)
 @example(named=("kdcl", {"temperature": 2**64}), members=2, classes=3)
 @example(named=("vmcl", {"alpha": 2**64}), members=2, classes=3)
 def test_methods(named, members, classes):
     name, given = named
     method = ends_well(lambda: methods.build(name, members, classes, **given))
+    objective = method.new_objective()
     if method is None:
         return
     logits = torch.randn(members, 6, method.outputs)
@@ -124,8 +125,8 @@ def test_methods(named, members, classes):
     state = State(1, 3, group=target, index=torch.arange(6))
     from torchmcl.surveys import survey
 
-    survey(method.objective, lambda x: Opinions(logits, gate), [(torch.zeros(6, 1), target, torch.arange(6))], state)
-    outcome = method.objective(Opinions(logits, gate), target, state)
+    survey(objective, lambda x: Opinions(logits, gate), [(torch.zeros(6, 1), target, torch.arange(6))], state)
+    outcome = objective(Opinions(logits, gate), target, state)
     assert outcome.loss.shape == ()
     assert isfinite(outcome.loss)
     assert outcome.weights.shape == (members, 6)
@@ -144,7 +145,7 @@ def test_networks(name, given, classes):
 
 @cases(60)
 @given(
-    some(st.sampled_from(methods.NAMES)),
+    some(st.sampled_from(methods.names())),
     some(st.sampled_from(["mlp", "simple_cnn"])),
     some(st.sampled_from(["default", "none", "weight_sharing", "feature_sharing", "feature_fusion"])),
     some(st.sampled_from(["default", "light", "paper_count"])),

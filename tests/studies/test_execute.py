@@ -137,7 +137,7 @@ def test_what_members_want_is_counted(executed):
     """While loss decides it is what they take, so the memory's counts; afterwards each example is still wanted by k."""
     spec, folder, result = executed
     flow = np.array(result["records"]["flow"])
-    memory = Specialists.load(folder / spec.hash).method.memory
+    memory = Specialists.load(folder / spec.hash).memory
     assert flow.shape == (3, 10, 2)
     assert (flow[:2].sum(0) == memory.counts.numpy()).all()
     assert flow[2].sum() == 110
@@ -153,7 +153,7 @@ def test_recorded_confidence_and_auxiliary_probability(executed):
     expected = np.histogram(own.numpy(), bins=BINS, range=(0, 1))[0]
     assert result["records"]["confidence"]["4"] == expected.tolist()
     said = result["records"]["auxiliary:digits/3,4"]
-    whose = specialists.method.memory.flags[data.test.target].T
+    whose = specialists.memory.flags[data.test.target].T
     assert said["auxiliary"]["own"]["median"] == pytest.approx(
         float(answer.members[:, :, 10][whose].median()), abs=1e-4
     )
@@ -164,7 +164,7 @@ def test_recorded_confidence_and_auxiliary_probability(executed):
         -float(answer.members[m, n, data.test.target[n]].log())
         for m in range(2)
         for n in range(359)
-        if not specialists.method.memory.flags[data.test.target[n], m]
+        if not specialists.memory.flags[data.test.target[n], m]
     ]
     assert said["cross_entropy"]["others'"]["mean"] == pytest.approx(np.mean(losses), abs=1e-3)
 
@@ -193,7 +193,7 @@ def test_what_cannot_be_recorded_is_said(executed, tmp_path):
 def test_every_method_s_options_count_epochs_that_fit():
     """At each scale no method waits longer than the training lasts."""
     for name in ("smoke", "mini"):
-        for method in methods.NAMES:
+        for method in methods.names():
             options = scale(name).spec(method, seed=0).options
             for option in ("warmup", "pretrain", "rampup", "round"):
                 assert options.get(option, 1) <= options["epochs"]

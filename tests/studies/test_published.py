@@ -18,7 +18,7 @@ def test_every_row_can_be_looked_up():
 
 def test_names_are_the_registry_s():
     every = [row for study in published.tables() for row in published.rows(study)]
-    assert {row["method"] for row in every if "method" in row} <= set(methods.NAMES)
+    assert {row["method"] for row in every if "method" in row} <= set(methods.names())
     assert {row["network"] for row in every if "network" in row} <= set(networks.NAMES)
 
 

@@ -8,7 +8,7 @@ import torch
 import yaml
 
 from equality import same
-from torchmcl import UsageError, methods
+from torchmcl import DivergedError, UsageError, methods
 from torchmcl.predictor import Specialists
 from torchmcl.training import fit
 from torchmcl.training import loop as loops
@@ -20,7 +20,7 @@ def state_of(run):
     return torch.load(run / "checkpoints" / "last.pt", weights_only=True)
 
 
-@pytest.mark.parametrize("method", methods.NAMES)
+@pytest.mark.parametrize("method", methods.names())
 def test_every_method_trains_from_the_same_call(method, tmp_path):
     options = {"pretrain": 1} if method == "mcl_kd" else {"round": 2} if method == "mcl" else {}
     specialists = fit(method, data="digits", out=tmp_path / "run", **TINY, **options)
@@ -103,7 +103,7 @@ def test_stopped_anywhere_and_continued_is_as_never_stopped(method, options, tmp
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
     run = tmp_path / "run"
-    with pytest.raises(UsageError, match=r"finite loss, got (nan|inf).*Lower learning_rate"):
+    with pytest.raises(DivergedError, match=r"finite loss, got (nan|inf).*Lower learning_rate"):
         fit("ie", data="digits", out=run, **{**TINY, "epochs": 30, "learning_rate": 1e18, "schedule": "constant"})
     if (run / "checkpoints" / "last.pt").exists():
         state = state_of(run)
@@ -130,7 +130,7 @@ def test_specialists_come_back_from_the_folder(tmp_path):
     torch.testing.assert_close(one.probabilities, two.probabilities)
     assert one.members.shape == (2, 5, 11)
     assert loaded.classes == tuple(map(str, range(10)))
-    assert torch.equal(loaded.method.memory.counts, trained.method.memory.counts)
+    assert torch.equal(loaded.memory.counts, trained.memory.counts)
     with pytest.raises(UsageError, match=r"Expected examples \(B, 1, 8, 8\), got \(5, 3, 8, 8\)"):
         loaded.predict(x.expand(5, 3, 8, 8))
 

@@ -1,32 +1,50 @@
+import pytest
 import torch
 
+from torchmcl import methods
 from torchmcl.training import fit
-from torchmcl.training.guardrails import look, uncounted
+from torchmcl.training.guardrails import look, uncounted, unsettled
+
+
+def amcl(members, k=1):
+    return methods.build("amcl", members, 4, k=k)
 
 
 def test_a_member_that_takes_nothing():
-    (said,) = look(torch.tensor([[5.0, 4, 0], [5, 6, 0]]), k=1)
+    (said,) = look(torch.tensor([[5.0, 4, 0], [5, 6, 0]]), amcl(3))
     assert "Member 3 took nothing" in said
     assert "balance=True" in said
 
 
 def test_a_member_that_takes_everything():
-    idle, greedy = look(torch.tensor([[50.0, 0, 0], [50, 0, 0]]), k=1)
+    idle, greedy = look(torch.tensor([[50.0, 0, 0], [50, 0, 0]]), amcl(3))
     assert "Members 2, 3 took nothing" in idle
     assert "Member 1 took nearly everything" in greedy
     # Two takers an example: each of the two can have half of all assignments at most.
-    assert any("Members 1, 2 took nearly everything" in text for text in look(torch.tensor([[50.0, 50, 0]]), k=2))
+    assert any("Members 1, 2 took nearly everything" in text for text in look(torch.tensor([[50.0, 50, 0]]), amcl(3, 2)))
 
 
 def test_a_good_oracle_and_a_bad_answer():
     balanced = torch.ones(4, 2)
-    assert "cmcl" in look(balanced, k=1, oracle=2.0, top1=55.0, method="smcl")[0]
-    assert "Train longer" in look(balanced, k=1, oracle=2.0, top1=55.0, method="amcl")[0]
-    assert look(balanced, k=1, oracle=2.0, top1=20.0) == []
+    assert "cmcl, vmcl, amcl" in look(balanced, methods.build("smcl", 2, 4), oracle=2.0, top1=55.0)[0]
+    assert "Train longer" in look(balanced, amcl(2), oracle=2.0, top1=55.0)[0]
+    assert look(balanced, amcl(2), oracle=2.0, top1=20.0) == []
 
 
-def test_nothing_to_say_of_an_independent_ensemble():
-    assert look(torch.ones(4, 3), k=3) == []
+def test_a_method_of_ones_own_is_advised_by_what_it_teaches(monkeypatch):
+    """Not by its name: one that teaches members to leave is recommended, and told to train longer."""
+
+    def mine(members, classes, *, k=1):
+        return methods.Composition(methods.cmcl(members, classes, k=k).objective, k, teaches_leaving=True)
+
+    monkeypatch.setitem(methods._FAMILY, "mine", mine)
+    assert "Train longer" in look(torch.ones(4, 2), methods.build("mine", 2, 4), oracle=2.0, top1=55.0)[0]
+    assert "amcl, mine" in look(torch.ones(4, 2), methods.build("smcl", 2, 4), oracle=2.0, top1=55.0)[0]
+
+
+@pytest.mark.parametrize("name", ["ie", "emadnn", "one", "kdcl"])
+def test_nothing_to_say_of_methods_in_which_everyone_takes_everything(name):
+    assert look(torch.ones(4, 3), methods.build(name, 3, 4)) == []
 
 
 def test_classes_that_were_never_counted():
@@ -35,10 +53,21 @@ def test_classes_that_were_never_counted():
     assert "and 2 more" in said
 
 
+def test_a_schedule_that_ends_before_the_method_has_its_final_form():
+    assert unsettled(methods.build("ie"), 1) == []
+    assert unsettled(methods.build("amcl"), 2) == []
+    assert "after 1 of 1 epochs" in unsettled(methods.build("amcl"), 1)[0]
+    assert "Train longer" in unsettled(methods.build("evolving"), 2)[0]  # of three stages
+    assert "Train longer" in unsettled(methods.build("annealed", decay=0.95), 100)[0]  # still at 0.003
+
+
 def test_members_of_amcl_are_not_blamed_before_they_were_told():
-    sure = {"members": 4, "width": 16, "epochs": 2, "data_validation": 0.2, "quiet": True}
+    sure = {"members": 4, "width": 16, "epochs": 3, "data_validation": 0.2, "quiet": True}
     blamed = [
-        any("sure of what is not theirs" in text for text in fit(method, "mlp", "digits", **sure).figures["warnings"])
-        for method in ("smcl", "amcl")  # two epochs are all warm-up
+        any("sure of what is not theirs" in text for text in fit(method, "mlp", "digits", **sure, **own).figures["warnings"])
+        for method, own in (("smcl", {}), ("amcl", {"warmup": 2}))
     ]
     assert blamed == [True, False]
+    early = fit("amcl", "mlp", "digits", **{**sure, "epochs": 1}).figures["warnings"]  # one epoch is all warm-up
+    assert not any("sure of what is not theirs" in text for text in early)
+    assert any("Training ends before amcl has its final form" in text for text in early)

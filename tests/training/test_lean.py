@@ -19,40 +19,40 @@ B, C = 12, 4
 
 
 def material(name, *, exchange="default", network="simple_cnn", members=3, **options):
-    """Method, ensemble and batch in their first state, the same at every call."""
+    """Objective, ensemble and batch in their first state, the same at every call."""
     torch.manual_seed(0)
     method = methods.build(name, members=members, classes=C, **options)
     ensemble = Ensemble.build(method, network, exchange=exchange, preset="light", width=4).train()
     x, target = torch.randn(B, 3, 16, 16), torch.randint(C, (B,))
-    return method, ensemble, x, target
+    return method.new_objective(), ensemble, x, target
 
 
-def whole(method, ensemble, x, target, state):
-    outcome = method.objective(ensemble(x), target, state)
+def whole(objective, ensemble, x, target, state):
+    outcome = objective(ensemble(x), target, state)
     outcome.loss.backward()
     return outcome.loss.detach(), outcome.weights
 
 
-def lean(method, ensemble, x, target, state):
-    return lean_backward(ensemble, method.objective, x, target, state)
+def lean(objective, ensemble, x, target, state):
+    return lean_backward(ensemble, objective, x, target, state)[:2]
 
 
 def after(step, name, epochs, **options):
     """Loss and weights of each step, then gradients and buffers."""
-    method, ensemble, x, target = material(name, **options)
+    objective, ensemble, x, target = material(name, **options)
     said = []
     for epoch in epochs:
         state = State(epoch, max(epochs), target, torch.arange(B))
-        survey(method.objective, ensemble, [(x, target, torch.arange(B))], state)
+        survey(objective, ensemble, [(x, target, torch.arange(B))], state)
         torch.manual_seed(epoch)
-        said += [*step(method, ensemble, x, target, state)]
-    memory = {} if method.memory is None else dict(method.memory.named_buffers())
+        said += [*step(objective, ensemble, x, target, state)]
+    memory = {} if objective.memory is None else dict(objective.memory.named_buffers())
     gradients = {name: p.grad for name, p in ensemble.named_parameters()}
     return said, gradients, {**dict(ensemble.named_buffers()), **memory}
 
 
 @pytest.mark.parametrize("exchange", ["none", "default", "feature_sharing"])
-@pytest.mark.parametrize("name", methods.NAMES)
+@pytest.mark.parametrize("name", methods.names())
 def test_every_method_gets_the_same_gradients_and_statistics(name, exchange):
     options = {"warmup": 1} if name == "amcl" else {"pretrain": 1} if name == "mcl_kd" else {}
     for one, other in zip(
@@ -74,7 +74,7 @@ def test_random_layers_draw_the_same_masks():
         method = methods.build("smcl", members=3, classes=C)
         ensemble = Ensemble.build(method, network).train()
         x, target = torch.randn(B, 3, 16, 16), torch.randint(C, (B,))
-        step(method, ensemble, x, target, State())
+        step(method.new_objective(), ensemble, x, target, State())
         return [p.grad for p in ensemble.parameters()]
 
     torch.testing.assert_close(gradients(lean), gradients(whole))
@@ -82,11 +82,10 @@ def test_random_layers_draw_the_same_masks():
 
 def test_pixels_as_units():
     def gradients(step):
-        method, ensemble, x, _ = material("amcl", network="fcn", warmup=1)
-        masks = torch.randint(C, (B, 16, 16))
-        pixels = methods.Method(**{**vars(method), "objective": PerPixel(method.objective)})
+        objective, ensemble, x, _ = material("amcl", network="fcn", warmup=1)
+        masks, by_pixel = torch.randint(C, (B, 16, 16)), PerPixel(objective)
         for epoch in (1, 2):
-            step(pixels, ensemble, x, masks, State(epoch, 2))
+            step(by_pixel, ensemble, x, masks, State(epoch, 2))
         return [p.grad for p in ensemble.parameters()]
 
     torch.testing.assert_close(gradients(lean), gradients(whole), rtol=1e-4, atol=1e-6)
@@ -121,12 +120,12 @@ class Held:
 
 
 def peak(step, members, **options):
-    method, ensemble, x, target = material("amcl", members=members, warmup=1, **options)
-    step(method, ensemble, x, target, State(1, 2, target))
+    objective, ensemble, x, target = material("amcl", members=members, warmup=1, **options)
+    step(objective, ensemble, x, target, State(1, 2, target))
     ensemble.zero_grad(set_to_none=True)
     gc.collect()
     with Held() as held:
-        step(method, ensemble, x, target, State(2, 2, target))
+        step(objective, ensemble, x, target, State(2, 2, target))
     return held.peak
 
 

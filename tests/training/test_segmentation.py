@@ -51,7 +51,7 @@ def test_amcl_learns_to_segment(run):
     assert len(figures["members"]) == len(figures["members_strict"]) == 2
 
 
-@pytest.mark.parametrize("method", [name for name in methods.NAMES if name != "amcl"])
+@pytest.mark.parametrize("method", [name for name in methods.names() if name != "amcl"])
 def test_every_method_trains_on_masks(method, root, tmp_path):
     assert train(root, tmp_path / "run", "--method", method, "--epochs", "2") == 0
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["examples"] == 8
@@ -73,8 +73,10 @@ def test_pixels_as_the_unit(method, root, tmp_path):
 
 def test_a_pixel_as_unit_is_an_example_each():
     logits, target = torch.randn(3, 2, 4, 5, 6), torch.randint(4, (2, 5, 6))
-    by_pixel = PerPixel(methods.build("smcl", 3, 4).objective)(logits, target, State())
-    flat = methods.build("smcl", 3, 4).objective(logits.permute(0, 1, 3, 4, 2).reshape(3, 60, 4), target.flatten())
+    by_pixel = PerPixel(methods.build("smcl", 3, 4).new_objective())(logits, target, State())
+    flat = methods.build("smcl", 3, 4).new_objective()(
+        logits.permute(0, 1, 3, 4, 2).reshape(3, 60, 4), target.flatten()
+    )
     assert torch.equal(by_pixel.loss, flat.loss)
     assert torch.equal(by_pixel.weights, flat.weights)
 

@@ -79,17 +79,15 @@ class Look:
 
     @cached_property
     def owners(self) -> Tensor | None:
-        """Whose each group is, bool (groups, M): the memory's flags, or the k that took most of it, equals included."""
-        memory = self.specialists.method.memory
-        if memory is not None and memory.fixed and memory.flags.shape == (len(self.groups), self.members):
-            return memory.flags.cpu()
-        return None if self.assigned is None else takers(self.assigned, self.k)
+        """Which members own each group, bool (groups, M), see `Method.owners`; None where no training says so."""
+        memory = self.specialists.memory
+        fits = memory is None or memory.flags.shape == (len(self.groups), self.members)
+        return self.specialists.method.owners(memory if fits else None, self.assigned)
 
     @property
     def k(self) -> int:
-        """The members that take each example, where the method says it."""
-        memory = self.specialists.method.memory
-        return memory.k if memory is not None else int(self.specialists.method.options.get("k") or 1)
+        """How many members take each example."""
+        return self.specialists.method.k
 
     @cached_property
     def own(self) -> Tensor | None:
@@ -106,15 +104,3 @@ class Look:
         """Test images (K, C, H, W) as they were read."""
         few = self.examples.subset(list(chosen)).images
         return few[torch.arange(len(chosen))]
-
-
-def takers(assigned: Tensor, k: int) -> Tensor:
-    """The k members that took most of each group, and whoever took as much: (groups, M) -> bool (groups, M).
-
-    >>> takers(torch.tensor([[9.0, 1.0], [5.0, 5.0], [0.0, 0.0]]), 1)
-    tensor([[ True, False],
-            [ True,  True],
-            [False, False]])
-    """
-    least = assigned.topk(k, dim=1).values[:, -1:]
-    return (assigned >= least) & (assigned > 0)

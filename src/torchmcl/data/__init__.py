@@ -73,8 +73,10 @@ def load(
         raise UsageError(f"Expected a seed from 0 on, got {seed}.")
     data = _read(name, directory, parts, seed, _pair(name, size))
     data = choose(data, classes=classes, limit=limit, validation=validation, seed=seed)
+    chosen = classes if classes is None or isinstance(classes, str) else tuple(map(str, classes))
+    source = {"dir": directory, "classes": chosen, "limit": limit, "validation": validation, "size": size, "seed": seed}
     # Last, so that only what is wanted is read from disk.
-    return replace(data, parts={part: in_memory(examples) for part, examples in data.parts.items()})
+    return replace(data, parts={part: in_memory(examples) for part, examples in data.parts.items()}, source=source)
 
 
 def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, size: tuple[int, int] | None) -> DataSet:

@@ -1,5 +1,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,6 +58,15 @@ class Examples:
         """The names of `labels`."""
         return self.classes if self.group is None else self.groups
 
+    @property
+    def fingerprint(self) -> str:
+        """Tells sets of examples apart, by their targets and images in their order (of many files, the first 256)."""
+        images = self.images
+        shown = images if isinstance(images, Tensor) else images[torch.arange(min(len(images), 256))]
+        seen = sha256(shown.contiguous().numpy().tobytes())
+        seen.update(self.target.contiguous().numpy().tobytes())
+        return seen.hexdigest()[:16]
+
     def subset(self, index: Tensor | Sequence[int]) -> "Examples":
         """The examples at these places, (K,), in this order."""
         at = torch.as_tensor(index)
@@ -76,6 +87,7 @@ class DataSet:
         parts: "train", "test" and "validation", those that were read
         preprocess: how its images are meant to be prepared, a name in `preprocess.NAMES`
         choices: what was decided in reading it (splits, seeds, counts), in plain values that a report can show
+        source: the arguments of `load`, by which a run folder can load the same set again; None for other sets
 
     >>> few = Examples(torch.zeros(3, 4), torch.tensor([0, 1, 0]), ("cat", "dog"))
     >>> pets = DataSet("pets", {"train": few}, preprocess="none")
@@ -91,6 +103,7 @@ class DataSet:
     parts: Mapping[str, Examples]
     preprocess: str = "gcn"
     choices: Mapping[str, object] = field(default_factory=dict)
+    source: Mapping[str, Any] | None = None
 
     @property
     def train(self) -> Examples:

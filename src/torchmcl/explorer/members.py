@@ -13,8 +13,8 @@ def matrix(subject: Subject) -> Markup:
         return notice(f"The run's test set is not here, so that nobody can be asked about it. {subject.why}")
     names = subject.test.label_names
     counts = subject.survey.counts(len(names), subject.members)
-    memory = subject.specialists.method.memory
-    owned = memory.flags if memory is not None and memory.fixed and len(memory.flags) == len(names) else None
+    owned = subject.specialists.method.owners(subject.specialists.memory, None)
+    owned = owned if owned is not None and len(owned) == len(names) else None
     heads = [tag("th", f"Member {m + 1}", scope="col") for m in range(subject.members)]
     rows = []
     for c, name in enumerate(names):

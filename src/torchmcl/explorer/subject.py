@@ -15,8 +15,7 @@ from torchmcl.data.files import opened, pixels
 from torchmcl.errors import UsageError
 from torchmcl.predictor import Specialists
 from torchmcl.rejection import per_example
-from torchmcl.stored import training_config
-from torchmcl.training.source import Source
+from torchmcl.training.source import of_run
 
 MAX_BYTES = 10_000_000  # of a file that is sent
 MAX_PIXELS = 40_000_000  # and of the picture in it: a bomb of a few kilobytes may unfold to gigabytes
@@ -79,8 +78,7 @@ class Subject:
         """A run in its folder, with its test set where that can be had."""
         specialists = Specialists.load(run)
         try:
-            config = training_config(run)
-            test = Source.of(config).load(str(config["data"]), config.get("seed", 0), parts=("test",)).test
+            _, _, test = of_run(run, "test")
         except UsageError as problem:
             return cls(run.resolve().name, specialists, None, str(problem))
         return cls(run.resolve().name, specialists, test)

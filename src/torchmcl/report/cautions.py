@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 from torchmcl import metrics
 from torchmcl.analysis.look import Look
+from torchmcl.errors import UsageError
 from torchmcl.report.meanings import calibration
 from torchmcl.training import guardrails
 
@@ -15,18 +16,14 @@ def shares(look: Look) -> list[str]:
         return []
     figures = look.figures
     said = guardrails.look(
-        look.assigned,
-        k=look.k,
-        oracle=figures["oracle_error"],
-        top1=figures["top1_error"],
-        method=look.specialists.method.name,
+        look.assigned, look.specialists.method, oracle=figures["oracle_error"], top1=figures["top1_error"]
     )
     return [text.replace("this epoch", "the last epoch") for text in said]
 
 
 def uncounted(look: Look) -> list[str]:
     """Classes that a memory never saw."""
-    memory = look.specialists.method.memory
+    memory = look.specialists.memory
     if memory is None or not memory.fixed or len(memory.counts) != len(look.groups):
         return []
     return guardrails.uncounted(memory.counts, look.groups)
@@ -66,11 +63,16 @@ def auxiliary(look: Look) -> list[str]:
 
 def short(look: Look) -> list[str]:
     """Trainings that end before specialists have learnt."""
-    memory, epochs = look.specialists.method.memory, len(look.history)
-    warmup = look.specialists.method.options.get("warmup", 0) if memory is not None else 0
-    if not warmup or not epochs or epochs - warmup >= warmup:
+    epochs = len(look.history)
+    if look.specialists.memory is None or not epochs:
         return []
-    return [f"{max(epochs - warmup, 0)} of {epochs} epochs came after the warm-up of {warmup}. Train longer."]
+    try:
+        after = look.specialists.method.settles_after(look.config.get("epochs") or epochs)
+    except UsageError:  # an earlier version let a warm-up last longer than the training
+        after = epochs
+    if epochs - after >= after:
+        return []
+    return [f"{max(epochs - after, 0)} of {epochs} epochs came after the warm-up of {after}. Train longer."]
 
 
 def sure(look: Look) -> list[str]:

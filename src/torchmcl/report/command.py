@@ -1,21 +1,15 @@
+import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
-from typing import Any, get_type_hints
+from dataclasses import fields
+from typing import Any
 
+from torchmcl.training.config import OWN, TrainConfig
 from torchmcl.training.machine import Machine
-from torchmcl.training.recipe import Recipe
-from torchmcl.training.source import Source
 
 ALWAYS = ("method", "network", "data", "members")
-OWN = {
-    "exchange": "default",
-    "preset": "default",
-    "unit": "image",
-    "seed": 0,
-    "checkpoint_steps": 1000,
-    "tensorboard": False,
-}
+DECIDE = (*ALWAYS, "epochs", "seed")  # options that the defaults of others depend on
+SWITCHES = {"tensorboard", *(field.name for field in fields(Machine) if isinstance(field.default, bool))}
 
 
 def command(config: Mapping[str, Any], out: str) -> str | None:
@@ -24,18 +18,21 @@ def command(config: Mapping[str, Any], out: str) -> str | None:
     >>> command({"method": "amcl", "network": "mlp", "data": "digits", "members": 2, "seed": 0, "beta": 0.1}, "runs/a")
     'torchmcl train --method amcl --network mlp --data digits --members 2 --beta 0.1 --out runs/a'
     """
-    if any(config.get(name) is None for name in ALWAYS):
+    if any(config.get(name) is None or str(config[name]).startswith(OWN) for name in ALWAYS):
         return None
-    usual, switches = dict(OWN), {"tensorboard"}
-    for kind, prefix in ((Recipe, ""), (Machine, ""), (Source, "data_")):
-        hints = get_type_hints(kind)
-        usual |= {f"{prefix}{field.name}": field.default for field in fields(kind) if field.default is not MISSING}
-        switches |= {f"{prefix}{field.name}" for field in fields(kind) if hints[field.name] is bool}
+    usual = TrainConfig.of(**{name: config[name] for name in DECIDE if name in config}).resolved().flat()
+    usual |= {"seed": 0, "epochs": TrainConfig.of(data=config["data"]).resolved().recipe.epochs}
     words = ["torchmcl", "train"]
     for name in (*ALWAYS, *(name for name in config if name not in ALWAYS)):
         value = config[name]
-        if name in switches:
-            words += [f"--{name}"] if value else []
-        elif name in ALWAYS or value != usual.get(name, MISSING):
-            words += [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
+        if name not in ALWAYS and value in (None, "default", usual.get(name)):
+            continue
+        words += [f"--{name}"] if name in SWITCHES else [f"--{name}", _word(value)]
     return shlex.join([*words, "--out", out])
+
+
+def _word(value: Any) -> str:
+    """An option's value as it is typed."""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return ",".join(value)
+    return str(value) if isinstance(value, str) else json.dumps(value)

@@ -211,7 +211,7 @@ def one_run(
     import torch
 
     from torchmcl.studies.execute import execute
-    from torchmcl.training.loop import Interrupted
+    from torchmcl.training.signals import Interrupted
 
     torch.set_num_threads(threads)
     with telling(lambda epochs: board.tell.remote(spec.hash, (own_name(), epochs)), Path(folder) / spec.hash):

@@ -22,9 +22,8 @@ from torchmcl.studies import NAMES, load
 from torchmcl.studies.scales import scale as scale_of
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.tables import MISSING, Table
-from torchmcl.training.fit import sort
+from torchmcl.training.config import TrainConfig
 from torchmcl.training.recipe import Recipe
-from torchmcl.training.source import Source
 
 GPUS = (1, 8, 64)
 RATE = 10.0  # TFLOP/s, sustained
@@ -71,29 +70,27 @@ def operations(spec: Spec) -> float:
     >>> f"{operations(Spec({'method': 'ie', 'network': 'resnet18', 'data': 'cifar10', 'data_validation': 0.0})):.2e}"
     '8.33e+16'
     """
-    parts = sort(own(spec), spec.options["method"], spec.options["network"])
-    recipe, source, data = Recipe(**parts["recipe"]), Source(**parts["data"]), data_of(spec)
+    config, data = TrainConfig.of(**spec.options), data_of(spec)
     work, part = work_of(spec), share(spec)
-    count = min(source.limit or data.train, round(data.train * part))
-    held = round(count * source.validation)
-    epochs = recipe.length(spec.options["data"])
+    count = min(config.source.limit or data.train, round(data.train * part))
+    held = round(count * config.source.validation)
+    epochs = config.recipe.length(config.data)
     return epochs * ((count - held) * work.step + held * work.forward) + data.test * part * work.forward
 
 
 def work_of(spec: Spec) -> Work:
     """What one image costs."""
-    options, data = spec.options, data_of(spec)
-    parts = sort(own(spec), options["method"], options["network"])
+    config, data = TrainConfig.of(**spec.options), data_of(spec)
     classes = data.classes if data.groups else round(data.classes * share(spec))
     return count(
-        options["method"],
-        options["network"],
-        options.get("members", 5),
+        config.method.name,
+        config.network.name,
+        config.method.members,
         classes,
         data,
-        options.get("exchange", "default"),
-        options.get("preset", "default"),
-        parts["network"].get("width"),
+        config.network.exchange,
+        config.network.preset,
+        config.network.options.get("width"),
     )
 
 
@@ -189,12 +186,6 @@ def share(spec: Spec) -> float:
     """The part of the classes that a run has, and so of the images."""
     chosen = spec.options.get("data_classes")
     return len(chosen.split(",")) / data_of(spec).classes if chosen else 1.0
-
-
-def own(spec: Spec) -> dict[str, object]:
-    """The options of method, network, recipe, machine and data."""
-    plain = ("method", "network", "data", "members", "exchange", "preset", "unit", "seed")
-    return {name: value for name, value in spec.options.items() if name not in plain}
 
 
 def runs(names: Iterable[str], scale: str, seeds: int | None = None) -> dict[str, list[Spec]]:

@@ -9,8 +9,6 @@ import sys
 import threading
 import time
 from functools import cache
-from hashlib import sha256
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +17,21 @@ from torch import Tensor
 
 import torchmcl
 from torchmcl import atomic, sealed
+from torchmcl.allocator import memory_kept
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError
 from torchmcl.locks import alone
 from torchmcl.metrics import pixel_errors
 from torchmcl.predictor import Specialists
+from torchmcl.stored import training_config
 from torchmcl.studies.records import RECORDS, Trained
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result, pack
+from torchmcl.training.config import TrainConfig, difference
 from torchmcl.training.evaluate import answers, evaluate, percent, summary
-from torchmcl.training.fit import fit, sort
-from torchmcl.training.folder import FLOW, as_json, read_config, read_flow, write_flow
-from torchmcl.training.settled import difference, settled
-from torchmcl.training.source import Source
+from torchmcl.training.fitting import fit
+from torchmcl.training.folder import FLOW, as_json, read_flow, write_flow
 
 TRAINED = "trained.json"  # by what, and how long it took
 
@@ -62,10 +61,10 @@ def execute(spec: Spec, folder: str | Path) -> Result:
 def harvest(spec: Spec, run: str | Path) -> Result:
     """The result of a finished run folder, whose configuration must be the spec's."""
     run = Path(run)
-    config = read_config(run)
+    got = TrainConfig.of(**training_config(run)).identity()
     if not (run / "metrics.json").is_file():
         raise UsageError(f"Expected a finished run in {run}, got one that is not. Try: torchmcl train --resume {run}")
-    wanted, got = choices(spec.options), choices(config)
+    wanted = spec.configuration
     if (name := difference(wanted, got)) is not None:
         raise UsageError(f"Expected a run with {name} {wanted.get(name)} in {run}, got {got.get(name)}.")
     figures = sealed.read(run / "metrics.json")
@@ -75,7 +74,7 @@ def harvest(spec: Spec, run: str | Path) -> Result:
     held_out = None if data.validation is None else ask(specialists, data.validation, run).figures
     names = data.train.label_names
     return {
-        "configuration": dict(spec.options),
+        "configuration": spec.configuration,
         "hash": spec.hash,
         "seed": spec.options.get("seed", 0),
         "test": trained.figures,
@@ -87,7 +86,7 @@ def harvest(spec: Spec, run: str | Path) -> Result:
         "flags": figures.get("flags"),
         "errors_of_groups": by_group(trained, len(names)),
         "wrong": pack(trained.wrong.double().numpy()),
-        "test_set": fingerprint(data.test),
+        "test_set": data.test.fingerprint,
         "examples": {name: len(data.parts[name]) for name in ("train", "validation", "test") if name in data.parts},
         "parameters": figures["parameters"],
         "epochs": figures["epochs"],
@@ -161,19 +160,8 @@ def record(name: str, trained: Trained) -> Any:
 
 def load(spec: Spec) -> DataSet:
     """The data of a run, as `fit` reads it."""
-    parts = sort(rest(spec.options), spec.options["method"], spec.options["network"])
-    return Source(**parts["data"]).load(spec.options["data"], spec.options.get("seed", 0))
-
-
-def choices(options: Any) -> dict[str, Any]:
-    """Every choice that matters to a run, see `settled`."""
-    return settled(options, sort(rest(options), options["method"], options["network"]))
-
-
-def rest(options: Any) -> dict[str, Any]:
-    """What is left for method, network, recipe, machine and data once `fit` has taken its own."""
-    own = set(signature(fit).parameters)
-    return {name: value for name, value in options.items() if name not in own}
+    config = TrainConfig.of(**spec.options)
+    return config.source.load(config.data, config.seed)
 
 
 def keep_flow(run: Path) -> None:
@@ -183,15 +171,6 @@ def keep_flow(run: Path) -> None:
         if not (run / FLOW).is_file() and (flow := read_flow(run)) is not None:
             write_flow(run, list(torch.from_numpy(flow)))
         shutil.rmtree(run / "checkpoints")
-
-
-def fingerprint(examples: Examples) -> str:
-    """Tells test sets apart: results are paired only on the same examples in the same order."""
-    images = examples.images
-    shown = images if isinstance(images, Tensor) else images[torch.arange(min(len(images), 256))]
-    seen = sha256(shown.contiguous().numpy().tobytes())
-    seen.update(examples.target.contiguous().numpy().tobytes())
-    return seen.hexdigest()[:16]
 
 
 @cache
@@ -218,12 +197,13 @@ def main() -> int:
 
     The result goes to a file, an error as one line to standard error.
     """
-    from torchmcl.training.loop import Interrupted
+    from torchmcl.training.signals import Interrupted
 
     task = json.loads(sys.stdin.readline())
     threading.Thread(target=leave_with_parent, daemon=True).start()
     try:
-        result = execute(Spec(task["options"], tuple(task["record"])), task["work"])
+        with memory_kept():
+            result = execute(Spec(task["options"], tuple(task["record"])), task["work"])
     except Interrupted as stopped:
         return 128 + stopped.number
     except Exception as problem:

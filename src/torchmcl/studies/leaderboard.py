@@ -14,10 +14,18 @@ from torchmcl.studies.spec import Spec
 from torchmcl.studies.study import Results, compare, errors, pure, spread, values
 from torchmcl.studies.tables import MISSING, Table
 
-WITHOUT_K = ("ie", "emadnn", "one", "kdcl")
 BALANCED = "amcl balanced"
-METHODS = (*methods.NAMES, BALANCED)
 OVERLAPS = (1, 2)
+
+
+def contenders() -> tuple[str, ...]:
+    """Every method of the registry, and AMCL with a balanced memory."""
+    return (*methods.names(), BALANCED)
+
+
+def without_k(name: str) -> bool:
+    """Whether every member takes every example, whatever K."""
+    return name != BALANCED and (method := methods.build(name)).k == method.members
 
 
 def spec(scale: Scale, name: str, k: int | None, *, seed: int) -> Spec:
@@ -29,22 +37,22 @@ def spec(scale: Scale, name: str, k: int | None, *, seed: int) -> Spec:
 
 def overlaps(name: str) -> tuple[int | None, ...]:
     """The values of K among which is chosen."""
-    return (None,) if name in WITHOUT_K else OVERLAPS
+    return (None,) if without_k(name) else OVERLAPS
 
 
 def runs(scale: Scale) -> list[Spec]:
     """24 configurations."""
-    return [spec(scale, name, k, seed=seed) for seed in scale.seeds for name in METHODS for k in overlaps(name)]
+    return [spec(scale, name, k, seed=seed) for seed in scale.seeds for name in contenders() for k in overlaps(name)]
 
 
 def table(results: Results) -> Table:
     """All methods, the least harmonic mean of oracle and top-1 error on the test set first."""
     chosen = {}
-    for name in METHODS:
+    for name in contenders():
         own = {k: results.of(spec, results.scale, name, k) for k in overlaps(name)}
-        k = None if name in WITHOUT_K else results.best(own)
+        k = None if without_k(name) else results.best(own)
         chosen[name] = (k, own.get(k, []))
-    order = sorted(METHODS, key=lambda name: np.mean(values(chosen[name][1], "harmonic_mean") or [np.inf]))
+    order = sorted(contenders(), key=lambda name: np.mean(values(chosen[name][1], "harmonic_mean") or [np.inf]))
     rows = []
     for name in order:
         k, found = chosen[name]
@@ -52,7 +60,7 @@ def table(results: Results) -> Table:
             spread(values(found, figure), digits) for figure, digits in (("harmonic_mean", 2), ("nll", 3), ("ece", 1))
         ]
         count = f"{found[0]['parameters']:,}" if found else MISSING
-        named = "" if name in WITHOUT_K else MISSING if k is None else str(k)
+        named = "" if without_k(name) else MISSING if k is None else str(k)
         rows.append((name, named, *errors(found), *figures, pure(found), count))
     columns = ("method", "K", "oracle", "top-1", "harmonic mean", "NLL", "ECE", "purity", "parameters")
     about = f"Percent of the test set but for NLL; K chosen by the harmonic mean on {results.chosen_on}."

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from torchmcl import data as sets
 from torchmcl.analysis.density import WORST, counted
-from torchmcl.assignment import top_k
 from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
 from torchmcl.metrics import auroc
@@ -100,12 +99,12 @@ def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
 
 
 def owners(trained: Trained) -> Tensor:
-    """Whose each class is, (classes, M): the memory's flags, else the member or members that wanted it most at last."""
-    memory = trained.specialists.method.memory
-    if memory is not None and memory.fixed:
-        return memory.flags.cpu()
-    last = torch.tensor(flow(trained, ""))[-1]
-    return top_k(last, trained.specialists.blueprint.method_options.get("k", 1), dim=1).bool()
+    """Which members own each class, (classes, M), see `Method.owners`."""
+    specialists = trained.specialists
+    taken = torch.tensor(specialists.figures["assigned"])
+    found = specialists.method.owners(specialists.memory, taken)
+    assert found is not None
+    return found
 
 
 def foreign(specialists: Specialists, name: str) -> Tensor:

@@ -102,7 +102,7 @@ def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = 
 def here(specs: Sequence[Spec], work: Path) -> Generator[Event]:
     """One after another, in this process."""
     from torchmcl.studies.execute import execute
-    from torchmcl.training.loop import Interrupted
+    from torchmcl.training.signals import Interrupted
 
     for spec in specs:
         yield Event(spec, "started")

@@ -6,10 +6,8 @@ networks and short schedules; `smoke` is digits, in seconds. No method is tuned 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any
 
-from torchmcl import methods
 from torchmcl.errors import UsageError, known_name
 from torchmcl.studies.spec import Spec
 
@@ -113,11 +111,17 @@ SETTINGS: dict[str, dict[str, Options]] = {
     },
 }
 
-# Options of methods that count epochs, where the published number does not fit into the scale's.
+# Durations of methods, where they are not the default share of the schedule: at `mini` those that its results were
+# trained with, at `paper` the published ones.
 METHODS: dict[str, dict[str, Options]] = {
     "smoke": {"amcl": {"warmup": 1}, "mcl": {"round": 1}, "mcl_kd": {"pretrain": 1}, "one": {"rampup": 2}},
-    "mini": {"mcl_kd": {"pretrain": 4}, "one": {"rampup": 10}},
-    "paper": {},
+    "mini": {
+        "amcl": {"warmup": 5},
+        "annealed": {"decay": 0.95},
+        "mcl_kd": {"pretrain": 4},
+        "one": {"rampup": 10},
+    },
+    "paper": {"annealed": {"decay": 0.95}, "one": {"rampup": 80}},
 }
 
 # What stands in for the paper's networks in the studies that compare them.
@@ -168,8 +172,7 @@ class Scale:
         """A run as the paper has it, brought to this scale; `kind` is the kind of study."""
         decided = SETTINGS[self.name].get(kind, SETTINGS[self.name]["images"])
         own = {"method": method, "members": min(members, MEMBERS.get(self.name, members)), "seed": seed}
-        # A default is not spelled out, so that studies that mean the same say the same, and share the run.
-        given = {name: value for name, value in options.items() if value is not None and not usual(method, name, value)}
+        given = {name: value for name, value in options.items() if value is not None}
         return Spec({**METHODS[self.name].get(method, {}), **given, **decided, **own}, tuple(record))
 
     def compared(self, network: str, method: str, *, seed: int, **options: Any) -> Spec:
@@ -201,16 +204,6 @@ class Scale:
     def with_seeds(self, seeds: Sequence[int]) -> "Scale":
         """The same with other seeds."""
         return replace(self, seeds=tuple(seeds))
-
-
-def usual(method: str, option: str, value: Any) -> bool:
-    """Whether an option of a method, but k, has the value that it has unless given.
-
-    >>> usual("amcl", "beta", 0.01), usual("amcl", "beta", 0.1), usual("amcl", "k", 1)
-    (True, False, False)
-    """
-    own = signature(methods.FAMILY[method]).parameters
-    return option != "k" and option in own and own[option].default == value
 
 
 def scale(name: str, study: str | None = None, *, seeds: int | None = None) -> Scale:

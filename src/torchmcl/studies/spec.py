@@ -1,6 +1,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -9,11 +10,12 @@ TOLD = ("data", "network", "width", "members", "k", "exchange", "memory", "balan
 
 @dataclass(frozen=True)
 class Spec:
-    """One run: the keyword arguments of `torchmcl.training.fit`, and what to record of it besides the usual.
+    """One run: the keyword arguments of `torchmcl.fit`, and what to record of it besides the usual.
 
-    Its `hash` is that of the training alone, so that studies which ask different things of one training share it.
+    Its `hash` is that of the resolved configuration, every default spelled out: studies that ask for the same training
+    in different words share it, and results of an earlier default no longer match once the default changes.
 
-    >>> one, two = Spec({"method": "amcl", "k": 1, "seed": 0}), Spec({"seed": 0, "k": 1, "method": "amcl"}, ("flow",))
+    >>> one, two = Spec({"method": "amcl", "k": 1, "seed": 0}), Spec({"method": "amcl", "beta": 0.01}, ("flow",))
     >>> one.hash == two.hash, len(one.hash), one.label
     (True, 16, 'amcl k 1, seed 0')
     """
@@ -27,20 +29,32 @@ class Spec:
         object.__setattr__(self, "record", tuple(sorted(set(self.record))))
 
     def __hash__(self) -> int:
-        return hash((self.canonical, self.record))
+        return hash((canonical(self.options), self.record))
 
-    @property
-    def canonical(self) -> str:
-        """The options as JSON that is the same wherever and however they were given."""
-        return json.dumps(self.options, sort_keys=True, separators=(",", ":"))
+    @cached_property
+    def configuration(self) -> dict[str, Any]:
+        """The resolved configuration of the training, see `TrainConfig.identity`."""
+        from torchmcl.training.config import TrainConfig
 
-    @property
+        return TrainConfig.of(**self.options).identity()
+
+    @cached_property
     def hash(self) -> str:
-        """16 hex digits of the configuration's SHA-256."""
-        return sha256(self.canonical.encode()).hexdigest()[:16]
+        """16 hex digits of the resolved configuration's SHA-256."""
+        return digest(self.configuration)
 
     @property
     def label(self) -> str:
         """A short name for people."""
         told = [f"{name} {self.options[name]}" for name in TOLD if name in self.options]
         return f"{' '.join([str(self.options.get('method', 'amcl')), *told])}, seed {self.options.get('seed', 0)}"
+
+
+def canonical(options: Mapping[str, Any]) -> str:
+    """Options as JSON that is the same in whatever order they are given."""
+    return json.dumps(options, sort_keys=True, separators=(",", ":"))
+
+
+def digest(configuration: Mapping[str, Any]) -> str:
+    """16 hex digits of a configuration's SHA-256."""
+    return sha256(canonical(configuration).encode()).hexdigest()[:16]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torchmcl import atomic
 from torchmcl.errors import UsageError
 from torchmcl.sealed import seal, unsealed
-from torchmcl.studies.spec import Spec
+from torchmcl.studies.spec import Spec, digest
 
-FORMAT = 1
+FORMAT = 2  # since 2, configurations are resolved
 NEEDED = ("configuration", "hash", "seed", "test", "validation", "wrong", "share", "purity", "assigned", "records")
 
 Result = dict[str, Any]
@@ -77,12 +77,17 @@ def read(path: Path) -> Result:
 
 def validate(result: Any, path: Path) -> None:
     """Refuse what is not a whole result of the run that the file is named after."""
+    if isinstance(result, dict) and result.get("format") == 1:
+        raise UsageError(
+            f"Expected a result of format {FORMAT} in {path}, got format 1, whose configuration leaves defaults open. "
+            f"Try: python results/migrate.py {path.parent}"
+        )
     if not isinstance(result, dict) or result.get("format") != FORMAT:
         raise damaged(path, f"no result of format {FORMAT}")
     if missing := [name for name in NEEDED if name not in result]:
         raise damaged(path, f"nothing on {', '.join(missing)}")
     try:
-        expected, errors = Spec(result["configuration"]).hash, wrong(result)
+        expected, errors = digest(result["configuration"]), wrong(result)
         told = (result["test"]["oracle_error"], result["test"]["top1_error"])
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise damaged(path, f"{type(problem).__name__}: {problem}") from problem

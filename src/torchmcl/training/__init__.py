@@ -1,8 +1,19 @@
 """Training: `fit` an ensemble on data, evaluate it, resume it."""
 
-from torchmcl.training.evaluate import evaluate
-from torchmcl.training.fit import fit
+from typing import TYPE_CHECKING, Any
+
 from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import Recipe
 
-__all__ = ["Machine", "Recipe", "evaluate", "fit"]
+if TYPE_CHECKING:
+    from torchmcl.training.fitting import fit as fit
+
+__all__ = ["Machine", "Recipe", "fit"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "fit":  # imports torch, which help texts and configurations do without
+        from torchmcl.training.fitting import fit
+
+        return fit
+    raise AttributeError(f"module 'torchmcl.training' has no attribute {name!r}")

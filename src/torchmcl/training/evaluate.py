@@ -5,36 +5,41 @@ import torch
 from torch import Tensor, nn
 
 from torchmcl import metrics
-from torchmcl.allocator import memory_kept
+from torchmcl.combine import Combiner
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.methods import Method
 from torchmcl.processes import gathered
 
 
 @torch.no_grad()
-def answers(method: Method, ensemble: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor, Tensor]:
+def answers(
+    method: Method, ensemble: nn.Module, batches: Iterable[Batch], combine: Combiner | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """One pass over the data -> probabilities of members (M, N, C or C + 1) and combined (N, C), target (N,).
 
     Over several processes each passes over its part and all have the whole in the end, ordered by number of example.
     """
+    combine = combine or method.combine
     training, parts = ensemble.training, []
     ensemble.eval()
     for batch in batches:
         opinions = ensemble(batch.x)
         members = opinions.logits.float().softmax(2).transpose(0, 1)
-        parts.append((batch.index, members, method.combine(opinions), batch.target))
+        parts.append((batch.index, members, combine(opinions), batch.target))
     ensemble.train(training)
     index, members, combined, target = (gathered(torch.cat(part)) for part in zip(*parts, strict=True))
     order = index.argsort()
     return members[order].transpose(0, 1), combined[order], target[order]
 
 
-def evaluate(method: Method, ensemble: nn.Module, loader: Loader) -> dict[str, Any]:
-    """Errors and calibration on labelled examples, in percent but for nll and brier; logits are computed once."""
-    with memory_kept(loader.device):
-        if loader.examples.target.ndim > 1:
-            return evaluate_pixels(method, ensemble, loader)
-        return summary(method, *answers(method, ensemble, loader), classes=loader.examples.classes)
+def evaluate(method: Method, ensemble: nn.Module, loader: Loader, combine: Combiner | None = None) -> dict[str, Any]:
+    """Errors and calibration on labelled examples, in percent except for nll and brier; logits are computed once.
+
+    `combine` replaces the method's own combiner.
+    """
+    if loader.examples.target.ndim > 1:
+        return evaluate_pixels(method, ensemble, loader, combine)
+    return summary(method, *answers(method, ensemble, loader, combine), classes=loader.examples.classes)
 
 
 def summary(
@@ -62,7 +67,9 @@ def summary(
 
 
 @torch.no_grad()
-def evaluate_pixels(method: Method, ensemble: nn.Module, loader: Loader) -> dict[str, Any]:
+def evaluate_pixels(
+    method: Method, ensemble: nn.Module, loader: Loader, combine: Combiner | None = None
+) -> dict[str, Any]:
     """Errors in percent of the pixels, batch by batch: masks of a whole set are never held at once.
 
     Auxiliary pixels count as the best real class, as in the paper's post-processing, or, `strict`, as wrong.
@@ -76,7 +83,7 @@ def evaluate_pixels(method: Method, ensemble: nn.Module, loader: Loader) -> dict
     ensemble.eval()
     for batch in loader:
         opinions = ensemble(batch.x)
-        members, combined = opinions.logits.float().softmax(2), method.combine(opinions)
+        members, combined = opinions.logits.float().softmax(2), (combine or method.combine)(opinions)
         for metric, probabilities in (
             (oracle, members[:, :, : method.classes]),
             (strict, members),

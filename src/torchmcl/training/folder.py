@@ -85,8 +85,7 @@ def start_folder(folder: Path, config: dict[str, Any], *, overwrite: bool) -> No
     folder.mkdir(parents=True, exist_ok=True)
     atomic.sweep(folder)
     if not (folder / "config.yaml").exists():
-        plain = {name: value for name, value in config.items() if value is not None}
-        atomic.write(folder / "config.yaml", yaml.safe_dump(plain, sort_keys=False))
+        atomic.write(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
 
 
 def write_flow(folder: Path, flow: Sequence[torch.Tensor]) -> None:

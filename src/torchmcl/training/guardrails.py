@@ -2,19 +2,18 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-TELLING = ("cmcl", "vmcl", "amcl")  # methods that teach members what is not theirs
+from torchmcl import methods
+from torchmcl.methods import Method
 
 
-def look(
-    taken: Tensor, *, k: int, oracle: float | None = None, top1: float | None = None, method: str = "amcl"
-) -> list[str]:
+def look(taken: Tensor, method: Method, *, oracle: float | None = None, top1: float | None = None) -> list[str]:
     """What is going wrong, each with what to do about it; `taken` (classes, M) of an epoch, errors in percent.
 
     >>> import torch
-    >>> look(torch.tensor([[9.0, 0.0], [7.0, 0.0]]), k=1)[0]
+    >>> look(torch.tensor([[9.0, 0.0], [7.0, 0.0]]), methods.build("amcl", members=2, classes=2))[0]
     'Member 2 took nothing in this epoch. Lower beta, raise k, or try balance=True.'
     """
-    members = taken.shape[1]
+    members, k = method.members, method.k
     share = taken.sum(0) / taken.sum().clamp_min(1)
     said = []
     if k < members:
@@ -23,17 +22,30 @@ def look(
             said.append(f"{names(idle)} took nothing in this epoch. {remedy(method)}")
         # With k members an example, nobody can take more than 1 / k of all assignments.
         greedy = [m + 1 for m in range(members) if share[m] > 0.95 / k]
-        if greedy and members > k:
+        if greedy:
             said.append(f"{names(greedy)} took nearly everything in this epoch. {remedy(method)}")
     hint = "Train longer, or raise k."
-    if method not in TELLING:
-        hint = f"Use a method that tells them ({', '.join(TELLING)}), or raise k."
+    if not method.teaches_leaving:
+        teaching = [name for name in methods.names() if methods.build(name).teaches_leaving]
+        hint = f"Use a method that tells them ({', '.join(teaching)}), or raise k."
     if oracle is not None and top1 is not None and top1 - oracle > 30:
         said.append(
             f"Someone is right on all but {oracle:.1f} % but together they are wrong on {top1:.1f} %: members are sure "
             f"of what is not theirs. {hint}"
         )
     return said
+
+
+def unsettled(method: Method, epochs: int) -> list[str]:
+    """A schedule that ends before the method has its final form.
+
+    >>> unsettled(methods.build("amcl"), 1)
+    ['Training ends before amcl has its final form, after 1 of 1 epochs. Train longer.']
+    """
+    after = method.settles_after(epochs)
+    if after < epochs:
+        return []
+    return [f"Training ends before {method.name} has its final form, after {after} of {epochs} epochs. Train longer."]
 
 
 def uncounted(counts: Tensor, classes: Sequence[str]) -> list[str]:
@@ -59,8 +71,8 @@ def names(members: Sequence[int]) -> str:
     return f"Member{'s' if len(members) > 1 else ''} {', '.join(map(str, members))}"
 
 
-def remedy(method: str) -> str:
+def remedy(method: Method) -> str:
     """What to do about members that take too little or too much."""
-    if method == "amcl":
+    if "balance" in method.options:
         return "Lower beta, raise k, or try balance=True."
     return "Raise k, or try amcl, with balance=True where it matters."

@@ -21,8 +21,8 @@ def lean_backward(
     *,
     backward: Callable[[Tensor], object] = Tensor.backward,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
-) -> tuple[Tensor, Tensor]:
-    """Forward and backward with the activations of one member at a time -> loss, weights (M, B).
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Forward and backward with the activations of one member at a time -> loss, weights (M, B), logits (M, B, C, …).
 
     Where it is known ahead who takes what (`Objective.ahead`: AMCL's memory-based phase), nothing couples the members
     but the exchange: each answers, sends its gradient back to the features it was given and forgets its activations;
@@ -32,7 +32,8 @@ def lean_backward(
     >>> from torchmcl import methods
     >>> method = methods.build("ie", members=2, classes=3)
     >>> ensemble = Ensemble.build(method, "mlp", inputs=4, width=8)
-    >>> loss, weights = lean_backward(ensemble, method.objective, torch.ones(5, 4), torch.zeros(5).long(), State())
+    >>> objective, target = method.new_objective(), torch.zeros(5).long()
+    >>> loss, weights, logits = lean_backward(ensemble, objective, torch.ones(5, 4), target, State())
     >>> weights.shape, all(p.grad is not None for p in ensemble.parameters())
     (torch.Size([2, 5]), True)
     """
@@ -49,11 +50,14 @@ def lean_backward(
     members = range(len(ensemble.bodies))
     weights = objective.ahead(len(members), target, state) if hasattr(objective, "ahead") else None
     if weights is not None:
-        loss = torch.zeros((), device=x.device)
+        loss, each = torch.zeros((), device=x.device), []
         for m in members:
-            part = objective.alone(say(m), weights[m], target, state)
+            said = say(m)
+            part = objective.alone(said, weights[m], target, state)
             backward(part)
             loss += part.detach()
+            each.append(said.detach())
+        logits = torch.stack(each)
     else:
         again = _randomness(x.device)
         with torch.no_grad(), _no_statistics(ensemble):
@@ -69,7 +73,7 @@ def lean_backward(
     sent = {id(h): h for h in shared if h.requires_grad}
     if sent:
         torch.autograd.backward(list(sent.values()), [given[key].grad for key in sent])
-    return loss, weights
+    return loss, weights, logits.detach()
 
 
 def _randomness(device: torch.device) -> Callable[[], None]:

@@ -1,10 +1,7 @@
 import json
-import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,12 +10,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from torchmcl import atomic, metrics
-from torchmcl.allocator import memory_kept
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.ensemble import Ensemble
-from torchmcl.errors import UsageError
+from torchmcl.errors import DivergedError, TorchmclError
 from torchmcl.methods import Method
-from torchmcl.objective import Outcome, Phases
+from torchmcl.objective import memory_of, phase_of
 from torchmcl.opinions import Opinions
 from torchmcl.processes import average, highest, total
 from torchmcl.seeds import seed_of
@@ -26,25 +22,19 @@ from torchmcl.state import State
 from torchmcl.surveys import survey
 from torchmcl.training import checkpoint, guardrails
 from torchmcl.training.board import Board
+from torchmcl.training.config import difference
 from torchmcl.training.evaluate import evaluate
 from torchmcl.training.folder import must_be_there
 from torchmcl.training.lean import lean_backward
 from torchmcl.training.progress import Screen
 from torchmcl.training.recipe import Recipe
-from torchmcl.training.settled import difference
+from torchmcl.training.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-FORMAT = 1  # of a checkpoint
-
-
-class Interrupted(Exception):  # noqa: N818
-    """A signal ended training, after everything was saved."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
+FORMAT = 2  # of a checkpoint
+READABLE = (1, 2)
 
 
 @dataclass
@@ -53,7 +43,8 @@ class Position:
 
     `epoch` is under way and `batch` of its batches are done; `loss`, `taken` and `wanted` (groups, M) are sums over the
     epoch so far; of every epoch that is over, `history` has a row and `flow` what was wanted. Members want what they
-    would take by loss alone, which differs from what they take where a memory decides.
+    would take by loss alone, which differs from what they take where a memory decides. `last_taken` is what they took
+    in the last whole epoch, or in the best one once that is restored.
     """
 
     epoch: int = 1
@@ -72,7 +63,8 @@ class Training:
     """One training: a pure function of data, method, recipe and seed, however often it is stopped and continued.
 
     Each step draws its randomness from (seed, epoch, batch, process), the order of the examples from (seed, epoch) and
-    the learning rate from the epoch, so a checkpoint needs no generator, no sampler and no scheduler.
+    the learning rate from the epoch, so a checkpoint needs no generator, no sampler and no scheduler. The objective is
+    the training's own, made anew from the method.
     """
 
     def __init__(
@@ -85,7 +77,6 @@ class Training:
         train: Loader,
         everything: Loader,
         validation: Loader | None,
-        data: str,
         groups: tuple[str, ...],
         seed: int,
         screen: Screen,
@@ -94,23 +85,33 @@ class Training:
         checkpoint_steps: int = 1000,
         compile: bool = False,
         lean: bool = False,
-        per_pixel: bool = False,
-        choices: Mapping[str, Any] | None = None,
+        identity: Mapping[str, Any] | None = None,
     ) -> None:
         self.fabric, self.method, self.recipe, self.screen = fabric, method, recipe, screen
         self.train, self.everything, self.validation = train, everything, validation
-        self.data, self.groups, self.seed = data, groups, seed
+        self.groups, self.seed, self.epochs = groups, seed, recipe.length()
         self.folder, self.checkpoint_steps, self.board = folder, checkpoint_steps, board
-        self.epochs = recipe.length(data)
-        self.lean, self.per_pixel = lean, per_pixel
-        self.choices = json.dumps(choices or {}, default=str)
+        self.lean, self.per_pixel = lean, method.unit == "pixel"
+        self.identity = json.dumps(identity or {}, default=str)
         self.plain = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.objective = method.objective.to(fabric.device).train()
+        self.objective = method.new_objective().to(fabric.device).train()
+        self.settled = method.settles_after(self.epochs)
         self.averaged = self._average(recipe.ema)
         module = cast(nn.Module, torch.compile(ensemble)) if compile else ensemble
         self.ensemble, self.optimizer = fabric.setup(module, recipe.build(ensemble.parameters()))
         self.at = Position(taken=self._nothing(), wanted=self._nothing())
-        self.signal = 0
+        self.last_taken = self._nothing()
+        self.best: dict[str, Any] | None = None  # where no folder keeps it
+        self.stop = Stop()
+
+    @property
+    def signal(self) -> int:
+        """The signal that asks to stop, or 0."""
+        return self.stop.number
+
+    @signal.setter
+    def signal(self, number: int) -> None:
+        self.stop.number = number
 
     @property
     def model(self) -> nn.Module:
@@ -124,23 +125,29 @@ class Training:
 
     def run(self) -> None:
         """Train to the end, from wherever the position is."""
-        with self._signals(), self.screen, memory_kept(self.fabric.device):
+        with self.stop.listening(), self.screen:
+            self._say(guardrails.unsettled(self.method, self.epochs))
             for epoch in range(self.at.epoch, self.epochs + 1):
                 self._epoch(State(epoch, self.epochs))
                 self._finish(epoch)
-                if self.recipe.patience and epoch - self.at.best_epoch >= self.recipe.patience:
+                if self._patience_ends(epoch):
                     self.screen.line(f"No better top-1 error for {self.recipe.patience} epochs: stopping.")
                     break
+
+    def _patience_ends(self, epoch: int) -> bool:
+        return (
+            self.recipe.patience is not None and epoch - max(self.at.best_epoch, self.settled) >= self.recipe.patience
+        )
 
     def _epoch(self, state: State) -> None:
         examples = ((batch.x, batch.target, batch.index) for batch in self.everything.epoch())
         survey(self.objective, self.ensemble, examples, state)
         self.ensemble.train()
         for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.rate(state.epoch, self.data)
-        self.screen.begin(state.epoch, self.epochs, self.at.batch, len(self.train))
+            group["lr"] = self.recipe.rate(state.at_epoch())
+        self.screen.begin(state.at_epoch(), self.epochs, self.at.batch, len(self.train))
         loss = torch.tensor(self.at.loss, dtype=torch.float64, device=self._reliable_device())
-        for batch in self.train.epoch(state.epoch, start=self.at.batch):
+        for batch in self.train.epoch(state.at_epoch(), start=self.at.batch):
             loss += self._step(batch, state).to(loss)
             self.at.batch += 1
             if self.at.batch % self.checkpoint_steps == 0 and self.at.batch < len(self.train):
@@ -150,10 +157,11 @@ class Training:
 
     def _step(self, batch: Batch, state: State) -> Tensor:
         """One step of the optimiser -> the batch's loss times its examples, of this process's part."""
-        torch.manual_seed(seed_of(self.seed, state.epoch, self.at.batch, self.fabric.global_rank))
+        epoch = state.at_epoch()
+        torch.manual_seed(seed_of(self.seed, epoch, self.at.batch, self.fabric.global_rank))
         group = batch.target if batch.group is None else batch.group
         self.optimizer.zero_grad()
-        loss, weights, wanted = self._gradients(batch, State(state.epoch, state.epochs, group, batch.index))
+        loss, weights, wanted = self._gradients(batch, State(epoch, state.epochs, group, batch.index))
         if self.recipe.clip:
             self.fabric.clip_gradients(self.ensemble, self.optimizer, max_norm=self.recipe.clip)
         self.optimizer.step()
@@ -164,7 +172,7 @@ class Training:
         counted = batch.target.flatten() if self.per_pixel else group
         for sums, chosen in ((self.at.taken, weights), (self.at.wanted, wanted)):
             sums += metrics.taken(chosen, counted, groups=len(self.groups)).to(sums)
-        self.screen.step(loss, self.at.taken, self.phase)
+        self.screen.step(loss, self.at.taken, phase_of(self.objective))
         return loss * len(batch.x)
 
     def _gradients(self, batch: Batch, state: State) -> tuple[Tensor, Tensor, Tensor]:
@@ -174,34 +182,34 @@ class Training:
             # Gradients are averaged over processes; a part's weight is its number of examples, which may differ.
             self.fabric.backward(loss * (len(batch.x) * self.fabric.world_size / batch.total))
 
-        if not self.lean:
-            opinions = self.ensemble(batch.x)
-            outcome = self.objective(opinions, batch.target, state)
-            backward(outcome.loss)
-            return outcome.loss.detach(), outcome.weights, self._wanted(opinions, batch.target, state, outcome)
-        loss, weights = lean_backward(
-            self.plain,
-            self.objective,
-            batch.x,
-            batch.target,
-            state,
-            backward=backward,
-            autocast=self.fabric.autocast,
-        )
-        average([p.grad for p in self.plain.parameters() if p.grad is not None])
-        return loss, weights, weights
+        if self.lean:
+            loss, weights, logits = lean_backward(
+                self.plain,
+                self.objective,
+                batch.x,
+                batch.target,
+                state,
+                backward=backward,
+                autocast=self.fabric.autocast,
+            )
+            average([p.grad for p in self.plain.parameters() if p.grad is not None])
+            return loss, weights, self._wanted(Opinions(logits), batch.target, state, weights)
+        opinions = self.ensemble(batch.x)
+        outcome = self.objective(opinions, batch.target, state)
+        backward(outcome.loss)
+        wanted = self._wanted(opinions, batch.target, state, outcome.weights)
+        return outcome.loss.detach(), outcome.weights, wanted
 
-    @torch.no_grad()
-    def _wanted(self, opinions: Opinions, target: Tensor, state: State, outcome: Outcome) -> Tensor:
-        """Who would take what by loss, (M, B), whatever a memory decides: v of eq. 5, Kim et al. 2022, appendix C.1.
+    def _wanted(self, opinions: Opinions, target: Tensor, state: State, weights: Tensor) -> Tensor:
+        """Who would take what by loss, (M, B), whatever a memory decides.
 
         Not asked of masks, where it would cost as much as the loss.
         """
-        memory, phases = self.method.memory, self.objective
-        if memory is None or not memory.fixed or not isinstance(phases, Phases) or target.ndim > 1:
-            return outcome.weights
-        by_loss: Outcome = phases.first(opinions, target, state)  # a fixed memory records nothing more
-        return by_loss.weights
+        memory, by_loss = memory_of(self.objective), getattr(self.objective, "chosen_by_loss", None)
+        if memory is None or not memory.fixed or by_loss is None or target.ndim > 1:
+            return weights
+        chosen: Tensor = by_loss(opinions, target, state)
+        return chosen
 
     def _finish(self, epoch: int) -> None:
         """Close the epoch: validate, warn, keep."""
@@ -209,13 +217,7 @@ class Training:
         mean = at.loss / len(self.train.examples)
         if not np.isfinite(mean):
             raise self._not_finite(mean)
-        share = taken.sum(0) / taken.sum()
-        row: dict[str, Any] = {"epoch": epoch, "phase": self.phase, "loss": round(mean, 8)}
-        row["learning_rate"] = self.recipe.rate(epoch, self.data)
-        if self.validation is not None:
-            found = evaluate(self.method, self.model, self.validation)
-            row |= {"oracle_error": found["oracle_error"], "top1_error": found["top1_error"]}
-        row |= {f"share_{m}": round(float(part), 6) for m, part in enumerate(share, start=1)}
+        row = self._row(epoch, mean, taken)
         at.history.append(row)
         at.flow.append(total(at.wanted.clone()).cpu())
         self.screen.line(self._line(row))
@@ -223,20 +225,34 @@ class Training:
             self.board.show(row)
         self.last_taken = taken
         self._warn(row, taken)
-        if self.recipe.patience and row["top1_error"] < at.best:
+        # Until the method has its final form, a lower error says nothing about the ensemble that is to be kept.
+        if self.recipe.patience and epoch > self.settled and row["top1_error"] < at.best:
             at.best, at.best_epoch = row["top1_error"], epoch
-            self._keep("best.pt", {"ensemble": self.kept.state_dict()})
+            self._keep_best()
         at.epoch, at.batch, at.loss, at.taken, at.wanted = epoch + 1, 0, 0.0, self._nothing(), self._nothing()
         self._save(torch.zeros((), dtype=torch.float64))
 
+    def _row(self, epoch: int, loss: float, taken: Tensor) -> dict[str, Any]:
+        """What log.csv says of an epoch."""
+        row: dict[str, Any] = {"epoch": epoch, "phase": phase_of(self.objective), "loss": round(loss, 8)}
+        row["learning_rate"] = self.recipe.rate(epoch)
+        if self.validation is not None:
+            found = evaluate(self.method, self.model, self.validation)
+            row |= {"oracle_error": found["oracle_error"], "top1_error": found["top1_error"]}
+        share = taken.sum(0) / taken.sum()
+        return row | {f"share_{m}": round(float(part), 6) for m, part in enumerate(share, start=1)}
+
     def _warn(self, row: dict[str, Any], taken: Tensor) -> None:
-        early = row["phase"] == "loss-based"  # members have yet to learn what is not theirs
+        early = row["epoch"] <= self.settled  # members have yet to learn what is not theirs
         errors = {} if early else {"oracle": row.get("oracle_error"), "top1": row.get("top1_error")}
-        said = guardrails.look(taken, k=self.takers, method=self.method.name, **errors)
-        memory = self.method.memory
+        said = guardrails.look(taken, self.method, **errors)
+        memory = memory_of(self.objective)
         if memory is not None and memory.fixed:
             said += guardrails.uncounted(memory.counts, self.groups)
-        for new in (text for text in said if text not in self.at.warnings):
+        self._say(said)
+
+    def _say(self, warnings: list[str]) -> None:
+        for new in (text for text in warnings if text not in self.at.warnings):
             self.at.warnings.append(new)
             self.screen.line(f"warning: {new}")
 
@@ -246,9 +262,9 @@ class Training:
         at["flow"] = torch.stack(self.at.flow) if self.at.flow else []  # one tensor, not one an epoch
         return {
             "format": FORMAT,
-            "choices": self.choices,
+            "choices": self.identity,
             "at": at,
-            "last_taken": getattr(self, "last_taken", self._nothing()),
+            "last_taken": self.last_taken,
             "ensemble": self.plain.state_dict(),
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -276,40 +292,51 @@ class Training:
             return
         state = checkpoint.read(path, self.fabric.device)
         try:
-            if state["format"] != FORMAT:
-                raise ValueError(f"format {state['format']}, this torchmcl reads {FORMAT}")
-            self._same_choices(json.loads(state.get("choices", self.choices)))  # of an earlier version they are unknown
+            if state["format"] not in READABLE:
+                raise ValueError(f"format {state['format']}, this torchmcl reads {' and '.join(map(str, READABLE))}")
+            self._same_identity(state)
             self.load_state_dict(state)
         except Exception as problem:  # a state that is none makes anything raise
             raise checkpoint.refused(path, problem) from problem
 
-    def _same_choices(self, begun: dict[str, Any]) -> None:
-        now = json.loads(self.choices)
+    def _same_identity(self, state: dict[str, Any]) -> None:
+        now, begun = json.loads(self.identity), json.loads(state.get("choices", self.identity))
+        if state["format"] == 1:  # it left defaults open, and where networks are cut was among its choices
+            said = {name: value for name, value in begun.items() if value not in (None, "default") and name != "cut"}
+            begun = now | {name: value for name, value in said.items() if name in now}
         if (name := difference(now, begun)) is not None:
             raise ValueError(f"it was begun with {name} {begun.get(name)}, not {now.get(name)}")
 
+    def _keep_best(self) -> None:
+        state = {
+            "ensemble": self.kept.state_dict(),
+            "objective": self.objective.state_dict(),
+            "taken": self.last_taken,
+            "epoch": self.at.best_epoch,
+        }
+        if self.folder is not None:
+            self._keep("best.pt", state)
+        else:
+            self.best = _copied(state)
+
     def restore_best(self) -> None:
-        """With patience, the model is that of the best epoch."""
-        if self.recipe.patience and self.folder is not None:
-            path = self.folder / "checkpoints" / "best.pt"
-            best = checkpoint.read(path, self.fabric.device)
-            try:
-                self.kept.load_state_dict(best["ensemble"])
-            except (RuntimeError, KeyError, TypeError, AttributeError) as problem:
-                raise checkpoint.refused(path, problem) from problem
+        """With patience, weights, memory and shares are those of the best epoch."""
+        if not self.recipe.patience or not self.at.best_epoch:
+            return
+        path = None if self.folder is None else self.folder / "checkpoints" / "best.pt"
+        best = self.best if path is None else checkpoint.read(path, self.fabric.device)
+        try:
+            assert best is not None
+            self.kept.load_state_dict(best["ensemble"])
+            self.objective.load_state_dict(best["objective"])
+            self.last_taken = best["taken"].to(self.fabric.device)
+        except (RuntimeError, KeyError, TypeError, AttributeError, AssertionError) as problem:
+            raise checkpoint.refused(path or Path("best.pt"), problem) from problem
 
     @property
-    def phase(self) -> str:
-        """What the objective is doing, for people."""
-        phases = next((part for part in self.objective.modules() if isinstance(part, Phases)), None)
-        return phases.names[phases.phase] if phases is not None else ""
-
-    @property
-    def takers(self) -> int:
-        """How many members took each image, or each pixel, in the last epoch."""
-        examples = self.train.examples
-        units = examples.target.numel() if self.per_pixel else len(examples)
-        return max(round(float(self.last_taken.sum()) / units), 1)
+    def last_row(self) -> dict[str, Any]:
+        """The log's row of the epoch that is kept: the last one, or the best one with patience."""
+        return self.at.history[(self.at.best_epoch or len(self.at.history)) - 1]
 
     def _save(self, loss: Tensor) -> None:
         """Write a checkpoint of everything; a loss that is not finite is never kept."""
@@ -340,20 +367,6 @@ class Training:
             self._save(loss)
             raise Interrupted(number)
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        def note(number: int, frame: FrameType | None) -> None:
-            if self.signal:  # asked twice: at once
-                raise KeyboardInterrupt
-            self.signal = number
-
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
     def _line(self, row: dict[str, Any]) -> str:
         errors = ""
         if self.validation is not None:
@@ -374,9 +387,9 @@ class Training:
         """Where sums can be kept in float64, which MPS has not."""
         return torch.device("cpu") if self.fabric.device.type == "mps" else self.fabric.device
 
-    def _not_finite(self, loss: object) -> UsageError:
+    def _not_finite(self, loss: object) -> TorchmclError:
         kept = "" if self.folder is None else f" The last good checkpoint is kept in {self.folder / 'checkpoints'}."
-        return UsageError(
+        return DivergedError(
             f"Expected a finite loss, got {float(loss)} in epoch {self.at.epoch}, batch {self.at.batch + 1}. "  # type: ignore[arg-type]
             f"Lower learning_rate (now {self.recipe.learning_rate}), set clip, or use precision 32.{kept}"
         )
@@ -388,3 +401,13 @@ def table(rows: list[dict[str, Any]]) -> str:
     columns = list(fullest)
     lines = [",".join(columns), *(",".join(str(row.get(column, "")) for column in columns) for row in rows)]
     return "\n".join(lines) + "\n"
+
+
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    """A state that later steps do not change."""
+    return {
+        name: {key: part.clone() if isinstance(part, Tensor) else part for key, part in value.items()}
+        if isinstance(value, dict)
+        else value
+        for name, value in state.items()
+    }

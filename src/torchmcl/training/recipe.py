@@ -1,16 +1,19 @@
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import cos, pi
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from torchmcl.errors import UsageError, known_name
 from torchmcl.options import right_types
 
-# Epochs of Kim et al. 2022, appendix B.2; digits and the reader's own sets are ours.
-EPOCHS = {"cifar10": 100, "cifar100": 125, "tiny-imagenet": 150, "icoseg": 300, "svhn": 100, "digits": 30}
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+# Epochs of Kim et al. 2022, appendix B.2.
+PUBLISHED_EPOCHS = {"cifar10": 100, "cifar100": 125, "tiny-imagenet": 150, "icoseg": 300}
+EPOCHS = {**PUBLISHED_EPOCHS, "svhn": 100, "digits": 30}  # these two are ours
+OTHERWISE = 100
 PUBLISHED_DROP = 25
 
 
@@ -63,39 +66,52 @@ class Recipe:
         if self.ema is not None and not 0 < self.ema < 1:
             raise UsageError(f"Expected ema between 0 and 1, got {self.ema}.")
 
-    def length(self, data: str) -> int:
+    def resolved(self, data: str) -> "Recipe":
+        """The recipe with the epochs and drops that a data set has unless they are given.
+
+        >>> Recipe().resolved("cifar100").epochs, Recipe(epochs=20).resolved("cifar100").drop_every
+        (125, 4)
+        """
+        return replace(self, epochs=self.length(data), drop_every=self._drop(data))
+
+    def length(self, data: str = "") -> int:
         """Epochs on a data set.
 
         >>> Recipe().length("cifar100"), Recipe(epochs=20).length("cifar100"), Recipe().length("folder:mine")
         (125, 20, 100)
         """
-        return self.epochs or EPOCHS.get(data, 100)
+        return self.epochs or EPOCHS.get(data, OTHERWISE)
 
-    def rate(self, epoch: int, data: str) -> float:
-        """Learning rate in an epoch, counted from 1: a function of the epoch alone, so that resuming is exact.
+    def rate(self, epoch: int, data: str = "") -> float:
+        """Learning rate in an epoch, counted from 1: a function of the epoch only, so that resuming is exact.
 
         >>> [Recipe().rate(epoch, "cifar10") for epoch in (1, 25, 26)]
         [0.1, 0.1, 0.020000000000000004]
         """
-        epochs, rate = self.length(data), float(self.learning_rate)
+        rate = float(self.learning_rate)
         match self.schedule:
             case "cosine":
-                return rate * 0.5 * (1 + cos(pi * (epoch - 1) / epochs))
+                return rate * 0.5 * (1 + cos(pi * (epoch - 1) / self.length(data)))
             case "constant":
                 return rate
             case _:
-                every = self.drop_every or max(round(PUBLISHED_DROP * epochs / EPOCHS.get(data, 100)), 1)
-                return rate * float(self.drop_to) ** ((epoch - 1) // every)
+                return rate * float(self.drop_to) ** ((epoch - 1) // self._drop(data))
 
-    def build(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
+    def _drop(self, data: str) -> int:
+        published = EPOCHS.get(data, OTHERWISE)
+        return self.drop_every or max(round(PUBLISHED_DROP * self.length(data) / published), 1)
+
+    def build(self, parameters: "Iterable[Tensor]") -> "Optimizer":
         """The optimiser."""
+        from torch.optim import SGD, Adam, AdamW
+
         if self.optimizer == "sgd":
-            return torch.optim.SGD(
+            return SGD(
                 parameters,
                 lr=self.learning_rate,
                 momentum=self.momentum,
                 nesterov=self.momentum > 0,
                 weight_decay=self.weight_decay,
             )
-        kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.AdamW
+        kind = Adam if self.optimizer == "adam" else AdamW
         return kind(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)

@@ -1,10 +1,13 @@
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from torchmcl import data as sets
-from torchmcl.data.examples import DataSet
+from torchmcl.errors import UsageError
 from torchmcl.options import right_types
+
+if TYPE_CHECKING:
+    from torchmcl.data.examples import DataSet, Examples
 
 
 @dataclass(frozen=True)
@@ -16,37 +19,81 @@ class Source:
         classes: only these, by name, in this order: dog,airplane
         limit: at most so many training examples, of each class in proportion
         validation: the part of the training set that is held out
-        size: side of the square that images of folder:PATH are resized to
+        size: side of the square that images of folder:PATH are resized to, or their height and width
+        seed: of splits and limit; the seed of the training unless given
     """
 
     dir: str | None = None
-    classes: str | None = None
+    classes: str | tuple[str, ...] | None = None
     limit: int | None = None
     validation: float = 0.1
-    size: int | None = None
+    size: int | tuple[int, int] | None = None
+    seed: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("classes", "size"):  # YAML and JSON have lists
+            if isinstance(value := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(value))
         right_types(vars(self), Source)
+        if self.seed is not None and self.seed < 0:
+            raise UsageError(f"Expected a seed from 0 on, got {self.seed}.")
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Source":
-        """What a run's config.yaml says of its data.
+        """The part of a run's config.yaml that concerns its data.
 
         >>> Source.of({"data": "digits", "data_limit": 9, "epochs": 3})
-        Source(dir=None, classes=None, limit=9, validation=0.1, size=None)
+        Source(dir=None, classes=None, limit=9, validation=0.1, size=None, seed=None)
         """
         given = {field.name: config.get(f"data_{field.name}") for field in fields(cls)}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
-    def load(self, name: str, seed: int, parts: tuple[str, ...] = ("train", "test")) -> DataSet:
-        """Read it, or only some `parts` of it."""
-        return sets.load(
+    def load(self, name: str, seed: int, parts: tuple[str, ...] = ("train", "test")) -> "DataSet":
+        """Load the data set, or only some `parts` of it; `seed` is that of the training."""
+        from torchmcl import data
+
+        return data.load(
             name,
             parts=parts,
             directory=self.dir,
             classes=self.classes,
             limit=self.limit,
             validation=self.validation,
-            seed=seed,
+            seed=seed if self.seed is None else self.seed,
             size=self.size,
         )
+
+    def given(self) -> dict[str, Any]:
+        """The fields that differ from their defaults.
+
+        >>> Source(limit=9).given()
+        {'limit': 9}
+        """
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+
+
+def of_run(run: Path, part: str, changes: Source | None = None) -> "tuple[str, Source, Examples | None]":
+    """The name of the data set that a run was trained on, how it was loaded, and its part test or validation.
+
+    It is loaded exactly as it was for training, except for `changes` such as another folder. Raises UsageError if the
+    part is not the one that training set aside, for then it may contain training examples.
+    """
+    from torchmcl.hub import read_figures
+    from torchmcl.stored import training_config
+
+    config = training_config(run)
+    name, source = str(config["data"]), replace(Source.of(config), **(changes or Source()).given())
+    if name.startswith("own:"):
+        raise UsageError(
+            f"Expected a run on a data set given by name, got {run}, trained on an object named {name[4:]!r}. "
+            "Pass --data, or evaluate it from Python."
+        )
+    parts = ("test",) if part == "test" else ("train",)
+    examples = source.load(name, int(config.get("seed", 0)), parts=parts).parts.get(part)
+    expected = read_figures(run).get("sets", {}).get(part)  # runs of earlier versions do not say
+    if examples is not None and expected not in (None, examples.fingerprint):
+        raise UsageError(
+            f"Expected the {part} set that {run} set aside, got another from {name}: its files, or how they are split, "
+            "have changed since. Name data that it was not trained on with --data."
+        )
+    return name, source, examples

@@ -1,0 +1,84 @@
+"""Durations: a whole number of epochs, or a share of the schedule such as "5%"."""
+
+from fractions import Fraction
+from numbers import Integral
+from reprlib import repr as shown
+from typing import Any
+
+from torchmcl.errors import UsageError
+
+Duration = int | str
+
+
+def check_duration(duration: Any, name: str, *, least: int = 1) -> None:
+    """Raises UsageError unless `duration` is a whole number of at least `least` epochs or a share below 100 %.
+
+    >>> check_duration("5%", "warmup")
+    >>> check_duration(1.0, "warmup")
+    Traceback (most recent call last):
+        ...
+    torchmcl.errors.UsageError: Expected warmup as a whole number of epochs or a share such as '5%', got 1.0.
+    """
+    if isinstance(duration, str):
+        share(duration, name)
+    elif not isinstance(duration, Integral) or isinstance(duration, bool):
+        raise UsageError(f"Expected {name} as a whole number of epochs or a share such as '5%', got {shown(duration)}.")
+    elif not least <= int(duration) < 2**63:
+        raise UsageError(f"Expected {name} of at least {least} epoch{'s' * (least != 1)}, got {shown(duration)}.")
+
+
+def share(text: str, name: str) -> Fraction:
+    """The share as an exact fraction.
+
+    >>> share("5%", "warmup")
+    Fraction(1, 20)
+    """
+    number = text.removesuffix("%").strip()
+    plain = text.endswith("%") and len(number) <= 20 and number.replace(".", "", 1).isascii()
+    if not plain or not number.replace(".", "", 1).isdigit() or not 0 < Fraction(number) < 100:
+        raise UsageError(f"Expected {name} as a whole number of epochs or a share such as '5%', got {shown(text)}.")
+    return Fraction(number) / 100
+
+
+def as_share(part: int, whole: int) -> str:
+    """A duration out of a schedule as a share.
+
+    >>> as_share(5, 125), as_share(80, 300)
+    ('4%', '26.6667%')
+    """
+    return f"{float(100 * Fraction(part, whole)):g}%"
+
+
+def epochs_of(duration: Duration, total: int, name: str, *, room: int = 1) -> int:
+    """The number of epochs that a duration means in a schedule of `total` epochs, with `room` epochs left after it.
+
+    A whole number that leaves no room is an error. A share is rounded, to at least one epoch, and shrinks to leave
+    room; in a schedule of one epoch it cannot.
+
+    >>> epochs_of("5%", 100, "warmup"), epochs_of("5%", 12, "warmup"), epochs_of("95%", 5, "warmup")
+    (5, 1, 4)
+    >>> epochs_of(5, 5, "warmup")
+    Traceback (most recent call last):
+        ...
+    torchmcl.errors.UsageError: Expected warmup to leave room for what follows it, got 5 of 5 epochs. Lower warmup, or
+        raise epochs.
+    """
+    if isinstance(duration, str):
+        rounded = int(share(duration, name) * total + Fraction(1, 2))
+        return max(min(rounded, total - room), 1)
+    if duration > total - room:
+        raise UsageError(
+            f"Expected {name} to leave room for what follows it, got {duration} of {total} epochs. "
+            f"Lower {name}, or raise epochs."
+        )
+    return duration
+
+
+def spelled_out(duration: Duration, total: int, name: str, *, room: int = 1) -> Duration:
+    """The duration in epochs; a share stays one where the schedule is too short to leave room after it.
+
+    >>> spelled_out("5%", 30, "warmup"), spelled_out("5%", 1, "warmup")
+    (2, '5%')
+    """
+    epochs = epochs_of(duration, total, name, room=room)
+    return epochs if epochs <= total - room else duration

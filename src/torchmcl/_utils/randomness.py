@@ -1,0 +1,35 @@
+"""Randomness that leaves the caller's alone: torch has one generator per device for all threads of a process."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
+
+import torch
+
+_TURN = RLock()
+
+
+@contextmanager
+def isolated() -> Iterator[None]:
+    """Take turns with other threads, and put generators and the number of threads back afterwards, whatever happens.
+
+    >>> before = torch.get_rng_state()
+    >>> with isolated():
+    ...     _ = torch.manual_seed(0)
+    >>> torch.equal(torch.get_rng_state(), before)
+    True
+    """
+    with _TURN:
+        threads, cpu = torch.get_num_threads(), torch.get_rng_state()
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+        try:
+            yield
+        finally:
+            torch.set_rng_state(cpu)
+            if cuda:
+                torch.cuda.set_rng_state_all(cuda)
+            if mps is not None:
+                torch.mps.set_rng_state(mps)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)

@@ -1,0 +1,80 @@
+"""Signatures read from source text, so that a help text does not import torch to list the options of a function."""
+
+import ast
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+PACKAGE = Path(__file__).parent.parent
+REQUIRED = object()  # the default of an argument that has none
+
+
+class Argument(NamedTuple):
+    """An argument of a function: its type, and its default or REQUIRED."""
+
+    kind: Any
+    default: Any
+
+
+@cache
+def functions(module: str) -> dict[str, dict[str, Argument]]:
+    """The public functions of a module of this package, such as "methods", and their arguments.
+
+    Annotations may use the built-in types, None, Literal, and names that the package gives to unions of them.
+
+    >>> functions("methods")["relaxed"]["eps"]
+    Argument(kind=<class 'float'>, default=0.05)
+    """
+    found = [node for node in _tree(module).body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    return {node.name: _arguments(node.args) for node in found}
+
+
+def exported(package: str) -> dict[str, str]:
+    """The names that a package inside this one imports from its own modules, and the module of each.
+
+    >>> exported("networks")["resnet18"]
+    'networks.resnet'
+    """
+    own = f"{PACKAGE.name}.{package}."
+    return {
+        alias.name: node.module.removeprefix(f"{PACKAGE.name}.")
+        for node in _tree(f"{package}.__init__").body
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith(own)
+        for alias in node.names
+    }
+
+
+def constant(module: str, name: str) -> Any:
+    """The literal that a module of this package assigns to a name.
+
+    >>> constant("exchange", "PRESETS")
+    ('default', 'paper_count', 'light')
+    """
+    for node in _tree(module).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+            return ast.literal_eval(node.value)
+    raise LookupError(f"{module} assigns no literal to {name}")
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    return ast.parse(PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
+
+
+def _arguments(given: ast.arguments) -> dict[str, Argument]:
+    plain = [*given.posonlyargs, *given.args]
+    defaults = [None] * (len(plain) - len(given.defaults)) + list(given.defaults)
+    pairs = zip([*plain, *given.kwonlyargs], [*defaults, *given.kw_defaults], strict=True)
+    return {
+        one.arg: Argument(_kind(one.annotation), REQUIRED if value is None else ast.literal_eval(value))
+        for one, value in pairs
+    }
+
+
+def _kind(annotation: ast.expr | None) -> Any:
+    names = {"int": int, "float": float, "str": str, "bool": bool, "Literal": Literal, "Duration": int | str}
+    try:
+        # Source text of this package, with nothing in reach but these names.
+        return eval(ast.unparse(annotation), {"__builtins__": {}}, names) if annotation is not None else Any
+    except NameError:
+        return Any

@@ -1,0 +1,333 @@
+"""The configuration of a training: one frozen value that the command line, `fit`, run folders and studies share."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torchmcl._utils.durations import as_share
+from torchmcl._utils.frozen import FrozenDict
+from torchmcl.errors import UsageError, known_name
+from torchmcl.options import right_types
+from torchmcl.training.machine import Machine
+from torchmcl.training.recipe import PUBLISHED_EPOCHS, Recipe
+from torchmcl.training.source import Source
+
+if TYPE_CHECKING:
+    from torchmcl.data.examples import DataSet
+    from torchmcl.methods import Method
+
+OWN = "own:"  # stands before the name of a method, network or data set that is the caller's own object
+DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut", "groups")  # options that nobody passes by name
+OF_THE_CALL = ("out", "overwrite", "resume", "quiet", "debug", "config")  # arguments that are no configuration
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """A method, its members and its options; `given` is a `Method` of the caller's own, which no name stands for."""
+
+    name: str = "amcl"
+    members: int = 5
+    unit: str = "image"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    given: Any = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        right_types({"members": self.members, "unit": self.unit}, MethodConfig)
+        known_name("unit", self.unit, ("image", "pixel"))
+        object.__setattr__(self, "options", FrozenDict(self.options))
+
+    @classmethod
+    def of(cls, method: "str | Method", members: int | None, unit: str, options: Mapping[str, Any]) -> "MethodConfig":
+        """From a method's name, or from a `Method`, which states its members and options itself."""
+        from torchmcl import methods
+
+        if isinstance(method, str):
+            known_name("method", method, methods.names())
+            return cls(method, 5 if members is None else members, unit, options)
+        if members not in (None, method.members):
+            raise UsageError(
+                f"Expected {method.members} members, as the method was built, got members={members}. "
+                "Leave members out, or build the method with as many."
+            )
+        if "pixel" in (unit, method.unit):
+            method, unit = replace(method, unit="pixel"), "pixel"
+        if methods.is_registered(method):
+            return cls(method.name, method.members, unit, method.options)
+        return cls(f"{OWN}{method.name}", method.members, unit, method.options, given=method)
+
+    def build(self, classes: int, groups: int | None = None) -> "Method":
+        """The method for a number of classes, and of groups where a memory counts those."""
+        from torchmcl import methods
+
+        if self.given is not None:
+            return self.given
+        options = dict(self.options)
+        if groups is not None and "groups" in methods.options(self.name):
+            options["groups"] = groups
+        return replace(methods.build(self.name, self.members, classes, **options), unit=self.unit)
+
+    def resolved(self, data: str, epochs: int) -> "MethodConfig":
+        """With every option spelled out and durations in epochs.
+
+        A duration that is not given is the published one, in proportion to the data set's published schedule, and the
+        method's own default share where the data set has none.
+        """
+        from torchmcl import methods
+
+        method = self.build(self.given.classes if self.given else 2)
+        shares = {
+            option: as_share(published, PUBLISHED_EPOCHS[data])
+            for option, published in method.published.items()
+            if data in PUBLISHED_EPOCHS and option not in self.options
+        }
+        method = methods.in_epochs(replace(method, options={**method.options, **shares}), epochs)
+        options = {name: value for name, value in method.options.items() if name not in DECIDED_BY_DATA}
+        return replace(self, options=options, given=method if self.given else None)
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """A network, what members exchange, and the network's options; `name` starts with own: for a callable or a list."""
+
+    name: str = "simple_cnn"
+    exchange: str = "default"
+    preset: str = "default"
+    cut: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        right_types({"exchange": self.exchange, "preset": self.preset, "cut": self.cut}, NetworkConfig)
+        object.__setattr__(self, "options", FrozenDict(self.options))
+        if self.cut is not None and not self.own:
+            raise UsageError(
+                f"Expected cut for a network of your own, got cut={self.cut} for {self.name}. Leave it out."
+            )
+
+    @property
+    def own(self) -> bool:
+        """Whether the network is an object of the caller's."""
+        return self.name.startswith(OWN)
+
+    def resolved(self, method: MethodConfig) -> "NetworkConfig":
+        """With every option of the network spelled out, and the exchange by its own name."""
+        from torchmcl import networks
+
+        exchange = method.build(2 if method.given is None else method.given.classes).exchange
+        usual = {} if self.own else defaults(networks.builder(self.name))
+        return replace(
+            self,
+            exchange=exchange if self.exchange == "default" else self.exchange,
+            options={**usual, **self.options},
+        )
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """All that a training is a function of, and where checkpoints and logs go besides.
+
+    `TrainConfig.of(**flat)` reads options as `fit` and the command line take them, `flat()` gives them back, and
+    `resolved()` spells out every default, which is what run folders and results keep.
+
+    >>> config = TrainConfig.of(method="amcl", network="mlp", data="digits", epochs=40, width=8)
+    >>> config.resolved().method.options["warmup"], config.resolved().network.exchange
+    (2, 'feature_fusion')
+    """
+
+    method: MethodConfig
+    network: NetworkConfig
+    data: str
+    source: Source
+    recipe: Recipe
+    machine: Machine
+    seed: int = 0
+    checkpoint_steps: int = 1000
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        right_types({name: getattr(self, name) for name in ("seed", "checkpoint_steps", "tensorboard")}, TrainConfig)
+        if self.seed < 0 or self.checkpoint_steps < 1:
+            raise UsageError(
+                f"Expected a seed from 0 and checkpoint_steps from 1 on, got {self.seed} and {self.checkpoint_steps}."
+            )
+
+    @classmethod
+    def of(
+        cls,
+        method: "str | Method" = "amcl",
+        network: Any = "simple_cnn",
+        data: "str | DataSet" = "digits",
+        *,
+        members: int | None = None,
+        exchange: str = "default",
+        preset: str = "default",
+        unit: str = "image",
+        cut: int | None = None,
+        seed: int = 0,
+        checkpoint_steps: int = 1000,
+        tensorboard: bool = False,
+        **options: Any,
+    ) -> "TrainConfig":
+        """Read flat options, each of which belongs to exactly one part; None means the default.
+
+        `method`, `network` and `data` are names or objects: a `Method`, a callable or list, a `DataSet`.
+        """
+        parts = sort({name: plain_number(value) for name, value in options.items()}, method, network)
+        name, source = (data, Source(**parts["data"])) if isinstance(data, str) else _loaded(data, parts["data"])
+        return cls(
+            MethodConfig.of(method, plain_number(members), unit, parts["method"]),
+            NetworkConfig(named(network), exchange, preset, cut, parts["network"]),
+            name,
+            source,
+            Recipe(**parts["recipe"]),
+            Machine(**parts["machine"]),
+            plain_number(seed),
+            plain_number(checkpoint_steps),
+            tensorboard,
+        )
+
+    def resolved(self) -> "TrainConfig":
+        """With every default spelled out; raises UsageError for a duration that leaves no room for what follows it."""
+        recipe = self.recipe.resolved(self.data)
+        method = self.method.resolved(self.data, recipe.length())
+        seed = self.seed if self.source.seed is None else self.source.seed
+        return replace(
+            self,
+            method=method,
+            network=self.network.resolved(method),
+            recipe=recipe,
+            source=replace(self.source, seed=seed),
+        )
+
+    def flat(self) -> dict[str, Any]:
+        """The options as `of` takes them, in values that YAML and JSON know."""
+        given = {
+            "method": self.method.name,
+            "network": self.network.name,
+            "data": self.data,
+            "members": self.method.members,
+            "exchange": self.network.exchange,
+            "preset": self.network.preset,
+            "unit": self.method.unit,
+            "cut": self.network.cut,
+            "seed": self.seed,
+            "checkpoint_steps": self.checkpoint_steps,
+            "tensorboard": self.tensorboard,
+            **self.method.options,
+            **self.network.options,
+            **{f"data_{name}": value for name, value in asdict(self.source).items()},
+            **asdict(self.recipe),
+            **asdict(self.machine),
+        }
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+
+    def identity(self) -> dict[str, Any]:
+        """Every choice that matters to the numbers, defaults spelled out: equal for two ways to ask for the same.
+
+        Where the data is, which machine computes and how often a checkpoint is written do not matter, except for the
+        precision.
+        """
+        beside = {"checkpoint_steps", "tensorboard", "data_dir", *(one.name for one in fields(Machine))} - {"precision"}
+        return {name: value for name, value in self.resolved().flat().items() if name not in beside}
+
+
+def sort(options: Mapping[str, Any], method: "str | Method", network: Any) -> dict[str, dict[str, Any]]:
+    """Group options by the part that takes them; raises UsageError for an option of no part, or of two.
+
+    >>> sort({"epochs": 3, "width": 8, "beta": 0.1, "data_limit": 9}, "amcl", "resnet10")["method"]
+    {'beta': 0.1}
+    """
+    part_of = _parts(method, network)
+    parts: dict[str, dict[str, Any]] = {part: {} for part in ("data", "network", "method", "machine", "recipe")}
+    for option, value in options.items():
+        if value is None:  # the default, whichever part it belongs to
+            continue
+        if option not in part_of:
+            near = get_close_matches(option[:100], part_of, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(sorted(part_of))}."
+            about = f"{named(method)}, {named(network)}"
+            raise UsageError(f"Expected options of {about}, recipe, machine or data, got {option}.{hint}")
+        parts[part_of[option]][option.removeprefix("data_")] = value
+    return parts
+
+
+def _parts(method: "str | Method", network: Any) -> dict[str, str]:
+    """The part that each option belongs to, of a method and a network as they are given."""
+    from torchmcl import methods, networks
+
+    own = {name for name in signature(TrainConfig.of).parameters if name != "options"} | set(OF_THE_CALL)
+    tables: dict[str, list[str]] = {
+        "call": sorted(own),
+        "data": [f"data_{one.name}" for one in fields(Source)],
+        "recipe": [one.name for one in fields(Recipe)],
+        "machine": [one.name for one in fields(Machine)],
+        "network": _options(networks.builder(network)) if isinstance(network, str) and not _is_own(network) else [],
+        "method": methods.options(method) if isinstance(method, str) and not _is_own(method) else [],
+    }
+    part_of: dict[str, str] = {}
+    for part, names in tables.items():
+        for option in names:
+            if part_of.setdefault(option, part) != part:
+                which = {"method": method, "network": network}.get(part, part)
+                raise UsageError(
+                    f"Expected each option to belong to one part, got {option} of the {part} {named(which)} and of the "
+                    f"{part_of[option]}. Rename the option of the {part}."
+                )
+    return {option: part for option, part in part_of.items() if part != "call"}
+
+
+def _options(builder: Callable[..., Any]) -> list[str]:
+    return [name for name in signature(builder).parameters if name not in ("classes", "cut")]
+
+
+def defaults(builder: Callable[..., Any]) -> dict[str, Any]:
+    """The optional arguments of a network's builder and their values, without those that the data decides."""
+    every = signature(builder).parameters.values()
+    usual = {one.name: one.default for one in every if one.default is not Parameter.empty}
+    return {name: value for name, value in usual.items() if name not in DECIDED_BY_DATA}
+
+
+def plain_number(value: Any) -> Any:
+    """A number of numpy's as Python's own, which YAML and JSON know; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def named(thing: Any) -> str:
+    """The name of a method or a network; own:NAME for an object of the caller's.
+
+    >>> named("mlp"), named(dict)
+    ('mlp', 'own:dict')
+    """
+    if isinstance(thing, str):
+        return thing
+    name = "list" if isinstance(thing, list | tuple) else getattr(thing, "name", None) or getattr(thing, "__name__", "")
+    return f"{OWN}{name or type(thing).__name__}"
+
+
+def _is_own(name: str) -> bool:
+    return name.startswith(OWN)
+
+
+def _loaded(data: "DataSet", options: Mapping[str, Any]) -> tuple[str, Source]:
+    """How a `DataSet` came about, for the record; options on how to read it come too late."""
+    if options:
+        few = ", ".join(f"data_{name}" for name in options)
+        raise UsageError(
+            f"Expected {few} for a data set given by name, got a data set that is loaded already. "
+            "Pass them to torchmcl.data.load, or give fit the name."
+        )
+    if data.source is None:
+        return f"{OWN}{data.name}", Source(validation=0.0)
+    return data.name, Source(**data.source)
+
+
+def difference(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> str | None:
+    """The first choice that two trainings do not share, if any.
+
+    >>> difference({"seed": 0, "epochs": 3}, {"seed": 1, "epochs": 3})
+    'seed'
+    """
+    return next((name for name in (*wanted, *got) if wanted.get(name) != got.get(name)), None)

@@ -1,0 +1,333 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchmcl import atomic, metrics, networks
+from torchmcl._utils.randomness import isolated
+from torchmcl.data.examples import DataSet, Examples
+from torchmcl.data.loader import Loader, at_once
+from torchmcl.ensemble import Ensemble, Network
+from torchmcl.errors import UsageError
+from torchmcl.methods import Method
+from torchmcl.objective import memory_of
+from torchmcl.options import right_types
+from torchmcl.predictor import Blueprint, Specialists
+from torchmcl.processes import together
+from torchmcl.sealed import seal
+from torchmcl.stored import training_config
+from torchmcl.training.board import Board
+from torchmcl.training.config import TrainConfig, difference
+from torchmcl.training.evaluate import evaluate, percent, percents
+from torchmcl.training.folder import (
+    as_json,
+    first_process,
+    held,
+    inspect_folder,
+    must_be_there,
+    start_folder,
+    write_flow,
+)
+from torchmcl.training.loop import Training
+from torchmcl.training.progress import Screen
+from torchmcl.versions import versions
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+
+def fit(
+    method: str | Method = "amcl",
+    network: Network | list[Network] = "simple_cnn",
+    data: str | DataSet = "digits",
+    *,
+    members: int | None = None,
+    exchange: str = "default",
+    preset: str = "default",
+    unit: str = "image",
+    cut: int | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    checkpoint_steps: int = 1000,
+    tensorboard: bool = False,
+    quiet: bool = False,
+    **options: Any,
+) -> Specialists:
+    """Train an ensemble, by the paper's recipe unless told otherwise, and return it for inference.
+
+    Args:
+        method: a name in `methods.names()`, or a `Method`, which training does not change
+        network: a name in `networks.NAMES`, or a callable or list of them, see `Ensemble.build`
+        data: the name of a data set, see `data.load`, or a `DataSet`
+        members: the number of networks; 5 unless the method or the call says otherwise
+        exchange: what members share; the method's own unless given
+        preset: the preset of the exchange
+        unit: what members take or leave in segmentation: an image, counted by its group, or a pixel, by its class
+        cut: the number of layers of an `nn.Sequential` of your own that come before the exchange
+        seed: of weights, order and splits
+        out: a folder to keep everything in; a training that was interrupted continues with `resume`
+        overwrite: replace an earlier run in that folder
+        resume: continue the run in that folder, whose configuration must be the same
+        checkpoint_steps: steps between checkpoints within an epoch
+        tensorboard: write a log for TensorBoard
+        quiet: print nothing
+        options: those of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
+            learning_rate, …), of `Machine` (precision, devices, …) and, with `data_` before them, of `Source`
+
+    The caller's generators, threads and signal handlers are as before when it returns or raises. Trainings in several
+    threads take turns. In a thread other than the main one, signals are left to the caller.
+
+    >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=2, width=8, quiet=True)
+    >>> specialists.classes[:3]
+    ('0', '1', '2')
+    """
+    right_types(locals(), fit)
+    config = TrainConfig.of(
+        method,
+        network,
+        data,
+        members=members,
+        exchange=exchange,
+        preset=preset,
+        unit=unit,
+        cut=cut,
+        seed=seed,
+        checkpoint_steps=checkpoint_steps,
+        tensorboard=tensorboard,
+        **options,
+    )
+    place = Place(None if out is None else Path(out), overwrite=overwrite, resume=resume)
+    if first_process():
+        inspect_folder(place.folder, overwrite=overwrite, resume=resume)
+    if place.finished:
+        return _same_run(place, config, network)
+    with isolated():
+        job = prepare(config, network, data)
+        return _trained(job, place, quiet=quiet)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run is kept, and what may happen to an earlier one in that folder."""
+
+    folder: Path | None
+    overwrite: bool = False
+    resume: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run to be continued has ended already."""
+        return self.resume and self.folder is not None and (self.folder / "metrics.json").is_file()
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A training that is ready to start: the resolved configuration, the data, and an ensemble with nothing learned."""
+
+    config: TrainConfig
+    data: DataSet
+    blueprint: Blueprint
+    method: Method
+    ensemble: Ensemble
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of what members share among them: groups of images, or classes."""
+        return (self.method.unit == "image" and self.data.train.groups) or self.data.train.classes
+
+    def loader(self, fabric: "Fabric", examples: Examples, *, shuffle: bool = False) -> Loader:
+        """Batches of some of its examples, this process's part of them."""
+        size = self.config.recipe.batch_size
+        return Loader(
+            examples,
+            batch_size=size if shuffle or self.blueprint.dense else max(size, at_once(fabric.device)),
+            seed=self.config.seed,
+            shuffle=shuffle,
+            rank=fabric.global_rank,
+            world=fabric.world_size,
+            device=fabric.device,
+            preprocess=self.data.preprocess,
+            workers=self.config.machine.workers,
+        )
+
+
+def prepare(config: TrainConfig, network: Any = None, data: str | DataSet | None = None) -> Job:
+    """Load the data and build the ensemble; `network` and `data` are needed where they are objects of the caller's."""
+    config = config.resolved()
+    chosen = data if isinstance(data, DataSet) else config.source.load(config.data, config.seed)
+    if config.recipe.patience and chosen.validation is None:
+        raise UsageError("Expected a validation split to be patient with, got none. Pass data_validation, such as 0.1.")
+    dense = chosen.train.target.ndim > 1
+    if config.method.unit == "pixel" and not dense:
+        raise UsageError(f"Expected masks for unit pixel, got labels of whole images in {chosen.name}.")
+    by_group = chosen.train.groups and config.method.unit == "image"
+    method = config.method.build(len(chosen.train.classes), len(chosen.train.groups) if by_group else None)
+    blueprint = plan(config, method, chosen)
+    own = network if config.network.own else None
+    method, ensemble = blueprint.build(own, method=config.method.given and method, seed=config.seed)
+    if not config.network.own:
+        _reads(ensemble, blueprint)
+    return Job(config, chosen, blueprint, method, ensemble)
+
+
+def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
+    """The model that is to be built for this data."""
+    images, options = data.train.images, dict(config.network.options)
+    shape = tuple(images.shape[1:])
+    if not config.network.own:
+        options = networks.fitting(config.network.name, shape) | options
+    return Blueprint(
+        method=None if config.method.given else config.method.name,
+        members=method.members,
+        classes=data.train.classes,
+        network=None if config.network.own else config.network.name,
+        shape=shape,
+        preprocess=data.preprocess,
+        dtype=str(images.dtype)[6:] if isinstance(images, torch.Tensor) else "uint8",
+        exchange=config.network.exchange,
+        preset=config.network.preset,
+        unit=config.method.unit,
+        dense=data.train.target.ndim > 1,
+        cut=config.network.cut,
+        method_options={} if config.method.given else dict(method.options),
+        network_options=options,
+    )
+
+
+@torch.no_grad()
+def _reads(ensemble: torch.nn.Module, blueprint: Blueprint) -> None:
+    """Raises UsageError for images that are too small for a network, before any training."""
+    try:
+        ensemble.eval()(torch.zeros(1, *blueprint.shape))
+    except RuntimeError as problem:
+        raise UsageError(
+            f"Expected examples large enough for {blueprint.network}, got {blueprint.shape}: {problem}. "
+            "Take larger images or another network."
+        ) from problem
+    ensemble.train()
+
+
+def _same_run(place: Place, config: TrainConfig, network: Any) -> Specialists:
+    """A run that has ended, if it is the one that is asked for."""
+    assert place.folder is not None
+    wanted, got = config.identity(), TrainConfig.of(**training_config(place.folder)).identity()
+    if (name := difference(wanted, got)) is not None:
+        raise UsageError(
+            f"Expected to continue the run in {place.folder}, which has ended, with its own configuration, got {name} "
+            f"{wanted.get(name)} for {got.get(name)}. Choose another folder, or replace it with overwrite."
+        )
+    own = network if config.network.own else None
+    return Specialists.load(place.folder, network=own, method=config.method.given)
+
+
+def _trained(job: Job, place: Place, *, quiet: bool) -> Specialists:
+    """Train to the end, and keep and evaluate what was learned."""
+    folder, fabric = place.folder, job.config.machine.build()
+    with _alone(place):
+        fabric.launch()
+        screen = Screen(quiet=quiet or not fabric.is_global_zero)
+        if folder is not None and fabric.is_global_zero:
+            start_folder(folder, job.config.flat(), overwrite=place.overwrite)
+        with _board(job.config, folder, fabric) as board:
+            training = _training(job, fabric, screen, board, folder)
+            if place.resume and folder is not None:
+                training.continue_from(folder)
+            training.run()
+        training.restore_best()
+        result = Specialists(job.blueprint, job.method, training.kept, memory_of(training.objective))
+        result.figures = figures = report(training, job.loader(fabric, job.data.test), job.data)
+        if folder is not None and fabric.is_global_zero:
+            _keep(folder, result, training)
+        screen.line(
+            f"test: oracle error {figures['oracle_error']:.2f} %, top-1 error {figures['top1_error']:.2f} %, "
+            f"members {' '.join(f'{error:.1f}' for error in figures['members'])} %"
+        )
+        fabric.barrier()
+        return result
+
+
+@contextmanager
+def _alone(place: Place) -> Iterator[None]:
+    """Hold the folder against other trainings, and explain in one line that a process was lost."""
+    advice = "Start them again." if place.folder is None else "Go on, all together: torchmcl train --resume "
+    advice += str(place.folder or "")
+    with held(place.folder, overwrite=place.overwrite, resume=place.resume), together(advice):
+        yield
+
+
+@contextmanager
+def _board(config: TrainConfig, folder: Path | None, fabric: "Fabric") -> Iterator[Board | None]:
+    """The log for TensorBoard, where one is wanted."""
+    if not config.tensorboard or folder is None or not fabric.is_global_zero:
+        yield None
+        return
+    board = Board(folder / "tensorboard")
+    try:
+        yield board
+    finally:
+        board.close()
+
+
+def _training(job: Job, fabric: "Fabric", screen: Screen, board: Board | None, folder: Path | None) -> Training:
+    config, data, loader = job.config, job.data, partial(job.loader, fabric)
+    return Training(
+        fabric,
+        job.method,
+        job.ensemble,
+        config.recipe,
+        train=loader(data.train, shuffle=True),
+        everything=loader(data.train),
+        validation=None if data.validation is None else loader(data.validation),
+        groups=job.groups,
+        seed=config.seed,
+        screen=screen,
+        board=board,
+        folder=folder,
+        checkpoint_steps=config.checkpoint_steps,
+        compile=config.machine.compile,
+        lean=config.machine.lean,
+        identity={**config.identity(), "labels": fingerprint(data.train)},
+    )
+
+
+def _keep(folder: Path, result: Specialists, training: Training) -> None:
+    must_be_there(folder)
+    result.save(folder)
+    write_flow(folder, training.at.flow)
+    atomic.write(folder / "metrics.json", as_json(seal(result.figures)) + "\n")
+
+
+def fingerprint(examples: Examples) -> str:
+    """Tells training sets apart, by their labels in their order."""
+    return sha256(examples.target.cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
+
+
+def report(training: Training, test: Loader, data: DataSet) -> dict[str, Any]:
+    """The content of metrics.json, errors and shares in percent: of the epoch that is kept."""
+    method, taken = training.method, training.last_taken
+    figures = evaluate(method, training.kept, test)
+    figures |= {
+        "share": percents(taken.sum(0) / taken.sum()),
+        "purity": percent(metrics.purity(taken, k=method.k)),
+        "assigned": [[round(value, 4) for value in row] for row in taken.tolist()],
+        "epochs": len(training.at.history),
+        "parameters": sum(p.numel() for p in training.plain.parameters()),
+        "warnings": training.at.warnings,
+        "versions": versions(),
+        "sets": {name: examples.fingerprint for name, examples in data.parts.items()},
+    }
+    if training.at.best_epoch:
+        figures["best_epoch"] = training.at.best_epoch
+    memory = memory_of(training.objective)
+    if memory is not None:
+        figures |= {"counts": memory.counts.tolist(), "flags": memory.flags.int().tolist()}
+    if data.validation is not None:
+        figures["validation"] = {name: training.last_row[name] for name in ("oracle_error", "top1_error")}
+    return figures
