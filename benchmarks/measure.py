@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,6 +15,16 @@ DISTURBED = 0.05  # of the machine, used by others: such a slice is measured aga
 AGAIN = 3  # times at most, and within the budget
 
 Specs = Mapping[str, tuple[Nursery, dict[str, Any]]]
+
+
+@dataclass
+class Running:
+    """A started candidate, and what was found so far."""
+
+    candidate: Candidate
+    steps: int  # per slice
+    takes: float  # seconds per slice, by its second step
+    found: dict[str, Any] = field(default_factory=lambda: {"rounds": [], "seconds": [], "outside": [], "memory": 0})
 
 
 def measure(
@@ -32,27 +43,24 @@ def measure(
     machine meanwhile, peak `memory` in bytes and, where it was `profiled`, the peak of `tensors` in one more step; and
     what could not be measured, with the reason.
     """
-    start = time.monotonic()
-    running: dict[str, tuple[Candidate, int]] = {}
-    found: dict[str, dict[str, Any]] = {}
+    deadline = time.monotonic() + budget
+    running, missing = start_all(specs, slice=slice, timeout=timeout)
+    run_rounds(running, rounds, deadline)
+    for name in profiled:
+        if name in running:
+            running[name].found["tensors"] = running[name].candidate.run(1, profile=True)["tensors"]
+    for one in running.values():
+        one.candidate.stop()
+        one.found["outside"] = median(one.found["outside"])
+    return {name: one.found for name, one in running.items()}, missing
+
+
+def start_all(specs: Specs, *, slice: float, timeout: float | None) -> tuple[dict[str, Running], list[str]]:
+    """Start every candidate and run its first two steps; returns those that run, and why the others do not."""
+    running: dict[str, Running] = {}
     missing = []
-
-    def time_slice(name: str, number: int) -> None:
-        candidate, steps = running[name]
-        answer = candidate.run(steps)
-        for _ in range(AGAIN):
-            if answer["others"] < DISTURBED or time.monotonic() - start > budget:
-                break
-            answer = min(answer, candidate.run(steps), key=lambda one: one["others"])
-        found[name]["rounds"].append(number)
-        found[name]["others"] = max(answer["others"], found[name].get("others", 0.0))
-        found[name]["seconds"].append(answer["seconds"] / answer["steps"])
-        found[name]["outside"].append(1 - answer["inside"] / answer["seconds"])
-        found[name]["memory"] = answer["memory"]
-
-    takes = {}
     for name, (nursery, spec) in specs.items():
-        if free_memory() < 1.3 * max((one["memory"] for one in found.values()), default=0):
+        if free_memory() < 1.3 * max((one.found["memory"] for one in running.values()), default=0):
             missing.append(f"{name}: too little memory")
             continue
         try:
@@ -63,25 +71,35 @@ def measure(
             missing.append(f"{name}: {str(problem).split('. ')[0]}")
             continue
         steps = max(round(slice / answer["seconds"]), 1)
-        takes[name] = steps * answer["seconds"]
-        running[name], found[name] = (candidate, steps), {"rounds": [], "seconds": [], "outside": [], "memory": 0}
-    slow = {name for name in takes if takes[name] > SLOW * median(takes.values())}
+        running[name] = Running(candidate, steps, steps * answer["seconds"])
+    return running, missing
+
+
+def run_rounds(running: Mapping[str, Running], rounds: tuple[int, int], deadline: float) -> None:
+    """Run rounds[0] rounds, and up to rounds[1] while another is expected to end before the deadline."""
+    least, most = rounds
+    usual = median(one.takes for one in running.values()) if running else 0.0
+    one_round = sum(one.takes for one in running.values())
     done = 0
-    while running and (
-        done < rounds[0] or (done < rounds[1] and time.monotonic() - start + sum(takes.values()) < budget)
-    ):
+    while running and (done < least or (done < most and time.monotonic() + one_round < deadline)):
         for name in reversed(running) if done % 2 else running:
-            if done % 2 == 0 or name not in slow:
-                time_slice(name, done)
+            if done % 2 == 0 or running[name].takes <= SLOW * usual:
+                time_slice(running[name], done, deadline)
         done += 1
-    for name in profiled:
-        if name in running:
-            found[name]["tensors"] = running[name][0].run(1, profile=True)["tensors"]
-    for candidate, _ in running.values():
-        candidate.stop()
-    for one_found in found.values():
-        one_found["outside"] = median(one_found["outside"])
-    return found, missing
+
+
+def time_slice(one: Running, number: int, deadline: float) -> None:
+    """Run one slice and note it; a disturbed slice is measured again before the deadline, and the calmest counts."""
+    answer = one.candidate.run(one.steps)
+    for _ in range(AGAIN):
+        if answer["others"] < DISTURBED or time.monotonic() > deadline:
+            break
+        answer = min(answer, one.candidate.run(one.steps), key=lambda each: each["others"])
+    one.found["rounds"].append(number)
+    one.found["others"] = max(answer["others"], one.found.get("others", 0.0))
+    one.found["seconds"].append(answer["seconds"] / answer["steps"])
+    one.found["outside"].append(1 - answer["inside"] / answer["seconds"])
+    one.found["memory"] = answer["memory"]
 
 
 def free_memory() -> float:

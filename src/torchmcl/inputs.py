@@ -37,10 +37,7 @@ def batches(x: Any, blueprint: Blueprint, size: int) -> Iterator[Tensor]:
     right_types({"size": size}, batches)
     if size < 1:
         raise UsageError(f"Expected batches of at least 1 example, got batch_size={size}.")
-    if isinstance(x, Loader):  # its batches are prepared already, perhaps otherwise
-        x = x.examples
-    if isinstance(x, Examples):
-        x = x.images
+    x = _images(x)
     if isinstance(x, Files):
         for index in torch.arange(len(x)).split(size):
             yield as_examples(x[index], blueprint)
@@ -83,6 +80,13 @@ def pairs(x: Any, blueprint: Blueprint, size: int) -> Iterator[tuple[Tensor, Ten
             done += len(batch)
         if done != len(target):
             raise UsageError(f"Expected a label for each example, got {len(target)} for {done}.")
+
+
+def _images(x: Any) -> Any:
+    """The images of a `Loader` or of `Examples`, as they were read; anything else unchanged."""
+    if isinstance(x, Loader):  # its batches are prepared already, perhaps for another model
+        x = x.examples
+    return x.images if isinstance(x, Examples) else x
 
 
 def as_examples(x: Any, blueprint: Blueprint) -> Tensor:
