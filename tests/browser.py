@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
+NAMES = ("chromium", "chromium-browser", "google-chrome")  # .ci/run looks for the same
 HOME = ("127.0.0.1", "localhost")
 
 
@@ -37,7 +38,7 @@ class Seen:
 def chromium() -> Iterator[object]:
     """A running browser, or a skip with the reason; $CHROMIUM names another than the one on the path."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         pytest.skip("needs Chromium: install your system's chromium, or name one in $CHROMIUM")
     with sync_api.sync_playwright() as playwright:

@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+import needs
+
 # By other chance each time only where a longer run is asked for (`make fuzz`).
 settings.register_profile(
     "torchmcl", deadline=None, max_examples=60, derandomize="TORCHMCL_FUZZ" not in os.environ, database=None
@@ -15,6 +17,15 @@ settings.load_profile("torchmcl")
 # One thread a worker: `pytest -n 2` fills two cores, and tensors here are small.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def real():
+    """The folder of real data, or a skip."""
+    folder = os.environ.get("TORCHMCL_DATA")
+    if not folder:
+        pytest.skip("needs real data: name its folder in TORCHMCL_DATA")
+    return Path(folder)
 
 
 @pytest.fixture(scope="session")
@@ -70,6 +81,18 @@ def browser():
 
     with chromium() as running:
         yield running
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport():
+    """In CI, a test that is skipped for an unmet need fails."""
+    return needs.met((yield))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report():
+    """In CI, so does a module."""
+    return needs.met((yield))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -171,7 +171,7 @@ def test_links_of_the_readme_lead_somewhere():
 
 def test_the_site_builds_strictly(tmp_path):
     if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
-        pytest.skip("mkdocs-material and mkdocstrings are not installed: pip install 'torchmcl[docs]'")
+        pytest.skip("needs mkdocs-material and mkdocstrings: pip install 'torchmcl[docs]'")
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
         cwd=ROOT,

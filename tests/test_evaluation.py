@@ -1,7 +1,6 @@
 """Runs measured from the command line: known digits against unseen ones, calibration, several runs compared."""
 
 import json
-import os
 import shlex
 import shutil
 from pathlib import Path
@@ -236,7 +235,7 @@ def test_bad_input(kind, places, capsys):
     }
 
 
-@pytest.mark.skipif("TORCHMCL_DATA" not in os.environ, reason="needs CIFAR-10 and SVHN in TORCHMCL_DATA")
+@pytest.mark.usefixtures("real")
 def test_cifar10_against_svhn(tmp_path, capsys):
     options = {"members": 2, "epochs": 1, "width": 4, "preset": "light", "data_limit": 500}
     fit("amcl", "simple_cnn", "cifar10", out=tmp_path / "run", quiet=True, **options)

@@ -18,7 +18,7 @@ from torchmcl.predictor import Specialists
 from torchmcl.rejection import Rejection
 from torchmcl.training import fit
 
-onnxruntime = pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'torchmcl[export]'")
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 """The page: what it says, that it holds everything it needs, and how a browser shows it."""
 
-import os
 import re
 import shlex
 import shutil
@@ -81,7 +80,7 @@ def test_in_a_browser(pages, browser, name, width, scheme):
         assert not seen.page.query_selector("img[onerror]")
 
 
-@pytest.mark.skipif("TORCHMCL_DATA" not in os.environ, reason="needs CIFAR-10 and iCoseg in TORCHMCL_DATA")
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(("data", "network"), [("cifar10", "simple_cnn"), ("icoseg", "fcn")])
 def test_of_photographs(data, network, browser, tmp_path):
     options = {"members": 2, "epochs": 2, "warmup": 1, "width": 4, "preset": "light", "batch_size": 32}

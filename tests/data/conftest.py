@@ -1,18 +1,8 @@
-import os
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-
-@pytest.fixture(scope="session")
-def real() -> Path:
-    """The folder of real data."""
-    folder = os.environ.get("TORCHMCL_DATA")
-    if not folder:
-        pytest.skip("TORCHMCL_DATA names no folder of real data")
-    return Path(folder)
 
 
 @pytest.fixture(autouse=True)

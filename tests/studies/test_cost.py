@@ -1,6 +1,5 @@
 """What studies cost, counted; `python tests/studies/test_cost.py` writes the tables of docs/cluster.md anew."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -92,9 +91,9 @@ def test_no_machine_waits_while_runs_are_left():
 
 
 @pytest.mark.parametrize("name", ["digits", "digits-masks", "cifar10", "icoseg"])
-def test_data_sets_are_as_they_are_read(name):
-    if not name.startswith("digits") and "TORCHMCL_DATA" not in os.environ:
-        pytest.skip(f"needs {name} in TORCHMCL_DATA")
+def test_data_sets_are_as_they_are_read(name, request):
+    if not name.startswith("digits"):
+        request.getfixturevalue("real")
     read, said = data.load(name), cost.DATA[name]
     assert tuple(read.train.images.shape[1:]) == said.shape
     assert (len(read.train), len(read.test)) == (said.train, said.test)

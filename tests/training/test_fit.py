@@ -169,7 +169,10 @@ def test_own_network_own_method_own_data():
 
 
 def test_tensorboard_when_asked(tmp_path):
-    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="needs tensorboard: pip install 'torchmcl[tensorboard]'",
+    )
     fit("ie", data="digits", out=tmp_path / "run", tensorboard=True, **TINY)
     seen = event_accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     seen.Reload()

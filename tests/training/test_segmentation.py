@@ -1,7 +1,6 @@
 """Training on masks, from the command line to PNGs, on small masks made here and on the real iCoseg."""
 
 import json
-import os
 
 import numpy as np
 import pytest
@@ -102,7 +101,7 @@ def test_a_label_has_no_pixels(tmp_path, capsys):
     assert "Expected masks for unit pixel" in capsys.readouterr().err
 
 
-@pytest.mark.skipif("TORCHMCL_DATA" not in os.environ, reason="needs iCoseg in TORCHMCL_DATA")
+@pytest.mark.usefixtures("real")
 def test_the_real_icoseg(tmp_path):
     line = "train --method amcl --network fcn --width 4 --data icoseg --members 2 --epochs 2 --warmup 1 --preset light"
     assert cli.main([*line.split(), "--batch-size", "32", "--quiet", "--out", str(tmp_path / "run")]) == 0
