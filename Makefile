@@ -11,7 +11,7 @@ TIMES ?= 20
 SECONDS ?= 60
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test lint docs bench bench-small fuzz atheris bounds lock audit wheel clean
+.PHONY: setup demo test test-slow lint docs bench bench-small fuzz atheris bounds lock audit wheel clean
 
 setup: $(VENV)/.ready
 
@@ -26,7 +26,11 @@ demo: setup
 	$(BIN)/python -m torchmcl.demo
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow"
+
+# What takes long: faults, fuzzing, clusters, kills at random moments, real data at length.
+test-slow: setup
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m slow
 
 lint: setup
 	$(BIN)/ruff check .

@@ -25,6 +25,7 @@ def results(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_everything_is_measured(results):
     found = json.loads(results.read_text())
     cells = {(cell["what"], cell["members"], cell["precision"]): cell for cell in found["cells"]}
@@ -47,6 +48,7 @@ def test_everything_is_measured(results):
         assert target["met"] == (target["value"] >= limit if least else target["value"] <= limit)
 
 
+@pytest.mark.slow
 def test_ratios_follow_from_the_seconds(results):
     cell = next(cell for cell in json.loads(results.read_text())["cells"] if cell["members"] == 2)
     found = cell["candidates"]
@@ -55,6 +57,7 @@ def test_ratios_follow_from_the_seconds(results):
     assert 2 / found["AMCL"]["of_bare"] == pytest.approx(sum(takes) / len(takes), rel=0.01)
 
 
+@pytest.mark.slow
 def test_multiply_adds_are_counted(results):
     cell = next(cell for cell in json.loads(results.read_text())["cells"] if cell["members"] == 2)
     # simple_cnn of width 2 on 32 x 32: three convolutions of 3 x 3 and a linear layer of 8 x 10, twice.
@@ -63,6 +66,7 @@ def test_multiply_adds_are_counted(results):
     assert cell["operations"]["AMCL fusion"]["forward"] > cell["operations"]["AMCL light"]["forward"] > 2 * by_hand
 
 
+@pytest.mark.slow
 def test_report_is_made_of_the_results(results):
     written = results.with_suffix(".md").read_text()
     assert run("report.py", results).stdout == written
@@ -72,6 +76,7 @@ def test_report_is_made_of_the_results(results):
         assert f"| {target['target']} | {target['network']} |" in written
 
 
+@pytest.mark.slow
 def test_a_ratio_that_fell_is_said(results, tmp_path):
     before, same = json.loads(results.read_text()), run("guard.py", results, results)
     assert same.returncode == 0
@@ -85,6 +90,7 @@ def test_a_ratio_that_fell_is_said(results, tmp_path):
     assert len(done.stdout.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_profile(tmp_path):
     words = ["--members", "2", "--batch", "8", "--width", "8", "--steps", "1", "--threads", "1", "--out"]
     done = run("profile_step.py", *words, tmp_path / "profile.json")

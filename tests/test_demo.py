@@ -5,6 +5,7 @@ import pytest
 from torchmcl import demo
 
 
+@pytest.mark.slow
 def test_demo_prints_the_comparison_and_the_matrix(tmp_path, capsys):
     assert demo.main(["--epochs", "6", "--members", "2", "--out", str(tmp_path / "runs")]) == 0
     printed = capsys.readouterr().out

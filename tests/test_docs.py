@@ -26,6 +26,7 @@ from torchmcl.cli import build_parser, plain_name
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LONG = ("tutorial.md", "export.md")
 BLOCK = re.compile(r"(?:<!-- test: (?P<mark>.*?) -->\n)?^```(?P<about>[^\n`]*)\n(?P<code>.*?)^```$", re.DOTALL | re.M)
 SHOWN = ("text", "yaml", "json", "toml")  # not code, or files that a later block reads
 TARGETS = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
@@ -109,7 +110,9 @@ def data(monkeypatch, tmp_path):
     return found if any(Path(found).glob("cifar-10-*")) and found else None
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=path.name, marks=[pytest.mark.slow] * (path.name in LONG)) for path in PAGES]
+)
 def test_page(path, data, capsys):
     names: dict[str, object] = {"__name__": path.stem}
     for block in blocks(path.read_text(encoding="utf-8")):
@@ -169,6 +172,7 @@ def test_links_of_the_readme_lead_somewhere():
     assert not [link for link in links if "://" not in link and not (ROOT / link).exists()]
 
 
+@pytest.mark.slow
 def test_the_site_builds_strictly(tmp_path):
     if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
         pytest.skip("needs mkdocs-material and mkdocstrings: pip install 'torchmcl[docs]'")

@@ -126,6 +126,7 @@ def test_pipeline_and_grid_search():
     assert len(search.cv_results_["params"]) == 4
 
 
+@pytest.mark.slow
 def test_two_processes():
     def scores(jobs):
         return cross_val_score(small(), X, NAMED, cv=2, n_jobs=jobs, error_score="raise")

@@ -235,6 +235,7 @@ def test_bad_input(kind, places, capsys):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real")
 def test_cifar10_against_svhn(tmp_path, capsys):
     options = {"members": 2, "epochs": 1, "width": 4, "preset": "light", "data_limit": 500}

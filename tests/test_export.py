@@ -87,7 +87,12 @@ FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+SLOW = ("resnet10", "mobilenet_v2", "googlenet", "vgg16", "fcn")
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=[pytest.mark.slow] * name.startswith(SLOW)) for name in FAMILIES]
+)
 def test_each_family(family, tmp_path):
     specialists = FAMILIES[family]()
     found = export(specialists, tmp_path / "model.onnx")

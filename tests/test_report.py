@@ -80,6 +80,7 @@ def test_in_a_browser(pages, browser, name, width, scheme):
         assert not seen.page.query_selector("img[onerror]")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(("data", "network"), [("cifar10", "simple_cnn"), ("icoseg", "fcn")])
 def test_of_photographs(data, network, browser, tmp_path):

@@ -14,6 +14,8 @@ from outcomes import cases, ends_well
 from torchmcl.data import download
 from torchmcl.data.download import Source, obtain
 
+pytestmark = pytest.mark.slow
+
 NAMES = st.one_of(
     st.sampled_from(["set/a", "set/b/c", "set", "set/", "./set/a", "set/a/b", "set//a", "set/ "]),
     st.sampled_from(

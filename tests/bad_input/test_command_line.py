@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from outcomes import cases, tried
 from torchmcl import cli
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = [
     "--method",
     "--network",

@@ -4,6 +4,7 @@ from dataclasses import fields
 from math import isfinite
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -18,6 +19,8 @@ from torchmcl.training import fit
 from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.source import Source
+
+pytestmark = pytest.mark.slow
 
 SMALL = st.integers(1, 5)
 RECIPE = {

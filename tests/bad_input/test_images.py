@@ -3,6 +3,7 @@
 import io
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
@@ -10,6 +11,8 @@ from PIL import Image
 from outcomes import cases, ends_well
 from torchmcl.data import read_image
 from torchmcl.data.files import image_size
+
+pytestmark = pytest.mark.slow
 
 # Kind of file -> the modes that Pillow writes into it, and those that come back byte for byte.
 KINDS = {

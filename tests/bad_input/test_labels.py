@@ -1,6 +1,7 @@
 """Label sets and names of classes: what is accepted is numbered right."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,6 +11,8 @@ from outcomes import cases, ends_well
 from torchmcl import data
 from torchmcl.data import from_arrays
 from torchmcl.data.selection import choose
+
+pytestmark = pytest.mark.slow
 
 DIGITS = data.load("digits")
 

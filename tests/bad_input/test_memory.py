@@ -5,8 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bombs import BOMBS
 from outcomes import one_clear_line
+
+pytestmark = pytest.mark.slow
 
 MOST = 512  # MB that refusing anything may take
 

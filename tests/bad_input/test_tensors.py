@@ -12,6 +12,8 @@ from torchmcl.blueprint import Blueprint
 from torchmcl.data import from_arrays
 from torchmcl.predictor import Specialists
 
+pytestmark = pytest.mark.slow
+
 MODELS = {
     "images": Blueprint("amcl", 2, ("a", "b", "c"), "simple_cnn", (3, 8, 8), "gcn", network_options={"width": 2}),
     "grey": Blueprint(

@@ -11,6 +11,8 @@ from bad_values import TEXTS
 from outcomes import cases, ends_well, tried
 from torchmcl import plain_yaml, stored
 
+pytestmark = pytest.mark.slow
+
 BOMB = "a0: &a0 [lol, lol]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
 TEXT = [
     BOMB,

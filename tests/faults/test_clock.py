@@ -7,6 +7,8 @@ import pytest
 
 from breaking import Child, command, command_killed_at_write, command_with_clock
 
+pytestmark = pytest.mark.slow
+
 ARGUMENTS = shlex.split(
     "--method amcl --network mlp --width 8 --warmup 2 --epochs 3 --checkpoint-steps 3 --data digits --data.limit 300 "
     "--members 2 --batch-size 64 --quiet"

@@ -12,6 +12,8 @@ from breaking import Child, command, command_in_company, hold_and_fork, killed_a
 from torchmcl import UsageError
 from torchmcl.locks import alone
 
+pytestmark = pytest.mark.slow
+
 ARGUMENTS = shlex.split(
     "--method amcl --network mlp --width 8 --warmup 2 --epochs 6 --checkpoint-steps 3 --data digits --data.limit 300 "
     "--members 2 --batch-size 64 --quiet"

@@ -14,6 +14,8 @@ from torchmcl.sealed import read as figures
 from torchmcl.studies import store
 from torchmcl.training import checkpoint
 
+pytestmark = pytest.mark.slow
+
 TRAININGS = {
     "amcl": "--method amcl --network mlp --width 8 --warmup 3 --patience 9 --epochs 8 --checkpoint-steps 3",
     "mcl": "--method mcl --network simple_cnn --width 4 --round 2 --ema 0.9 --epochs 4 --checkpoint-steps 2",

@@ -7,6 +7,8 @@ import pytest
 
 from breaking import Child, long_run, trained_on_files
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory and open files are counted in /proc")
 def test_memory_and_open_files_stay(tmp_path):

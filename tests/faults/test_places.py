@@ -17,6 +17,8 @@ from breaking import (
 from torchmcl.predictor import Specialists
 from torchmcl.training import checkpoint
 
+pytestmark = pytest.mark.slow
+
 ARGUMENTS = shlex.split(
     "--method amcl --network mlp --width 8 --warmup 2 --epochs 4 --checkpoint-steps 3 --data digits --data.limit 300 "
     "--members 2 --batch-size 64 --quiet"

@@ -152,6 +152,7 @@ def test_many_small_batches_do_not_drift() -> None:
     assert metric.compute() == torch.tensor(0.1)
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(tmp_path) -> None:
     torch.multiprocessing.spawn(process, (str(tmp_path),), nprocs=2)
     whole = {name: case.function(*case.whole()) for name, case in CASES.items()}

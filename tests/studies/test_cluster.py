@@ -123,6 +123,7 @@ def plain(result):
     return {name: value for name, value in result.items() if name not in ("trained", "study", "scale", "format")}
 
 
+@pytest.mark.slow
 def test_a_stopped_driver_and_a_killed_worker_change_no_result(nodes, tmp_path, monkeypatch):
     environment, _ = nodes
     monkeypatch.setitem(scales.SETTINGS["smoke"]["confidence"], "epochs", EPOCHS)
@@ -155,6 +156,7 @@ def test_a_stopped_driver_and_a_killed_worker_change_no_result(nodes, tmp_path, 
     assert found[name]["trained"]["continued"]
 
 
+@pytest.mark.slow
 def test_runs_start_finish_and_fail(nodes, tmp_path):
     environment, client = nodes
     good, broken = Spec(SMALL), Spec({**SMALL, "k": 9})
@@ -205,6 +207,7 @@ def test_without_ray_the_extra_is_named(tmp_path, capsys, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_more_than_any_node_has_is_refused(nodes, tmp_path):
     line = [sys.executable, "-m", "torchmcl.cli", "study", "run", "confidence", "--on", "auto", "--gpus-per-run", "0.5"]
     done = subprocess.run(line, env=nodes[0], capture_output=True, text=True, cwd=tmp_path)

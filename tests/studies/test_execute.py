@@ -69,6 +69,7 @@ def unfinished(folder):
     return [path for path in folder.glob("work/*/config.yaml") if not (path.parent / "metrics.json").exists()]
 
 
+@pytest.mark.slow
 def test_a_study_that_is_stopped_and_killed_goes_on(tmp_path, one_thread, monkeypatch):
     process = start(tmp_path, one_thread)
     wait_for_epochs(process, tmp_path, 2)

@@ -56,6 +56,7 @@ def check(alone, together):
         assert together[1][nearly] == pytest.approx(alone[1][nearly], abs=0.6)
 
 
+@pytest.mark.slow
 def test_two_processes_by_torchrun(alone, tmp_path):
     run = tmp_path / "run"
     command = torchrun("--nproc_per_node=2", f"--master_port={free_port()}")
@@ -71,6 +72,7 @@ def test_two_processes_that_it_starts_itself(alone, tmp_path):
     check(alone, results(run))
 
 
+@pytest.mark.slow
 def test_two_nodes_on_loopback(alone, tmp_path):
     run, port = tmp_path / "run", free_port()
     nodes = [

@@ -75,7 +75,7 @@ def test_sigkill_three_times(whole, tmp_path):
     assert not list(run.rglob(".*"))  # no drafts left behind, wherever it was killed
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_polite_signal_saves_first(number, whole, tmp_path):
     run = tmp_path / "run"
     process = start(*ARGUMENTS, "--out", str(run), "--checkpoint-steps", "100000")

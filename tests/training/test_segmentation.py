@@ -101,6 +101,7 @@ def test_a_label_has_no_pixels(tmp_path, capsys):
     assert "Expected masks for unit pixel" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real")
 def test_the_real_icoseg(tmp_path):
     line = "train --method amcl --network fcn --width 4 --data icoseg --members 2 --epochs 2 --warmup 1 --preset light"
