@@ -76,7 +76,7 @@ def export(specialists: Specialists, path: str | Path, *, quantize: Any = None, 
             found["error_before"], found["error"] = (
                 error(runner(each), specialists, test) for each in (plain, content)
             )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(path.parent)
     atomic.write(path, content)
     return {**found, "bytes": len(content)}
 

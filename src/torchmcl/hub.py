@@ -5,10 +5,10 @@ from typing import Any, Protocol
 
 import yaml
 
-from torchmcl import sealed
+from torchmcl import atomic, sealed
 from torchmcl.blueprint import Blueprint
 from torchmcl.data.find import whole
-from torchmcl.errors import UsageError
+from torchmcl.errors import DiskFullError, UsageError
 from torchmcl.stored import CONFIG, MODEL
 
 METRICS, CARD = "metrics.json", "README.md"
@@ -51,7 +51,10 @@ def fetch(repo: str | Path, *, revision: str | None = None) -> Path:
         return Path(repo)
     library = _library()
     try:
-        found = library.snapshot_download(str(repo), revision=revision, allow_patterns=[MODEL, CONFIG, METRICS])
+        with atomic.full_disk_named(Path(repo)):
+            found = library.snapshot_download(str(repo), revision=revision, allow_patterns=[MODEL, CONFIG, METRICS])
+    except DiskFullError:
+        raise
     except (OSError, ValueError) as problem:  # the library's own errors are among these
         reason = " ".join(str(problem).split())[:200]
         raise UsageError(f"Expected a folder or a repository on the hub, got {repo}: {reason}") from problem

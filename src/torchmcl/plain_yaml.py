@@ -5,22 +5,26 @@ from typing import Any
 
 import yaml
 
-from torchmcl.errors import UsageError
+from torchmcl.errors import DamagedFileError
 
 LONGEST, DEEPEST = 10**6, 20  # characters, levels
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The options in a file."""
+    """Read the options in a file.
+
+    Raises:
+        DamagedFileError: if it is not YAML of plain values.
+    """
     try:
         if path.stat().st_size > LONGEST:
             raise yaml.YAMLError(f"more than {LONGEST} bytes")
         config = parse(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise UsageError(f"Expected YAML in {path}, got: {problem}") from problem
+        raise DamagedFileError(f"Expected YAML in {path}, got: {problem}") from problem
     if not isinstance(config, dict):
-        raise UsageError(f"Expected options in {path}, got {type(config).__name__}.")
+        raise DamagedFileError(f"Expected options in {path}, got {type(config).__name__}.")
     return {str(name): value for name, value in config.items()}
 
 

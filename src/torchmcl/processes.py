@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, distributed
 
-from torchmcl.errors import UsageError
+from torchmcl.errors import LostProcessError, TorchmclError
 
 
 def many() -> bool:
@@ -56,14 +56,20 @@ def gathered(x: Tensor) -> Tensor:
 
 @contextmanager
 def together(advice: str) -> Iterator[None]:
-    """What processes do with each other; that one of them is lost is said in one line, with some advice."""
+    """Run what processes do with each other.
+
+    Raises:
+        LostProcessError: if another process is gone, with `advice` on what to do.
+    """
     try:
         yield
+    except TorchmclError:  # one of them may be a RuntimeError that quotes gloo
+        raise
     except RuntimeError as problem:
         text = " ".join(str(problem).split())
         if not many() or not (isinstance(problem, distributed.DistError) or "gloo" in text.lower()):
             raise
         count, me = distributed.get_world_size(), distributed.get_rank()
-        raise UsageError(
+        raise LostProcessError(
             f"Expected {count} processes to train together to the end, {me} lost another: {text[:120]}. {advice}"
         ) from problem

@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from torchmcl.errors import UsageError
+from torchmcl.errors import DamagedFileError
 
 SEAL = "sha256"
 
@@ -40,7 +40,11 @@ def checksum(content: Mapping[str, Any]) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The figures in a JSON file, whole and as they were written, or one line of what is wrong with it."""
+    """Read figures from a JSON file.
+
+    Raises:
+        DamagedFileError: if they are not as they were written.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
@@ -48,6 +52,6 @@ def read(path: Path) -> dict[str, Any]:
         return unsealed(content)
     except (ValueError, RecursionError) as problem:
         reason = " ".join(str(problem).split())
-        raise UsageError(
+        raise DamagedFileError(
             f"Expected figures as JSON in {path}, got: {reason}. Remove the file or the folder."
         ) from problem

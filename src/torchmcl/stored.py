@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchmcl import atomic, plain_yaml
 from torchmcl.blueprint import Blueprint
-from torchmcl.errors import UsageError
+from torchmcl.errors import DamagedFileError, UsageError, damaged
 from torchmcl.serialization.legacy import upgraded_config
 
 MODEL, CONFIG = "model.safetensors", "config.yaml"
@@ -26,10 +26,10 @@ def write(folder: Path, blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     about = blueprint.as_dict()
     digest = checksum(about, tensors)
-    folder.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(folder)
     config = read_config(folder) if (folder / CONFIG).is_file() else None
-    if config is not None and "sha256" not in config:
-        _belongs(config, blueprint, folder)
+    if config is not None and "sha256" not in config and (other := _mismatch(config, blueprint, folder)):
+        raise UsageError(other)
     # One entry, for safetensors writes several in any order, and the same model must give the same bytes.
     metadata = {"torchmcl": json.dumps({**about, "sha256": digest})}
     if config is not None and "sha256" in config:
@@ -41,7 +41,12 @@ def write(folder: Path, blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> 
 
 
 def read(folder: Path) -> tuple[Blueprint, dict[str, Tensor]]:
-    """Read it back, on the CPU; nothing in the files can execute, and what does not fit together is refused."""
+    """Read it back, on the CPU; nothing in the files can execute.
+
+    Raises:
+        UsageError: if there is no model in the folder.
+        DamagedFileError: if the model is damaged, or its config.yaml belongs to another model.
+    """
     from safetensors import SafetensorError, safe_open
 
     path = folder / MODEL
@@ -55,11 +60,13 @@ def read(folder: Path) -> tuple[Blueprint, dict[str, Tensor]]:
         blueprint = Blueprint.of(about)
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError, RecursionError) as problem:
         reason = " ".join(str(problem).split())
-        raise UsageError(f"Expected a model that torchmcl wrote, got {path}: {reason}.") from problem
+        raise damaged(f"Expected a model that torchmcl wrote, got {path}: {reason}.", problem) from problem
     if about["version"] > 1 and digest != checksum(about, tensors):  # the first version had none
-        raise UsageError(f"Expected the model that torchmcl wrote, got another in {path}: its checksum does not fit.")
-    if (folder / CONFIG).is_file():
-        _belongs(read_config(folder), blueprint, folder, digest)
+        raise DamagedFileError(
+            f"Expected the model that torchmcl wrote, got another in {path}: its checksum does not fit."
+        )
+    if (folder / CONFIG).is_file() and (other := _mismatch(read_config(folder), blueprint, folder, digest)):
+        raise DamagedFileError(other)
     return blueprint, tensors
 
 
@@ -96,16 +103,17 @@ def _config(blueprint: Blueprint, digest: str | None) -> dict[str, Any]:
     return {**blueprint.as_dict(), "sha256": digest}
 
 
-def _belongs(config: dict[str, Any], blueprint: Blueprint, folder: Path, digest: str | None = None) -> None:
-    """Refuse a config.yaml that is of another model: a saved one says all, a run's only what was trained."""
+def _mismatch(config: dict[str, Any], blueprint: Blueprint, folder: Path, digest: str | None = None) -> str | None:
+    """Describe how config.yaml differs from the model's: a saved one says all, a run's only what was trained."""
     if "sha256" in config:
         expected, got = _config(blueprint, digest), config
     else:
         expected = {name: value for name in TRAINED if (value := getattr(blueprint, name)) is not None}
         got = {name: config.get(name, value) for name, value in expected.items()}
-    if wrong := sorted(name for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)):
-        name = wrong[0]
-        raise UsageError(
-            f"Expected in {folder} the {CONFIG} that belongs to {MODEL}, got one of another model, "
-            f"with {name} {got.get(name)} for {expected.get(name)}. Put its own back, or remove it."
-        )
+    if not (wrong := sorted(name for name in expected.keys() | got.keys() if expected.get(name) != got.get(name))):
+        return None
+    name = wrong[0]
+    return (
+        f"Expected in {folder} the {CONFIG} that belongs to {MODEL}, got one of another model, "
+        f"with {name} {got.get(name)} for {expected.get(name)}. Put its own back, or remove it."
+    )

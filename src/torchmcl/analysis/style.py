@@ -90,7 +90,7 @@ def save(figure: "Figure", path: str | Path) -> Path:
     kind = path.suffix[1:].lower()
     if kind not in KINDS:
         raise UsageError(f"Expected a figure to end in .{', .'.join(KINDS)}, got {path.name}.")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(path.parent)
     # Type 42 is what publishers ask for; without dates, the same figure gives the same bytes.
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "torchmcl"}):
         dated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)

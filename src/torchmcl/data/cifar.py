@@ -10,7 +10,7 @@ from torchmcl.data.download import obtain
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.find import whole
 from torchmcl.data.pickles import Array, read_pickle
-from torchmcl.errors import UsageError
+from torchmcl.errors import DamagedFileError
 
 PIXELS = 3 * 32 * 32
 MOST = 50_000 * (PIXELS + 500)  # bytes of one file; a pickle names each image besides
@@ -83,7 +83,7 @@ def _part(paths: Sequence[Path], layout: Layout, classes: tuple[str, ...]) -> Ex
     read = [_binary(path, layout) if layout.labels else _pickled(path, layout) for path in paths]
     for path, (_, label) in zip(paths, read, strict=True):
         if (wrong := np.flatnonzero(label >= len(classes))).size:
-            raise UsageError(
+            raise DamagedFileError(
                 f"Expected labels below {len(classes)} in {path}, got {label[wrong[0]]} in record {wrong[0]}. "
                 "Get it again."
             )
@@ -97,7 +97,9 @@ def _binary(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.i
     record = layout.labels + PIXELS
     bytes_ = np.fromfile(whole(path, MOST), dtype=np.uint8)
     if len(bytes_) % record:
-        raise UsageError(f"Expected whole records of {record} bytes in {path}, got {len(bytes_)} bytes. Get it again.")
+        raise DamagedFileError(
+            f"Expected whole records of {record} bytes in {path}, got {len(bytes_)} bytes. Get it again."
+        )
     records = bytes_.reshape(-1, record)
     return records[:, layout.labels :], records[:, layout.labels - 1]
 
@@ -109,11 +111,11 @@ def _pickled(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.
     pixels = data.bytes_(path) if isinstance(data, Array) else None
     fits = pixels is not None and pixels.ndim == 2 and pixels.shape[1] == PIXELS and len(pixels) > 0
     if pixels is None or not fits:
-        raise UsageError(f"Expected data (N, {PIXELS}) uint8 in {path}, got another. Get it again.")
+        raise DamagedFileError(f"Expected data (N, {PIXELS}) uint8 in {path}, got another. Get it again.")
     if not isinstance(label, list) or not all(type(each) is int and 0 <= each < 256 for each in label):
-        raise UsageError(f"Expected {layout.label_key} as a list of labels in {path}, got another. Get it again.")
+        raise DamagedFileError(f"Expected {layout.label_key} as a list of labels in {path}, got another. Get it again.")
     if len(label) != len(pixels):
-        raise UsageError(f"Expected a label for each of {len(pixels)} images in {path}, got {len(label)}.")
+        raise DamagedFileError(f"Expected a label for each of {len(pixels)} images in {path}, got {len(label)}.")
     return pixels, np.array(label, dtype=np.int64)
 
 
@@ -133,5 +135,5 @@ def _names(folder: Path, layout: Layout, built_in: tuple[str, ...]) -> tuple[str
         name.decode("latin-1") if isinstance(name, bytes) else name for name in listed if isinstance(name, bytes | str)
     )
     if len(texts) != len(built_in) or len(set(texts)) != len(texts):
-        raise UsageError(f"Expected {len(built_in)} different names of classes in {path}, got {len(set(texts))}.")
+        raise DamagedFileError(f"Expected {len(built_in)} different names of classes in {path}, got {len(set(texts))}.")
     return texts

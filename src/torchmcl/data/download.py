@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urljoin, urlsplit
 
+from torchmcl import atomic
 from torchmcl.data.find import cache, find, missing, places
-from torchmcl.errors import UsageError
+from torchmcl.errors import DamagedFileError, DiskFullError, TorchmclError, UsageError
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,11 @@ def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None
                 return _unpacked(place / source.file, cache(), name, source)
     name, source = next(iter(known.items()))
     try:
-        file = _downloaded(source, cache() / Path(name).parent)
-    except UsageError:
+        with atomic.full_disk_named(cache() / name):
+            file = _downloaded(source, cache() / Path(name).parent)
+    except TorchmclError:
         raise
-    except (OSError, ValueError) as error:  # no network, no room, not allowed to write, another checksum
+    except (OSError, ValueError) as error:  # no network, not allowed to write, another checksum
         what = "its checksum is not the published one" if isinstance(error, ValueError) else type(error).__name__
         reason = f"downloading {source.url} (md5 {source.md5}) failed ({what})."
         files = [each.file for each in known.values()]
@@ -124,7 +126,7 @@ def _checked(file: Path, source: Source) -> None:
     import pooch
 
     if pooch.file_hash(str(file), alg="md5") != source.md5:
-        raise UsageError(f"Expected {file} with md5 {source.md5}, got another. Get it again from {source.url}.")
+        raise DamagedFileError(f"Expected {file} with md5 {source.md5}, got another. Get it again from {source.url}.")
 
 
 def _unpacked(file: Path, place: Path, name: str, source: Source) -> Path:
@@ -132,14 +134,19 @@ def _unpacked(file: Path, place: Path, name: str, source: Source) -> Path:
     if not file.name.endswith((".tar.gz", ".zip")):
         return file
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=place) as draft:
+        atomic.make_folder(place)
+        with (
+            atomic.full_disk_named(place / name),
+            tempfile.TemporaryDirectory(prefix=".unpacking-", dir=place) as draft,
+        ):
             unpack(file, Path(draft), source.most)
             if not (Path(draft) / name).is_dir():
                 raise UsageError(f"Expected {name} in {file}, found none.")
             (Path(draft) / name).rename(place / name)
     except OSError as error:
         if not (place / name).exists():  # unless another process was faster
+            if isinstance(error, DiskFullError):
+                raise
             raise UsageError(f"Expected to unpack {file} into {place}, could not: {_line(error)}.") from error
     return place / name
 
@@ -159,10 +166,10 @@ def unpack(archive: Path, to: Path, most: int) -> None:
                     if not (to / name).resolve().is_relative_to(to.resolve()):
                         raise UsageError(f"Expected {archive} to stay in its folder, {name!r} would leave it.")
                 pack.extractall(to)
-    except (UsageError, OSError):
+    except (TorchmclError, OSError):
         raise
     except Exception as error:  # damaged bytes make tar and zip raise anything
-        raise UsageError(f"Expected a whole archive, got {archive}: {_line(error)}.") from error
+        raise DamagedFileError(f"Expected a whole archive, got {archive}: {_line(error)}.") from error
 
 
 def _bounded(archive: Path, tar: tarfile.TarFile, most: int) -> list[tarfile.TarInfo]:

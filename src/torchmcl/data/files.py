@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchmcl.errors import UsageError
+from torchmcl.errors import UsageError, damaged
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -120,8 +120,8 @@ def opened(path: str | PathLike[str] | BinaryIO, name: str | None = None) -> Ite
         ) from error
     except Exception as error:  # decoders raise anything when bytes are damaged
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise UsageError(
-            f"Expected a whole image out of {', '.join(FORMATS)}, got {name}, which cannot be read: {reason}"
+        raise damaged(
+            f"Expected a whole image out of {', '.join(FORMATS)}, got {name}, which cannot be read: {reason}", error
         ) from error
 
 

@@ -2,7 +2,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchmcl.errors import UsageError
+from torchmcl.errors import DamagedFileError, UsageError
 
 VARIABLE = "TORCHMCL_DATA"
 
@@ -55,5 +55,5 @@ def whole(path: Path, most: int) -> Path:
         raise UsageError(f"Expected the file {path}, there is none.")
     size = path.stat().st_size
     if not 0 < size <= most:
-        raise UsageError(f"Expected 1 to {most} bytes in {path}, got {size}. Get it again.")
+        raise DamagedFileError(f"Expected 1 to {most} bytes in {path}, got {size}. Get it again.")
     return path

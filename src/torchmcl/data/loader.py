@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.examples import Examples
 from torchmcl.data.files import Files
-from torchmcl.errors import UsageError
+from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.seeds import seed_of
 
 RESIDENT = 2 * 1024**3  # bytes of images that are kept on the device
@@ -159,10 +159,10 @@ class _Batches:
     def __init__(self, files: Files) -> None:
         self.files = files
 
-    def __getitem__(self, index: Tensor) -> Tensor | UsageError:
+    def __getitem__(self, index: Tensor) -> Tensor | TorchmclError:
         try:
             return self.files[index]
-        except UsageError as error:
+        except TorchmclError as error:
             return error
 
 
@@ -176,6 +176,6 @@ def _read_files(files: Files, batches: list[Tensor], workers: int) -> Iterator[T
         generator=torch.Generator(),
     )
     for images in reader:
-        if isinstance(images, UsageError):
+        if isinstance(images, TorchmclError):
             raise images
         yield images

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchmcl.data.find import whole
-from torchmcl.errors import UsageError
+from torchmcl.errors import DamagedFileError
 
 _TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _MATRIX, _COMPRESSED = 14, 15
@@ -26,12 +26,12 @@ def read_matlab(path: Path, *, most: int) -> dict[str, NDArray[Any]]:
     content = memoryview(whole(path, most).read_bytes())
     order = {b"IM": "<", b"MI": ">"}.get(bytes(content[126:128]))
     if order is None or content[125 if order == "<" else 124] != 1:
-        raise UsageError(f"Expected a MATLAB file of level 5 in {path}, got another. Save it with -v7.")
+        raise DamagedFileError(f"Expected a MATLAB file of level 5 in {path}, got another. Save it with -v7.")
     try:
         matrices = (_matrix(body, order) for body in _bodies(content[128:], order, most))
         return {name: array for name, array in matrices if array is not None}
     except (ValueError, zlib.error) as error:
-        raise UsageError(f"Expected a whole MATLAB file, got {path}, damaged ({error}). Get it again.") from error
+        raise DamagedFileError(f"Expected a whole MATLAB file, got {path}, damaged ({error}). Get it again.") from error
 
 
 def _bodies(content: memoryview, order: str, most: int) -> Iterator[memoryview]:

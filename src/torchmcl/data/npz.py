@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torchmcl.data.arrays import from_arrays
 from torchmcl.data.examples import DataSet
 from torchmcl.data.find import whole
-from torchmcl.errors import UsageError
+from torchmcl.errors import DamagedFileError, UsageError, damaged
 from torchmcl.room import fits
 
 MOST = 8 * 1024**3  # bytes of arrays, unpacked
@@ -49,8 +49,8 @@ def read(file: Path) -> dict[str, NDArray[Any]]:
     except UsageError:
         raise
     except Exception as error:  # damaged bytes make zip and numpy raise anything
-        raise UsageError(
-            f"Expected a whole file of numpy.savez, got {file}, which cannot be read ({type(error).__name__})."
+        raise damaged(
+            f"Expected a whole file of numpy.savez, got {file}, which cannot be read ({type(error).__name__}).", error
         ) from error
 
 
@@ -63,4 +63,4 @@ def _check(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, file: Pat
         if kind.hasobject:
             raise UsageError(f"Expected numbers or texts in {name} of {file}, got Python objects, which may do harm.")
         if prod(shape) * kind.itemsize != info.file_size - stream.tell():
-            raise UsageError(f"Expected {name} of shape {shape} in {file}, it has another number of bytes.")
+            raise DamagedFileError(f"Expected {name} of shape {shape} in {file}, it has another number of bytes.")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmcl.errors import UsageError
+from torchmcl.errors import DamagedFileError, damaged
 
 _RECONSTRUCT = {("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")}
 
@@ -20,12 +20,12 @@ def read_pickle(path: Path) -> dict[str, Any]:
     """
     try:
         content = _Reader(io.BytesIO(path.read_bytes()), encoding="latin-1").load()
-    except UsageError as error:
-        raise UsageError(f"{error} It comes from {path}, which is not trusted. Get it again.") from error
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{error} It comes from {path}, which is not trusted. Get it again.") from error
     except Exception as error:  # damaged bytes make the unpickler raise anything
-        raise UsageError(f"Expected a whole pickle, got {path}: {type(error).__name__}. Get it again.") from error
+        raise damaged(f"Expected a whole pickle, got {path}: {type(error).__name__}. Get it again.", error) from error
     if not isinstance(content, dict):
-        raise UsageError(f"Expected a dictionary in {path}, got {type(content).__name__}. Get it again.")
+        raise DamagedFileError(f"Expected a dictionary in {path}, got {type(content).__name__}. Get it again.")
     return {key.decode("latin-1") if isinstance(key, bytes) else str(key): value for key, value in content.items()}
 
 
@@ -50,7 +50,7 @@ class Array:
                 raise ValueError("not bytes, or -1 for whatever fits")
             return np.frombuffer(bytes_, dtype=np.uint8).reshape(shape, order="F" if by_column else "C")
         except (AttributeError, IndexError, TypeError, ValueError) as error:
-            raise UsageError(f"Expected an array of bytes in {path}, got another. Get it again.") from error
+            raise DamagedFileError(f"Expected an array of bytes in {path}, got another. Get it again.") from error
 
 
 # The one written in Python: its memory grows with the file, not with what the file claims.
@@ -65,7 +65,7 @@ class _Reader(pickle._Unpickler):
             return None  # an argument of the former, never called
         if (module, name) == ("_codecs", "encode"):
             return _fresh(_latin)
-        raise UsageError(f"Expected a pickle of arrays of bytes, it asks for {f'{module}.{name}'!r}.")
+        raise DamagedFileError(f"Expected a pickle of arrays of bytes, it asks for {f'{module}.{name}'!r}.")
 
     # A dictionary's keys are hashed, and a tuple of 60 levels, each twice the one below, takes 2 ** 60 steps.
     dispatch: ClassVar[dict[int, Callable[..., None]]] = {

@@ -7,7 +7,7 @@ import torch
 from torchmcl.data.download import obtain
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.matlab import read_matlab
-from torchmcl.errors import UsageError
+from torchmcl.errors import DamagedFileError
 
 MOST = 600_000 * 3100  # bytes of one file: its largest, "extra", has 531,131 images
 
@@ -23,10 +23,10 @@ def read(path: Path) -> Examples:
     content = read_matlab(path, most=MOST)
     pixels, label = content.get("X", np.empty(0)), content.get("y", np.empty(0))
     if pixels.ndim != 4 or pixels.shape[:3] != (32, 32, 3) or not 0 < pixels.shape[3] == label.size:
-        raise UsageError(
+        raise DamagedFileError(
             f"Expected X (32, 32, 3, N) and y (N, 1) in {path}, got {pixels.shape} and {label.shape}. Get it again."
         )
     if pixels.dtype != np.uint8 or not np.isin(label, np.arange(1, 11)).all():
-        raise UsageError(f"Expected bytes X and labels y from 1 to 10 in {path}, got others. Get it again.")
+        raise DamagedFileError(f"Expected bytes X and labels y from 1 to 10 in {path}, got others. Get it again.")
     images = torch.from_numpy(np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)))
     return Examples(images, torch.from_numpy(label.ravel().astype(np.int64) % 10), tuple("0123456789"))

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmcl.errors import UsageError
+from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.explorer import look, members, tables
 from torchmcl.explorer.markup import notice
 from torchmcl.explorer.subject import Subject
@@ -159,7 +159,7 @@ def told(answer: Callable[..., str]) -> Callable[..., str]:
     def safe(*arguments: Any) -> str:
         try:
             return answer(*arguments)
-        except UsageError as problem:
+        except TorchmclError as problem:
             return notice(str(problem), "problem")
 
     return safe

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmcl.answers import Answer
 from torchmcl.data.examples import Examples
 from torchmcl.data.files import opened, pixels
-from torchmcl.errors import UsageError
+from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.predictor import Specialists
 from torchmcl.rejection import per_example
 from torchmcl.training.source import of_run
@@ -79,7 +79,7 @@ class Subject:
         specialists = Specialists.load(run)
         try:
             _, _, test = of_run(run, "test")
-        except UsageError as problem:
+        except TorchmclError as problem:
             return cls(run.resolve().name, specialists, None, str(problem))
         return cls(run.resolve().name, specialists, test)
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from torchmcl.errors import UsageError
+from torchmcl.errors import TorchmclError
 from torchmcl.explorer.markup import notice
 from torchmcl.markup import Markup, join, tag
 from torchmcl.studies import NAMES, scales
@@ -23,7 +23,7 @@ def page(name: str, scale: str, results: Path) -> Markup:
     """One study's table, with its caption and notes."""
     try:
         table, own, _ = show(name, scale, results=results)
-    except UsageError as problem:
+    except TorchmclError as problem:
         return notice(str(problem).replace(str(results), results.name), "problem")
     notes = [note.replace(f" --results {results}", "") for note in table.notes]
     parts = [tag("h3", table.title), sortable(table), tag("p", table.caption, class_="mcl-legend")]

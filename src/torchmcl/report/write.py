@@ -33,7 +33,7 @@ def write(
         raise UsageError("Expected matplotlib for a report, found none. Try: pip install 'torchmcl[plots]'") from absent
     looks = [look(run, unseen=unseen, **options) for run in runs]
     text = page(looks, made_by=line(runs, out, unseen=unseen, **options))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(path.parent)
     atomic.write(path, text)
     return path
 

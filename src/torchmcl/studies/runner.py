@@ -18,7 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from torchmcl.errors import UsageError
+from torchmcl import atomic
+from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.studies import load
 from torchmcl.studies.scales import scale as scale_of
 from torchmcl.studies.screen import Screen
@@ -63,7 +64,7 @@ def run(
     """Run what is missing of some studies -> number of runs that failed. Every result is kept as it comes."""
     store = Store(results)
     wanted = missing(names, scale, store, seeds)
-    Path(work).mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(Path(work))
     failed = 0
     specs = [want.spec for want in wanted]
     with Screen(specs, Path(work)) as screen, stoppable(), closing(runner(specs, Path(work))) as events:
@@ -110,7 +111,7 @@ def here(specs: Sequence[Spec], work: Path) -> Generator[Event]:
             yield Event(spec, "finished", execute(spec, work))
         except Interrupted as stopped:
             raise KeyboardInterrupt from stopped
-        except UsageError as problem:
+        except TorchmclError as problem:
             yield Event(spec, "failed", reason=str(problem))
 
 

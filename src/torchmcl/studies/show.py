@@ -51,7 +51,7 @@ def write(table: Table, results: Results, study: Study, out: str | Path) -> list
             "Expected matplotlib for the pictures, found none. Try: pip install 'torchmcl[plots]'"
         ) from absent
     folder = Path(out) / study.name
-    folder.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(folder)
     stem = results.scale.name + ("-selected-on-test" if results.select == "test" else "")
     paths = [folder / f"{stem}{ending}" for ending in (".md", ".tex", ".png")]
     atomic.write(paths[0], tables.markdown(table))

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmcl import atomic
-from torchmcl.errors import UsageError
+from torchmcl import atomic, errors
 from torchmcl.sealed import seal, unsealed
 from torchmcl.studies.spec import Spec, digest
 
@@ -55,7 +54,7 @@ class Store:
     def write(self, study: str, scale: str, spec: Spec, result: Result) -> Path:
         """Keep a result, whole or not at all."""
         path = self.path(study, scale, spec)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(path.parent)
         kept = {"format": FORMAT, "study": study, "scale": scale, **without(result, "format", "study", "scale")}
         validate(kept, path)
         atomic.write(path, "\n".join(lines(seal(kept))) + "\n")
@@ -63,22 +62,26 @@ class Store:
 
 
 def read(path: Path) -> Result:
-    """One result; a damaged file is refused in one line."""
+    """Read one result.
+
+    Raises:
+        DamagedFileError: if it is not a whole result.
+    """
     try:
         result = json.loads(path.read_text())
     except (ValueError, RecursionError, OSError) as problem:
-        raise damaged(path, str(problem)) from problem
+        raise damaged(path, problem) from problem
     validate(result, path)
     try:
         return unsealed(result)
     except ValueError as problem:
-        raise damaged(path, str(problem)) from problem
+        raise damaged(path, problem) from problem
 
 
 def validate(result: Any, path: Path) -> None:
     """Refuse what is not a whole result of the run that the file is named after."""
     if isinstance(result, dict) and result.get("format") == 1:
-        raise UsageError(
+        raise errors.UsageError(
             f"Expected a result of format {FORMAT} in {path}, got format 1, whose configuration leaves defaults open. "
             f"Try: python results/migrate.py {path.parent}"
         )
@@ -87,21 +90,21 @@ def validate(result: Any, path: Path) -> None:
     if missing := [name for name in NEEDED if name not in result]:
         raise damaged(path, f"nothing on {', '.join(missing)}")
     try:
-        expected, errors = digest(result["configuration"]), wrong(result)
+        expected, misses = digest(result["configuration"]), wrong(result)
         told = (result["test"]["oracle_error"], result["test"]["top1_error"])
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise damaged(path, f"{type(problem).__name__}: {problem}") from problem
     if not expected == result["hash"] == path.stem:
         raise damaged(path, f"a configuration of hash {expected}")
-    counted = (100 * errors[1:].min(0).mean(), 100 * errors[0].mean())
+    counted = (100 * misses[1:].min(0).mean(), 100 * misses[0].mean())
     if not np.allclose(counted, told, atol=0.02):
         raise damaged(path, f"errors {told} where its examples give {tuple(round(float(e), 4) for e in counted)}")
 
 
-def damaged(path: Path, problem: str) -> UsageError:
-    """What is said of a file that is no result."""
-    return UsageError(
-        f"Expected a whole result in {path}, got {' '.join(problem.split())}. Remove the file and run the study again."
+def damaged(path: Path, problem: object) -> errors.UsageError:
+    """The error for a file that is no result."""
+    return errors.damaged(
+        f"Expected a whole result in {path}, got {problem}. Remove the file and run the study again.", problem
     )
 
 

@@ -8,7 +8,7 @@ from typing import IO, Any
 import torch
 
 from torchmcl import atomic
-from torchmcl.errors import UsageError
+from torchmcl.errors import UsageError, damaged
 
 
 def write(path: Path, state: dict[str, Any]) -> None:
@@ -26,7 +26,10 @@ def _put(state: dict[str, Any], file: IO[bytes]) -> None:
 
 
 def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The state back; nothing in the file executes, and what is damaged is refused.
+    """Read the state back; nothing in the file executes.
+
+    Raises:
+        DamagedFileError: if the file is damaged or no checkpoint.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "last.pt"
@@ -38,8 +41,8 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:  # torch writes checksums, and does not look at them
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
                 raise ValueError("it is compressed, which torch does not do")  # and may unpack without end
-            if damaged := archive.testzip():
-                raise ValueError(f"the checksum of {damaged} does not fit")
+            if changed := archive.testzip():
+                raise ValueError(f"the checksum of {changed} does not fit")
         state = torch.load(path, weights_only=True, map_location=device)
         if not isinstance(state, dict):
             raise ValueError(type(state).__name__)
@@ -49,8 +52,14 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
 
 
 def refused(path: Path, problem: object) -> UsageError:
-    """What is said of a file that is no checkpoint of this run."""
+    """The error for a file that is no checkpoint of this run.
+
+    A `UsageError` as the problem means that the checkpoint is whole and the caller asked for something else. A full GPU
+    says nothing about the file either.
+    """
     line = " ".join(str(problem).split())[:300] or type(problem).__name__
     if isinstance(problem, pickle.UnpicklingError):  # torch would tell how to load it all the same
         line = "damaged, or it asks for more than plain values"
-    return UsageError(f"Expected a checkpoint of this run, got {path}: {line}. Remove it to train from the start.")
+    message = f"Expected a checkpoint of this run, got {path}: {line}. Remove it to train from the start."
+    whole = isinstance(problem, UsageError | torch.OutOfMemoryError)
+    return UsageError(message) if whole else damaged(message, problem)

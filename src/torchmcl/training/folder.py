@@ -16,7 +16,7 @@ import yaml
 from numpy.typing import NDArray
 
 from torchmcl import atomic
-from torchmcl.errors import UsageError
+from torchmcl.errors import UsageError, damaged
 from torchmcl.locks import alone
 from torchmcl.stored import read_config as read_config
 from torchmcl.training import checkpoint
@@ -62,7 +62,7 @@ def held(folder: Path | None, *, overwrite: bool, resume: bool) -> Iterator[None
     if folder is None or not first_process():
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(folder)
     with alone(folder / LOCK, wait=False):
         inspect_folder(folder, overwrite=overwrite, resume=resume)
         yield
@@ -82,7 +82,7 @@ def start_folder(folder: Path, config: dict[str, Any], *, overwrite: bool) -> No
         for name in RUN_FILES:
             path = folder / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(folder)
     atomic.sweep(folder)
     if not (folder / "config.yaml").exists():
         atomic.write(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
@@ -94,7 +94,11 @@ def write_flow(folder: Path, flow: Sequence[torch.Tensor]) -> None:
 
 
 def read_flow(folder: Path) -> NDArray[np.float32] | None:
-    """What members wanted of each class in each epoch, (epochs, groups, M), or None where nobody kept it."""
+    """What members wanted of each class in each epoch, (epochs, groups, M), or None where nobody kept it.
+
+    Raises:
+        DamagedFileError: if the file that holds it is damaged.
+    """
     path, last = folder / FLOW, folder / "checkpoints" / "last.pt"
     if path.is_file():
         try:
@@ -102,7 +106,7 @@ def read_flow(folder: Path) -> NDArray[np.float32] | None:
                 return content["flow"]
         except Exception as problem:  # damaged bytes make zip and numpy raise anything
             reason = " ".join(str(problem).split())[:300]
-            raise UsageError(f"Expected what a training left in {path}, got: {reason}. Remove it.") from problem
+            raise damaged(f"Expected what a training left in {path}, got: {reason}. Remove it.", problem) from problem
     # While it is trained, or where an earlier version trained it, the checkpoint alone has it.
     flow = checkpoint.read(last)["at"].get("flow", ()) if last.is_file() else ()
     return torch.stack(list(flow)).numpy() if len(flow) else None
