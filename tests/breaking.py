@@ -261,3 +261,55 @@ def long_run(epochs, folder):
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     (folder / "rows.json").write_text(json.dumps(script.measured(epochs, folder / "run")))
+
+
+def raise_again(error):
+    """What a process that calls this in another one gets."""
+    raise error
+
+
+def on_a_full_disk(folder):
+    """Write in several ways to a disk that holds 16 kB; what is raised is printed, and nothing may be left."""
+    import numpy as np
+    import torch
+
+    from torchmcl import atomic
+    from torchmcl.training import checkpoint
+
+    if not mounted(folder, "size=16k,nr_inodes=4"):
+        return NO_MOUNT
+    ways = (
+        lambda: atomic.write(folder / "text", "a" * 10**6),
+        lambda: checkpoint.write(folder / "last.pt", {"weight": torch.zeros(10**5)}),
+        lambda: atomic.write(folder / "array.npz", lambda file: np.savez(file, array=np.zeros(10**5))),
+        lambda: [atomic.make_folder(folder / str(number)) for number in range(9)],
+    )
+    for way in ways:
+        if any(folder.iterdir()):
+            return 1
+        try:
+            way()
+        except OSError as error:
+            print(f"{type(error).__name__}: {error}")
+    return 0
+
+
+def lost_process(rank, port):
+    """The first of two processes goes on alone, and prints what is raised."""
+    import torch
+    from torch import distributed
+
+    from torchmcl import processes
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    processes.total(torch.ones(1))
+    if rank == 1:
+        os._exit(0)
+    try:
+        with processes.together("Start again."), processes.together("Start them again."):
+            while True:
+                processes.total(torch.ones(1))
+    except RuntimeError as error:
+        print(f"{type(error).__name__}: {error}")
+    os._exit(0)  # its group would wait for the other
