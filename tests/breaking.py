@@ -133,13 +133,36 @@ def save_with_threshold(folder, threshold):
 def hold_and_fork(lock, note):
     """Hold a lock, and fork a process that outlives this one; its number goes into a note."""
     from torchmcl import atomic
-    from torchmcl.locks import alone
+    from torchmcl._utils.locks import alone
 
     with alone(lock):
         forked = os.fork()
         if forked:
             atomic.write(note, str(forked))
         time.sleep(60)
+
+
+def hold(lock, note, wait=True):
+    """Hold a lock until killed; that it is held is said by a note. Who may not prints why, as a command does."""
+    from torchmcl import UsageError
+    from torchmcl._utils.locks import alone
+
+    try:
+        with alone(lock, wait=wait):
+            note.touch()
+            time.sleep(60)
+    except UsageError as problem:
+        print(f"torchmcl: {problem}")
+        return 2
+
+
+def count_alone(lock, path, times):
+    """Add to a number in a file, so many times, each with the lock."""
+    from torchmcl._utils.locks import alone
+
+    for _ in range(times):
+        with alone(lock):
+            path.write_text(str(int(path.read_text()) + 1))
 
 
 def die():

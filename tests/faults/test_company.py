@@ -10,7 +10,7 @@ import pytest
 
 from breaking import Child, command, command_in_company, hold_and_fork, killed_at_write, trained_on_files
 from torchmcl import UsageError
-from torchmcl.locks import alone
+from torchmcl._utils.locks import alone
 
 pytestmark = pytest.mark.slow
 

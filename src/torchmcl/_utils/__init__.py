@@ -1,1 +1,5 @@
-"""Small helpers that know nothing of ensembles: durations, signatures, locks. They import each other and errors only."""
+"""Small helpers that know nothing of ensembles, methods or training.
+
+Each does one thing that any library might need, such as locking a folder. They import nothing of torchmcl but its
+exceptions, and are not part of the public interface.
+"""

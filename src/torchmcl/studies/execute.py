@@ -17,11 +17,11 @@ from torch import Tensor
 
 import torchmcl
 from torchmcl import atomic, sealed
+from torchmcl._utils.locks import alone
 from torchmcl.allocator import memory_kept
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError
-from torchmcl.locks import alone
 from torchmcl.metrics import pixel_errors
 from torchmcl.predictor import Specialists
 from torchmcl.stored import training_config

@@ -16,8 +16,8 @@ import yaml
 from numpy.typing import NDArray
 
 from torchmcl import atomic
+from torchmcl._utils.locks import alone
 from torchmcl.errors import UsageError, damaged
-from torchmcl.locks import alone
 from torchmcl.stored import read_config as read_config
 from torchmcl.training import checkpoint
 

@@ -1,0 +1,83 @@
+"""One process at a time in a folder.
+
+`filelock` locks on Unix and Windows. The system releases its lock when the holder ends, however it ends; a forked
+process, such as one that reads images, closes its copy and cannot keep the lock of a killed parent.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from torchmcl.errors import UsageError
+
+# Reported by file systems that cannot lock: NFS without a lock daemon, Lustre without `-o flock`, some kinds of FUSE.
+NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
+
+
+@contextmanager
+def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold a lock file, removed in the end; threads of one process exclude each other too.
+
+    Where files cannot be locked, nobody waits and nobody is refused. filelock's substitute, a file whose existence is
+    the lock, would outlive a killed process and keep another machine from resuming its run.
+
+    Raises:
+        UsageError: if `wait` is False and another process holds the lock.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / ".lock"
+    >>> with alone(path):
+    ...     path.read_text() == str(os.getpid())
+    True
+    >>> path.exists()
+    False
+    """
+    lock = FileLock(path, blocking=wait, fallback_to_soft=False, on_acquired=partial(_sign, path))
+    _acquire(lock, path)
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() == process:  # else a fork of the holder leaves this block
+            # filelock leaves the file on Unix, where it would be taken for a part of the run. It is removed while it
+            # is locked: `_sign` tells a process that opened it before. Windows refuses; there filelock removes it.
+            with suppress(OSError):
+                path.unlink()
+            lock.release()
+
+
+def _acquire(lock: FileLock, path: Path) -> None:
+    while not lock.is_locked:
+        try:
+            lock.acquire()
+        except Timeout as busy:
+            raise UsageError(
+                f"Expected {path.parent} for this process alone, got {_holder(path)} at work in it. "
+                "Wait until it ends, or choose another folder."
+            ) from busy
+        except OSError as problem:
+            if problem.errno in NO_LOCKS:
+                return
+            if not isinstance(problem, FileNotFoundError) or not path.parent.is_dir():
+                raise
+
+
+def _sign(path: Path, descriptor: int) -> None:
+    # filelock checks the number of links, which NFS does not lower for a removed file that its holder has open.
+    if os.name == "posix" and not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+        raise FileNotFoundError(path)
+    with suppress(OSError):  # such as of a full disk; the number is only for the message
+        os.truncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
+
+
+def _holder(path: Path) -> str:
+    with suppress(OSError):  # removed by now, or on Windows, where the lock keeps readers out
+        if number := path.read_bytes()[:20].decode(errors="replace"):
+            return f"process {number}"
+    return "another process"
