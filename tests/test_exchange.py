@@ -1,14 +1,18 @@
 import gc
 import weakref
+from contextlib import contextmanager
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.func import functional_call, grad, hessian, jvp, replace_all_batch_norm_modules_, vmap
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
-from torchmcl import Split, UsageError, exchange
+from torchmcl import Ensemble, Split, UsageError, exchange
 from torchmcl.exchange import Attention, FeatureFusion, FeatureSharing, LightFusion, PooledNorm, WeightSharing, some
 
 
@@ -188,3 +192,209 @@ def test_light_fusion_holds_nothing_after_a_step():
     held = step()
     gc.collect()
     assert all(ref() is None for ref in held)
+
+
+EXCHANGES = (*exchange.PRESETS, "feature_sharing")
+
+
+def an_exchange(kind, features, members):
+    return FeatureSharing() if kind == "feature_sharing" else FeatureFusion(features, members, preset=kind)
+
+
+def an_ensemble(kind):
+    """Three small members whose derivatives of any order are not 0, and the inputs of a batch of four."""
+
+    def network(outputs):
+        stem = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.Tanh())
+        return Split(stem, nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, outputs)))
+
+    named = {"exchange": kind} if kind == "feature_sharing" else {"exchange": "feature_fusion", "preset": kind}
+    torch.manual_seed(0)
+    return Ensemble.build("amcl", network, members=3, classes=3, **named).double(), torch.randn(4, 2, 5, 4).double()
+
+
+def loss_of(ensemble):
+    """A function of the weights, by name, and the inputs."""
+    buffers = dict(ensemble.named_buffers())
+
+    def loss(weights, x):
+        state = {**weights, **{name: buffer.clone() for name, buffer in buffers.items()}}
+        return functional_call(ensemble, state, (x,)).logits.sin().sum()
+
+    return loss
+
+
+@contextmanager
+def plain_operations():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "by_hand", lambda: False)
+        yield
+
+
+def gradients(loss, weights, x):
+    """By plain operations, with the masks of seed 1."""
+    torch.manual_seed(1)
+    leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
+    with plain_operations():
+        return dict(zip(leaves, torch.autograd.grad(loss(leaves, x), list(leaves.values())), strict=True))
+
+
+def assert_close(one, other):
+    torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("kind", EXCHANGES)
+def test_second_derivatives_are_those_of_differences(kind, last):
+    torch.manual_seed(0)
+    module = an_exchange(kind, 2, 3).double().train()
+    layout = torch.channels_last if last else torch.contiguous_format
+    maps = [torch.randn(3, 2, 3, 2).double().contiguous(memory_format=layout).requires_grad_() for _ in range(3)]
+
+    def exchanged(*inputs):
+        torch.manual_seed(1)
+        return tuple({id(out): out for out in module(inputs[:3])}.values())
+
+    inputs = (*maps, *module.parameters())
+    assert gradcheck(exchanged, inputs)
+    assert gradgradcheck(exchanged, inputs)
+
+
+@pytest.mark.parametrize("kind", EXCHANGES)
+def test_a_gradient_penalty_is_that_of_plain_operations(kind):
+    ensemble, x = an_ensemble(kind)
+
+    def penalised():
+        torch.manual_seed(1)
+        given = x.clone().requires_grad_()
+        loss = ensemble(given).logits.sin().sum()
+        slopes = torch.autograd.grad(loss, [given, *ensemble.parameters()], create_graph=True)
+        penalty = sum(slope.square().sum() for slope in slopes)
+        return [*slopes, *torch.autograd.grad(loss + penalty, [given, *ensemble.parameters()])]
+
+    by_hand = penalised()
+    with plain_operations():
+        assert_close(by_hand, penalised())
+
+
+@pytest.mark.parametrize("kind", EXCHANGES)
+def test_a_graph_can_be_walked_twice_and_in_parts(kind):
+    torch.manual_seed(0)
+    module = an_exchange(kind, 2, 3).train()
+    maps = [h.requires_grad_() for h in features(3, 4, 2, 5, 5)]
+    wanted = [*maps, *module.parameters()]
+    loss = sum(out.sin().sum() for out in module(maps))
+    whole = torch.autograd.grad(loss, wanted, retain_graph=True)
+    for at, tensor in enumerate(wanted):
+        assert torch.equal(torch.autograd.grad(loss, tensor, retain_graph=True)[0], whole[at])
+    loss.backward(retain_graph=True)
+    loss.backward()
+    torch.testing.assert_close([tensor.grad for tensor in wanted], [2 * slope for slope in whole])
+
+
+@pytest.mark.parametrize("kind", EXCHANGES)
+def test_activations_can_be_computed_again(kind):
+    torch.manual_seed(0)
+    module = an_exchange(kind, 2, 3).train()
+    maps = [h.requires_grad_() for h in features(3, 4, 2, 5, 5)]
+
+    def slopes(call):
+        torch.manual_seed(1)
+        return torch.autograd.grad(sum(out.sin().sum() for out in call(module, maps)), [*maps, *module.parameters()])
+
+    again = slopes(lambda module, maps: checkpoint(module, maps, use_reentrant=False))
+    assert all(map(torch.equal, again, slopes(lambda module, maps: module(maps))))
+
+
+@pytest.mark.parametrize("frozen", ["maps", "module", "one map"])
+@pytest.mark.parametrize("kind", EXCHANGES)
+def test_some_of_it_can_be_frozen(kind, frozen):
+    torch.manual_seed(0)
+    module = an_exchange(kind, 2, 3).train().requires_grad_(frozen != "module")
+    learns = {"maps": [False] * 3, "module": [True] * 3, "one map": [False, True, True]}[frozen]
+    maps = [h.requires_grad_(each) for h, each in zip(features(3, 4, 2, 5, 5), learns, strict=True)]
+    wanted = [tensor for tensor in (*maps, *module.parameters()) if tensor.requires_grad]
+    if not wanted:
+        pytest.skip("nothing learns")
+
+    def slopes():
+        torch.manual_seed(1)
+        return torch.autograd.grad(sum(out.sin().sum() for out in module(maps)), wanted)
+
+    by_hand = slopes()
+    with plain_operations():
+        torch.testing.assert_close(by_hand, slopes(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", EXCHANGES)
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own forward mode still calls it
+class TestFunctionalTransforms:
+    def test_grad(self, kind, training):
+        ensemble, x = an_ensemble(kind)
+        loss, weights = loss_of(ensemble.train(training)), dict(ensemble.named_parameters())
+        torch.manual_seed(1)
+        assert_close(grad(loss)(weights, x), gradients(loss, weights, x))
+
+    def test_a_gradient_for_each_example(self, kind, training):
+        ensemble, x = an_ensemble(kind)
+        if training and kind != "feature_sharing":
+            pytest.skip("one example has no batch statistics")
+        loss, weights = loss_of(ensemble.train(training)), dict(ensemble.named_parameters())
+        torch.manual_seed(1)
+        of_one = grad(lambda weights, one: loss(weights, one[None]))
+        slopes = vmap(of_one, in_dims=(None, 0), randomness="same")(weights, x)
+        for i in range(len(x)):
+            expected = gradients(loss, weights, x[i : i + 1])
+            assert_close({name: slope[i] for name, slope in slopes.items()}, expected)
+
+    def test_several_sets_of_weights(self, kind, training):
+        ensemble, x = an_ensemble(kind)
+        replace_all_batch_norm_modules_(ensemble)  # torch's rule: vmap cannot update running statistics
+        loss = loss_of(ensemble.train(training))
+        several = {name: torch.stack([w, 2 * w]).detach() for name, w in ensemble.named_parameters()}
+        torch.manual_seed(1)
+        losses = vmap(loss, in_dims=(0, None), randomness="same")(several, x)
+        for i in range(2):
+            torch.manual_seed(1)
+            assert_close(losses[i], loss({name: weights[i] for name, weights in several.items()}, x))
+
+    def test_forward_mode(self, kind, training):
+        ensemble, x = an_ensemble(kind)
+        loss, weights = loss_of(ensemble.train(training)), dict(ensemble.named_parameters())
+        slopes = gradients(loss, weights, x)
+        along = {name: torch.randn_like(weight) for name, weight in weights.items()}
+        expected = sum((slopes[name] * along[name]).sum() for name in slopes)
+        torch.manual_seed(1)
+        assert_close(jvp(lambda weights: loss(weights, x), (weights,), (along,))[1], expected)
+        torch.manual_seed(1)
+        with forward_ad.dual_level():
+            dual = {name: forward_ad.make_dual(weight, along[name]) for name, weight in weights.items()}
+            assert_close(forward_ad.unpack_dual(loss(dual, x)).tangent, expected)
+
+    def test_hessian(self, kind, training):
+        ensemble, x = an_ensemble(kind)
+        if training and kind == "feature_sharing":
+            pytest.skip("torch draws nothing in its hessian")
+        loss, weights = loss_of(ensemble.train(training)), dict(ensemble.named_parameters())
+
+        def of_inputs(x):
+            return loss(weights, x)
+
+        x = x[:2, :, :3, :3].contiguous()
+        with plain_operations():
+            expected = torch.autograd.functional.hessian(of_inputs, x)
+        assert_close(hessian(of_inputs)(x), expected)
+        assert_close(torch.autograd.functional.hessian(of_inputs, x), expected)
+
+
+def test_masks_differ_between_examples_where_vmap_is_told_so():
+    torch.manual_seed(0)
+    module = FeatureSharing(keep=0.7).train()
+    h = torch.ones(50, 2, 8, 8)
+    for randomness, alike in (("different", False), ("same", True)):
+        mixed = vmap(lambda *maps: module(maps)[0], in_dims=1, randomness=randomness)(h, 10 * h)
+        kept = (mixed == 11).double()
+        assert ((mixed == 1) | (mixed == 11)).all()
+        assert abs(float(kept.mean()) - 0.7) < 0.02
+        assert torch.equal(kept[0], kept[1]) == alike

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from torchmcl.errors import UsageError, known_name
@@ -105,9 +105,12 @@ def some(like: Tensor, part: float) -> Tensor:
     >>> round(float(some(torch.zeros(100, 100), 0.7).float().mean()), 1)
     0.7
     """
-    drawn = torch.empty(-(-like.numel() // 4), dtype=torch.int64, device=like.device).random_(-(2**63), None)
+    drawn = like.new_empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     kept = drawn.view(torch.int16)[: like.numel()] <= round(part * 2**16) - 2**15 - 1
-    return kept.as_strided(like.shape, torch.empty_like(like, device="meta").stride())
+    strides = torch.empty_like(like, device="meta").stride()
+    # Within vmap the examples of a tensor can lie interleaved, where a mask of one example cannot follow.
+    dense = sum((size - 1) * stride for size, stride in zip(like.shape, strides, strict=True)) < like.numel()
+    return kept.as_strided(like.shape, strides) if dense else kept.view(like.shape)
 
 
 class FeatureFusion(nn.Module):
@@ -191,14 +194,23 @@ class Attention(nn.Module):
         """(B, D, H, W) -> (B, D, H, W)."""
         average = maps.sum((2, 3)) / maps[0, 0].numel()  # the gradient of mean() would be written out whole
         channel, spatial = self.channel(average), self.spatial(maps)
-        if by_hand():
-            return _Gated.apply(maps, channel, spatial)  # type: ignore[no-untyped-call]
-        return torch.addcmul(maps, maps, _gate(maps, channel, spatial))
+        gate = _gate(maps, channel, spatial)
+        return _Gated.apply(maps, gate) if by_hand() else torch.addcmul(maps, maps, gate)  # type: ignore[no-untyped-call]
 
 
 def by_hand() -> bool:
-    """Whether gradients are wanted and ours, which write less to memory, can be had."""
-    return torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    """Whether to use the functions below that have their own backward pass, which writes less to memory.
+
+    Their gradients can be differentiated again. `torch.func`, forward-mode derivatives and the compiler are given the
+    same formulas in plain operations.
+    """
+    plain = torch.compiler.is_compiling() or transformed() or forward_ad._current_level >= 0
+    return torch.is_grad_enabled() and not plain
+
+
+def transformed() -> bool:
+    """Whether this runs within `torch.func.grad`, `vmap` or another of these transforms."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
 def _gate(maps: Tensor, channel: Tensor, spatial: Tensor) -> Tensor:
@@ -206,25 +218,22 @@ def _gate(maps: Tensor, channel: Tensor, spatial: Tensor) -> Tensor:
 
     In the layout that a plain sum would have, whatever it meets the maps in takes up to six times as long.
     """
-    together = channel[:, None, None] + spatial.permute(0, 2, 3, 1)
-    return together.to(maps.dtype).sigmoid_().permute(0, 3, 1, 2)
+    together = channel.to(maps.dtype)[:, None, None] + spatial.to(maps.dtype).permute(0, 2, 3, 1)
+    return together.sigmoid_().permute(0, 3, 1, 2)
 
 
 class _Gated(torch.autograd.Function):
-    """F + F * gate, with a gradient that passes over memory as seldom as can be."""
+    """F + F * gate; the gradient of F is one pass over memory."""
 
     @staticmethod
-    def forward(ctx: Any, maps: Tensor, channel: Tensor, spatial: Tensor) -> Tensor:
-        gate = _gate(maps, channel, spatial)
+    def forward(ctx: Any, maps: Tensor, gate: Tensor) -> Tensor:
         ctx.save_for_backward(maps, gate)
         return torch.addcmul(maps, maps, gate)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         maps, gate = ctx.saved_tensors
-        inner = torch.ops.aten.sigmoid_backward(gradient * maps, gate)
-        return torch.addcmul(gradient, gradient, gate), inner.sum((2, 3)), inner.sum(1, keepdim=True)
+        return torch.addcmul(gradient, gradient, gate), gradient * maps
 
 
 class LightFusion(nn.Module):
@@ -247,11 +256,10 @@ class LightFusion(nn.Module):
     def forward(self, maps: Sequence[Tensor]) -> Tensor:
         """M of (B, D, H, W) -> (B, D, H, W)."""
         own = by_hand()
-        common = _Common()
-        average, highest = _Pool.apply(common, *maps) if own else _pool(maps)[:2]  # type: ignore[no-untyped-call]
+        average, highest, *later = _Pool.apply(*maps) if own else _pool(maps)  # type: ignore[no-untyped-call]
         gate = torch.sigmoid(self.channel(average) + self.channel(highest))
         weights = (gate[:, :, None] * self.reduce.weight.T).to(maps[0].dtype)
-        fused = _Product.apply(common, weights, *maps) if own else _product(weights, maps)  # type: ignore[no-untyped-call]
+        fused = _Product.apply(weights, *later, *maps) if own else _product(weights, maps)  # type: ignore[no-untyped-call]
         summary = _Summary.apply(fused) if own else _summary(fused)  # type: ignore[no-untyped-call]
         return self.finish(fused * torch.sigmoid(self.spatial(summary)))
 
@@ -276,35 +284,33 @@ def _by_member(weights: Tensor, features: int) -> list[Tensor]:
 def _product(weights: Tensor, maps: Sequence[Tensor]) -> Tensor:
     """Weights (B, M D, E), M of (B, D, H, W) -> their sum over M and D, (B, E, H, W)."""
     first, *others = _by_member(weights, maps[0].shape[1])
+    add = torch.baddbmm if transformed() else Tensor.baddbmm_  # vmap has no rule for the second
     out = _rows(maps[0]) @ first
     for h, weight in zip(maps[1:], others, strict=True):
-        out.baddbmm_(_rows(h), weight)
+        out = add(out, _rows(h), weight)
     return out.unflatten(1, maps[0].shape[2:]).permute(0, 3, 1, 2)
 
 
-class _Common:
-    """What `_Product` leaves for `_Pool`, whose backward comes after it in every backward pass."""
-
-    weights: Tensor
-    gradient: Tensor
-
-
 class _Pool(torch.autograd.Function):
-    """`_pool`, with the gradient of `_product` in its own: that of the features is written once, not summed up."""
+    """`_pool`, with the gradient of `_product` in its own: that of the features is written once, not summed up.
+
+    Its backward pass needs the weights (B, M D, E) of `_Product` and the gradient of its output (B, H W, E), which do
+    not exist yet in its forward pass. Two outputs without content carry them: `_Product` takes both as inputs and
+    returns these tensors in place of their gradients. So autograd keeps the order, and repeated, partial and second
+    derivatives are right.
+    """
 
     @staticmethod
-    def forward(ctx: Any, common: _Common, *maps: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *maps: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         average, highest, at = _pool(maps)
-        ctx.common, ctx.size = common, maps[0].shape[2:]
+        ctx.size = maps[0].shape[2:]
         ctx.save_for_backward(*at)
-        return average, highest
+        nothing, (B, D) = maps[0].new_zeros(()), maps[0].shape[:2]
+        return average, highest, nothing.expand(*average.shape, D), nothing.expand(B, ctx.size.numel(), D)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, average: Tensor, highest: Tensor) -> tuple[Tensor | None, ...]:
-        weights, gradient = ctx.common.weights, ctx.common.gradient
-        del ctx.common.weights, ctx.common.gradient
-        D = ctx.saved_tensors[0].shape[2]
+    def backward(ctx: Any, average: Tensor, highest: Tensor, weights: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
+        D = weights.shape[2]
         parts = zip(
             ctx.saved_tensors,
             _by_member(weights, D),
@@ -313,27 +319,24 @@ class _Pool(torch.autograd.Function):
             strict=True,
         )
         rows = (torch.baddbmm(mean, gradient, weight.mT).scatter_add_(1, at, most) for at, weight, mean, most in parts)
-        return None, *(row.unflatten(1, ctx.size).permute(0, 3, 1, 2) for row in rows)
+        return tuple(row.unflatten(1, ctx.size).permute(0, 3, 1, 2) for row in rows)
 
 
 class _Product(torch.autograd.Function):
     """`_product`, leaving the features' gradient to `_Pool`."""
 
     @staticmethod
-    def forward(ctx: Any, common: _Common, weights: Tensor, *maps: Tensor) -> Tensor:
-        ctx.common = common
+    def forward(ctx: Any, weights: Tensor, for_weights: Tensor, for_gradient: Tensor, *maps: Tensor) -> Tensor:
         ctx.save_for_backward(weights, *maps)
         with torch.autocast(weights.device.type, enabled=False):
             return _product(weights, maps)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         weights, *maps = ctx.saved_tensors
         rows = _rows(gradient)
-        # Detached: with its graph, of which it is a part, it would never be freed.
-        ctx.common.weights, ctx.common.gradient = weights.detach(), rows.detach()
-        return None, torch.cat([_rows(h).transpose(1, 2) @ rows for h in maps], 1), *(None for _ in maps)
+        own = torch.cat([_rows(h).transpose(1, 2) @ rows for h in maps], 1)
+        return own, weights, rows, *(None for _ in maps)
 
 
 def _summary(h: Tensor) -> Tensor:
@@ -351,7 +354,6 @@ class _Summary(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         h, highest = ctx.saved_tensors
         mean, most = gradient[:, :1] / h.shape[1], gradient[:, 1:]
