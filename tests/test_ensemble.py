@@ -111,9 +111,9 @@ def test_one_is_cut_before_the_last_stage():
 def test_members_start_different_and_do_not_depend_on_how_many_there_are():
     three = Ensemble.build("ie", tiny, members=3)
     five = Ensemble.build("ie", tiny, members=5)
-    first = [five.state_dict()[f"bodies.{m}.0.weight"] for m in range(5)]
+    first = five.state_dict()["bodies.0_weight"]
     assert all(not torch.equal(a, b) for i, a in enumerate(first) for b in first[:i])
-    assert all(torch.equal(weight, five.state_dict()[name]) for name, weight in three.state_dict().items())
+    assert all(torch.equal(weights, five.state_dict()[name][:3]) for name, weights in three.state_dict().items())
 
 
 def test_the_same_seed_gives_the_same_ensemble_and_leaves_the_global_generator_alone():
@@ -138,6 +138,36 @@ def test_copies_are_refused():
         Ensemble.build("ie", reseeding)
     with pytest.raises(UsageError, match="start from different weights"):
         Ensemble([shared, copy.deepcopy(shared)])
+
+
+@pytest.mark.parametrize("make", [tiny, tiny_split])
+def test_the_modules_that_are_passed_are_those_that_learn(make):
+    torch.manual_seed(0)
+    members = [make(3) for _ in range(2)]
+    ensemble = Ensemble(members)
+    assert {id(p) for p in ensemble.parameters()} == {id(p) for member in members for p in member.parameters()}
+    parameters_of = {name: tuple(p.shape) for name, p in ensemble.named_parameters()}
+    assert parameters_of == {name: tuple(weight.shape) for name, weight in ensemble.state_dict().items()}
+
+    x, target = torch.randn(8, 4), torch.randint(3, (8,))
+    before = copy.deepcopy(members)
+    optimizer = torch.optim.SGD(members[0].parameters(), lr=0.1)  # the second stays as it is
+    methods.build("ie", members=2, classes=3).objective(ensemble(x), target).loss.backward()
+    optimizer.step()
+    torch.testing.assert_close(ensemble.eval()(x).logits, torch.stack([member.eval()(x) for member in members]))
+    changed = [not torch.equal(member(x), old(x)) for member, old in zip(members, before, strict=True)]
+    assert changed == [True, False]
+
+
+def test_a_state_dict_goes_between_what_was_built_and_what_was_passed():
+    built = Ensemble.build("ie", tiny, members=3, classes=2)
+    passed = Ensemble([tiny(2) for _ in range(3)])
+    passed.load_state_dict(built.state_dict())
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(passed(x).logits, built(x).logits)
+    again = Ensemble.build("ie", tiny, members=3, classes=2, seed=1)
+    again.load_state_dict(passed.state_dict())
+    assert torch.equal(again(x).logits, built(x).logits)
 
 
 def test_a_checkpoint_reloads_as_m_members():

@@ -1,6 +1,6 @@
 """The same part of every member: M modules that are asked together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,38 +11,50 @@ POINTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.EL
 
 
 class Each(nn.ModuleList):
-    """M modules, asked one after another."""
+    """M modules, asked one after another; it loads a state dict of `Stacked` too."""
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, …) -> M of (B, …)."""
         return [module(x) for module, x in zip(self, inputs, strict=True)]
 
+    def adopt(self, state: dict[str, Any], prefix: str) -> None:
+        """Rename in place the weights that `Stacked` named, below `prefix`, as those of M modules."""
+        for name, _ in self[0].named_parameters():
+            key = prefix + stacked_name(name)
+            if key in state and state[key].shape[:1] == (len(self),):
+                state |= {f"{prefix}{m}.{name}": weight for m, weight in enumerate(state.pop(key))}
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
+        self.adopt(state, prefix)
+        super()._load_from_state_dict(state, prefix, *others)
+
 
 class Stacked(nn.Module):
-    """M equal chains of linear and pointwise layers, asked in one batched matrix product a layer.
+    """M equal chains of linear and pointwise layers, asked in one batched matrix product per layer.
 
-    Weights lie as (M, out, in); a state dict has the names and shapes that M separate chains have.
+    The weights are copied into one parameter (M, out, in) per layer, of which an optimiser makes M times fewer steps:
+    the chains themselves do not learn. It loads a state dict of M separate chains too.
 
     >>> chains = [nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)) for _ in range(3)]
     >>> stacked, x = Stacked(chains), torch.randn(5, 4)
     >>> torch.allclose(torch.stack(stacked([x] * 3)), torch.stack([chain(x) for chain in chains]), atol=1e-6)
     True
-    >>> len(stacked.state_dict()), stacked.state_dict()["2.0.weight"].shape
-    (12, torch.Size([8, 4]))
+    >>> {name: tuple(weights.shape) for name, weights in stacked.named_parameters()}
+    {'0_weight': (3, 8, 4), '0_bias': (3, 8), '2_weight': (3, 2, 8), '2_bias': (3, 2)}
     """
 
     def __init__(self, chains: Sequence[nn.Sequential]) -> None:
         super().__init__()
         self.members = len(chains)
-        self.layers = [None if isinstance(layer, nn.Linear) else layer for layer in chains[0]]
+        self.layers = {name: None if isinstance(layer, nn.Linear) else layer for name, layer in _layers(chains[0])}
         self.names = [name for name, _ in chains[0].named_parameters()]  # such as 0.weight
         for name in self.names:
             weights = torch.stack([chain.get_parameter(name).detach() for chain in chains])
-            self.register_parameter(name.replace(".", "_"), nn.Parameter(weights))
+            self.register_parameter(stacked_name(name), nn.Parameter(weights))
 
     def extra_repr(self) -> str:
         """The chain of each member."""
-        layers = ["Linear" if layer is None else type(layer).__name__ for layer in self.layers]
+        layers = ["Linear" if layer is None else type(layer).__name__ for layer in self.layers.values()]
         return f"{self.members} x ({', '.join(layers)})"
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -59,41 +71,63 @@ class Stacked(nn.Module):
 
     def _ask(self, x: Tensor, *, shared: bool, members: slice = slice(None)) -> Tensor:
         """(B, …) that all of them see, or (M, B, …) -> (M, B, …)."""
-        for at, layer in enumerate(self.layers):
+        for name, layer in self.layers.items():
             if layer is None:
-                x, shared = self._linear(x, at, shared, members), False
+                x, shared = self._linear(x, name, shared, members), False
             else:
                 x = x.flatten(1 if shared else 2) if isinstance(layer, nn.Flatten) else layer(x)
         return x
 
-    def _linear(self, x: Tensor, at: int, shared: bool, members: slice) -> Tensor:
-        weight = getattr(self, f"{at}_weight")[members]
-        bias = getattr(self, f"{at}_bias")[members] if f"{at}.bias" in self.names else None
+    def _linear(self, x: Tensor, name: str, shared: bool, members: slice) -> Tensor:
+        weight = getattr(self, f"{name}_weight")[members]
+        bias = getattr(self, f"{name}_bias")[members] if f"{name}.bias" in self.names else None
         out = (x.expand(len(weight), *x.shape) if shared else x) @ weight.mT
         return out if bias is None else out.add_(bias[:, None])  # faster than baddbmm
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        for m in range(self.members):
-            for name in self.names:
-                weights = getattr(self, name.replace(".", "_"))
-                destination[f"{prefix}{m}.{name}"] = weights[m] if keep_vars else weights[m].detach()
-
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
+    def adopt(self, state: dict[str, Any], prefix: str) -> None:
+        """Stack in place the weights of M separate chains, below `prefix`."""
         for name in self.names:
             keys = [f"{prefix}{m}.{name}" for m in range(self.members)]
-            if all(key in state for key in keys):
-                state[f"{prefix}{name.replace('.', '_')}"] = torch.stack([state.pop(key) for key in keys])
+            if all(key in state for key in keys) and len({state[key].shape for key in keys}) == 1:
+                state[prefix + stacked_name(name)] = torch.stack([state.pop(key) for key in keys])
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
+        self.adopt(state, prefix)
         super()._load_from_state_dict(state, prefix, *others)
 
 
-def crew(modules: Sequence[nn.Module]) -> Each | Stacked:
-    """M modules to be asked together, in the fastest way there is for what they are.
+def stacked_name(name: str) -> str:
+    """The name that `Stacked` gives to the weights of that name in M chains.
+
+    >>> stacked_name("0.weight")
+    '0_weight'
+    """
+    return name.replace(".", "_")
+
+
+def adopted(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict with the names that the module has, whether or not it was written by one that stacks its members.
+
+    >>> each = Each(nn.Sequential(nn.Linear(4, 2)) for _ in range(3))
+    >>> list(adopted(Stacked(list(each)), each.state_dict()))
+    ['0_weight', '0_bias']
+    """
+    state = dict(state)
+    for name, part in module.named_modules():
+        if isinstance(part, Each | Stacked):
+            part.adopt(state, f"{name}." if name else "")
+    return state
+
+
+def crew(modules: Iterable[nn.Module]) -> Each | Stacked:
+    """M modules to be asked together, in the fastest way there is for them; nobody else may hold or train them.
 
     >>> type(crew([nn.Sequential(nn.Linear(4, 2)) for _ in range(3)])).__name__
     'Stacked'
     >>> type(crew([nn.Conv2d(3, 8, 3) for _ in range(3)])).__name__
     'Each'
     """
+    modules = list(modules)
     forms = [_form(module) for module in modules]
     stackable = len(modules) > 1 and forms[0] is not None and all(form == forms[0] for form in forms)
     return Stacked(modules) if stackable else Each(modules)  # type: ignore[arg-type]
@@ -109,6 +143,15 @@ def _form(module: nn.Module) -> list[tuple] | None:
     )
     hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())
     wholly = all(p.requires_grad for p in module.parameters())
-    if not allowed or hooked or not wholly:
+    tied = len(list(module.parameters())) < sum(len(list(layer.parameters())) for layer in module)
+    if not allowed or hooked or not wholly or tied:
         return None
-    return [(str(layer), *((p.shape, p.dtype, p.device) for p in layer.parameters())) for layer in module]
+    return [
+        (name, str(layer), *((p.shape, p.dtype, p.device) for p in layer.parameters()))
+        for name, layer in _layers(module)
+    ]
+
+
+def _layers(chain: nn.Sequential) -> list[tuple[str, nn.Module]]:
+    """The layers of a chain with their names, which need not be their places; one may occur twice."""
+    return [(name, layer) for name, layer in chain.named_modules(remove_duplicate=False) if layer is not chain]

@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 from torchmcl import exchange as exchanges
 from torchmcl import networks
 from torchmcl._utils.randomness import isolated
-from torchmcl.crew import Each, crew
+from torchmcl.crew import Each, Stacked, crew
 from torchmcl.errors import UsageError
 from torchmcl.exchange import PooledNorm, on_maps
 from torchmcl.methods import Method
@@ -30,7 +30,8 @@ class Ensemble(nn.Module):
     """M members that read the same input, exchange low-level features, and say what they think.
 
     Members are `Split` networks or plain modules; a plain module has nothing to exchange. `exchange` turns the features
-    of all stems into what each body goes on with; `gate` weighs the members by those features.
+    of all stems into what each body goes on with; `gate` weighs the members by those features. The modules that are
+    passed are the ones that learn.
 
     >>> ensemble = Ensemble.build("amcl", "simple_cnn", members=3, classes=10, width=8, preset="light")
     >>> ensemble(torch.randn(2, 3, 32, 32)).logits.shape
@@ -45,8 +46,8 @@ class Ensemble(nn.Module):
         self.exchange = exchange or exchanges.Separate()
         self.gate = gate
         stems = [member.stem if isinstance(member, Split) else nn.Identity() for member in members]
-        self.stems = crew(stems[:1] if self.exchange.shared_stem else stems)
-        self.bodies = crew([member.body if isinstance(member, Split) else member for member in members])
+        self.stems: Each | Stacked = Each(stems[:1] if self.exchange.shared_stem else stems)
+        self.bodies: Each | Stacked = Each(member.body if isinstance(member, Split) else member for member in members)
 
     @classmethod
     def build(
@@ -66,7 +67,9 @@ class Ensemble(nn.Module):
 
         `network` is a name of `networks.NAMES`, built with `options` (width, channels, …); or a callable that is given
         the number of outputs and returns a `Split`, an `nn.Sequential` to be split behind its first `cut` layers, or
-        any other module; or one of these for each member. Each member starts from a seed of its own.
+        any other module; or one of these for each member. Each member starts from a seed of its own. The weights of
+        equal chains of linear layers are moved into one parameter per layer, which trains small members faster; to keep
+        the modules themselves, pass them to `Ensemble`.
         """
         right_types(locals(), cls.build)
         if isinstance(method, str):
@@ -90,7 +93,9 @@ class Ensemble(nn.Module):
         with _seeded(seed, method.members):
             between = _exchange(exchange, preset, method, built)
             gate = Gate(method.gate, _gate_features(built, method), method.members) if method.gate else None
-        return cls(built, exchange=between, gate=gate)
+        ensemble = cls(built, exchange=between, gate=gate)
+        ensemble.stems, ensemble.bodies = crew(ensemble.stems), crew(ensemble.bodies)  # type: ignore[arg-type]
+        return ensemble
 
     def forward(self, x: Tensor) -> Opinions:
         """(B, …) -> opinions with logits (M, B, C, …)."""
