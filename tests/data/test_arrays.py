@@ -56,6 +56,7 @@ def test_a_table() -> None:
     assert all_of(x.astype(int)).images.dtype == torch.float32
     assert from_arrays(x, Y).preprocess == "none"
     assert from_arrays(x.tolist(), Y.tolist()).train.images.shape == (8, 4)
+    assert (all_of(np.full((10, 4), 2**62, np.uint64)).images == 2**62).all()
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,8 @@ def test_a_table() -> None:
         (np.zeros((0, 2)), "Expected x and y of one length"),
         ([[1, 2], [3]], "got values of different lengths"),
         (3, "Expected x and y of one length"),
+        (np.full((10, 4), 2**63, np.uint64), r"Expected numbers below 2\*\*63 in x, got 9223372036854775808"),
+        (np.ma.array(np.ones((10, 4)), mask=np.eye(10, 4)), "Expected x and y with values everywhere, got masked"),
     ],
 )
 def test_what_is_no_x(x, match) -> None:
@@ -95,6 +98,10 @@ def test_labels() -> None:
         (np.array([b"b", b"a", b"b", b"a"]), ("a", "b"), [1, 0, 1, 0]),
         ([True, False, True, False], ("False", "True"), [1, 0, 1, 0]),
         ([[1], [2], [1], [2]], ("1", "2"), [0, 1, 0, 1]),
+        ([["b"], ["a"], ["b"], ["a"]], ("a", "b"), [1, 0, 1, 0]),
+        ([np.str_("b"), "a", np.str_("b"), "a"], ("a", "b"), [1, 0, 1, 0]),
+        ([b"b", b"a", b"b", b"a"], ("a", "b"), [1, 0, 1, 0]),
+        (np.ma.array([1, 0, 1, 0]), ("0", "1"), [1, 0, 1, 0]),
         (torch.tensor([1, 0, 1, 0], dtype=torch.uint8), ("0", "1"), [1, 0, 1, 0]),
     ):
         found = all_of(x, y)
@@ -115,10 +122,27 @@ def test_names_of_classes() -> None:
         all_of(x, [0, 1] * 2, classes=["cat", "cat"])
 
 
-@pytest.mark.parametrize("y", [np.zeros((4, 2), int), np.array([0.5, 1, 2, 3]), np.zeros((4, 3, 3), int), None])
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.zeros((4, 2), int),
+        np.array([0.5, 1, 2, 3]),
+        np.zeros((4, 3, 3), int),
+        None,
+        [0, 1, float("nan"), 1],
+        ["cat", float("nan"), "cat", "dog"],
+        ["cat", None, "cat", "dog"],
+        [1, "1", 1, "2"],
+        [b"cat", "cat", "dog", "dog"],
+        np.ma.array([0, 1, 0, 1], mask=[False, True, False, False]),
+        np.ma.array(["a", "b"] * 2, mask=[False, True, False, False]),
+        torch.tensor([0.2, 0.9, 1.7, 0.0]),
+    ],
+)
 def test_what_is_no_label(y) -> None:
-    with pytest.raises(UsageError, match="Expected"):
+    with pytest.raises(UsageError, match=r"^Expected") as caught:
         from_arrays(np.zeros((4, 2)), y)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_test_set() -> None:

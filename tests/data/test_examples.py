@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from torchmcl.data import DataSet, Examples, Files
+from torchmcl.data import DataSet, Examples, Files, Loader
+from torchmcl.data.selection import only
 from torchmcl.errors import UsageError
 
 
@@ -46,9 +47,44 @@ def test_what_does_not_fit(target, message) -> None:
         Examples(torch.zeros(4, 2), torch.tensor(target), ("cat", "dog"))
 
 
-def test_a_mask_is_no_index() -> None:
+@pytest.mark.parametrize(
+    "label",
+    [
+        torch.tensor([0.2, 0.9, 1.7, 0.0]),
+        torch.tensor([0.0, 1.0, 1.0, 0.0], dtype=torch.float16),
+        torch.tensor([0.0, float("nan"), 1.0, 0.0]),
+        torch.tensor([True, False, True, False]),
+        torch.tensor([0, 1, 1, 0], dtype=torch.complex64),
+        torch.tensor([[0], [1], [1], [0]]),
+        torch.tensor(1),
+        [0, 1, 1, 0],
+    ],
+)
+def test_labels_are_never_rounded(label) -> None:
+    images, whole, names = torch.zeros(4, 2), torch.tensor([0, 1, 1, 0]), ("cat", "dog")
+    with pytest.raises(UsageError, match=r"^Expected targets \(N,\)") as caught:
+        Examples(images, label, names)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match=r"^Expected groups \(N,\)"):
+        Examples(images, whole, names, label, names)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_labels_of_any_whole_type_are_what_they_are_as_int64(dtype) -> None:
+    target = torch.tensor([0, 2, 1])
+    pets = Examples(torch.zeros(3, 2), target.to(dtype), ("cat", "cow", "dog"))
+    assert pets.labels.dtype == torch.int64
+    assert only(pets, ["dog", "cat"]).target.tolist() == [1, 0]  # bytes would be read as a mask
+    grouped = Examples(torch.zeros(3, 2), target, pets.classes, target.to(dtype), pets.classes)
+    (batch,) = Loader(grouped, shuffle=False, preprocess="none")
+    assert batch.group.dtype == batch.target.dtype == torch.int64
+
+
+@pytest.mark.parametrize("index", [torch.tensor([True, False, True, False]), [0.2, 1.7], [float("nan")], [[0], [1]]])
+def test_what_is_no_index(index) -> None:
     with pytest.raises(UsageError, match="Expected places"):
-        examples().subset(torch.tensor([True, False, True, False]))
+        examples().subset(index)
+    assert len(examples().subset([])) == 0
 
 
 def test_a_part_that_was_not_read() -> None:

@@ -105,11 +105,13 @@ def _read(loader: DataLoader) -> tuple[Tensor, Any]:
 
 
 def as_array(values: Any, what: str) -> NDArray[Any]:
-    """As numpy has it; a range or the like that no memory holds is refused before it is made.
+    """As numpy has it; a range or the like that no memory holds is refused before it is made, masked values always.
 
     >>> as_array(range(3), "labels").tolist()
     [0, 1, 2]
     """
+    if np.ma.is_masked(values):  # numpy would put back what they hide
+        raise UsageError(f"Expected {what} with values everywhere, got masked ones. Fill or remove them.")
     if not hasattr(values, "__array__"):
         try:
             fits(what, 8 * len(values))
@@ -132,7 +134,19 @@ def _array(values: Any, what: str) -> NDArray[Any]:
         if not texts:
             raise UsageError(f"Expected numbers or texts in {what}, got Python objects.")
         array = array.astype(str)
+    elif array.dtype.kind in "US" and isinstance(values, list | tuple) and not _alike(values):
+        raise UsageError(f"Expected numbers or texts in {what}, got a mixture. Convert them to texts yourself.")
     return array
+
+
+def _alike(values: Sequence[Any]) -> bool:
+    """Whether all are texts, or all bytes; numpy makes texts of whatever is among them, and "nan" of NaN.
+
+    >>> _alike(["a", "b"]), _alike(["a", float("nan")]), _alike([1, "1"])
+    (True, False, False)
+    """
+    each = np.array(values, dtype=object).ravel()
+    return any(all(isinstance(one, kind) for one in each) for kind in (str, bytes))
 
 
 def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
@@ -142,6 +156,8 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
         if x.dtype.kind not in "biuf":
             raise UsageError(f"Expected numbers in {what}, got {x.dtype}.")
         x = x.astype(np.float64 if x.dtype.kind == "f" and x.dtype.itemsize > 8 else x.dtype.newbyteorder("="))
+        if x.dtype == np.uint64 and x.size and int(x.max()) >= 2**63:  # would become negative
+            raise UsageError(f"Expected numbers below 2**63 in {what}, got {int(x.max())}. Pass floats.")
         # torch has few types of its own for whole numbers without sign.
         x = torch.from_numpy(x if x.dtype.kind in "bf" or x.dtype == np.uint8 else x.astype(np.int64))
     if x.dim() not in (2, 3, 4) or x.numel() == 0:

@@ -9,6 +9,8 @@ from torch import Tensor
 from torchmcl.data.files import Files
 from torchmcl.errors import UsageError
 
+WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
 
 @dataclass(frozen=True, eq=False)
 class Examples:
@@ -16,9 +18,9 @@ class Examples:
 
     Args:
         images: (N, C, H, W) uint8, a table (N, D) float32, or `Files` of (N, C, H, W) that are read when asked for
-        target: (N,) int64, or masks (N, H, W) uint8
+        target: whole numbers, (N,) int64, or masks (N, H, W) uint8
         classes: the name of each target
-        group: (N,) int64, the class that a memory counts where it is not the target
+        group: whole numbers, (N,) int64, the class that a memory counts where it is not the target
         groups: the name of each group
 
     >>> few = Examples(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0]), ("cat", "dog"))
@@ -33,6 +35,9 @@ class Examples:
     groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        _whole(self.target, "targets (N,) or (N, H, W)", (1, 3))
+        if self.group is not None:
+            _whole(self.group, "groups (N,)", (1,))
         sizes = [len(part) for part in (self.images, self.target, self.group) if part is not None]
         if len(set(sizes)) > 1:
             raise UsageError(f"Expected as many targets and groups as images, got {' and '.join(map(str, sizes))}.")
@@ -51,7 +56,7 @@ class Examples:
     @property
     def labels(self) -> Tensor:
         """What splits keep in proportion and a memory counts, (N,): the group, the target where there is none."""
-        return self.target if self.group is None else self.group
+        return (self.target if self.group is None else self.group).long()
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -70,12 +75,21 @@ class Examples:
     def subset(self, index: Tensor | Sequence[int]) -> "Examples":
         """The examples at these places, (K,), in this order."""
         at = torch.as_tensor(index)
-        if at.dtype == torch.bool or at.dim() != 1:
-            raise UsageError(f"Expected places (K,) as whole numbers, got {tuple(at.shape)} of {at.dtype}.")
+        at = at if at.numel() else at.long()  # torch makes a float tensor of []
+        _whole(at, "places (K,)", (1,))
         at = at.long()
         images = self.images.subset(at) if isinstance(self.images, Files) else self.images[at]
         group = None if self.group is None else self.group[at]
         return Examples(images, self.target[at], self.classes, group, self.groups)
+
+
+def _whole(label: Tensor, what: str, dims: tuple[int, ...]) -> None:
+    """Refuse labels that would have to be rounded, and those of another form."""
+    if not isinstance(label, Tensor):
+        raise UsageError(f"Expected {what} in a tensor, got {type(label).__name__}. Use torch.tensor or from_arrays.")
+    if label.dtype not in WHOLE or label.dim() not in dims:
+        got = f"{label.dtype} {tuple(label.shape)}"
+        raise UsageError(f"Expected {what} as whole numbers from 0 on, got {got}. Pass them as int64.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -114,7 +114,7 @@ class Loader:
             x = images.to(self.device)
             if x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
-            group = None if self._group is None else self._group[index]
+            group = None if self._group is None else self._group[index].long()
             yield Batch(self._prepare(x), self._target[index].long(), index, group, total)
 
     def _images(self, batches: list[Tensor]) -> Iterator[Tensor]:
