@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from torchmcl import ensemble as ensembles
 from torchmcl import State, methods
+from torchmcl import ensemble as ensembles
 from torchmcl.crew import Each, Stacked, adopted, crew
 from torchmcl.ensemble import Ensemble
 

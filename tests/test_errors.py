@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from breaking import CONTEXT, NO_MOUNT, Child, lost_process, on_a_full_disk, raise_again
-from torchmcl import atomic, hub, plain_yaml, processes, stored
+from torchmcl import atomic, cli, hub, plain_yaml, processes, stored
 from torchmcl.data import find
 from torchmcl.data.download import Source, obtain
 from torchmcl.data.examples import Examples
@@ -222,6 +222,22 @@ def test_a_damaged_image_whoever_reads_it(workers, tmp_path):
     loader = Loader(Examples(images, torch.tensor([0]), ("a", "b")), batch_size=1, shuffle=False, workers=workers)
     with only(DamagedFileError):
         list(loader)
+
+
+def test_a_diverged_training():
+    with only(DivergedError):
+        fit(**{**OPTIONS, "epochs": 9}, learning_rate=1e18, schedule="constant", quiet=True)
+
+
+def test_a_run_resumed_with_other_options_is_a_mistake_of_the_caller(run):
+    (run / "metrics.json").unlink()
+    with only(UsageError):
+        fit(**OPTIONS, seed=1, out=run, resume=True, quiet=True)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_command_line_says_its_line_and_no_more(kind):
+    assert cli.explained(kind("Expected a, got b.")) == "Expected a, got b."
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

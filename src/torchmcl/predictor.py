@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchmcl import hub, sealed, stored
+from torchmcl import atomic, hub, sealed, stored
 from torchmcl.answers import Answer, judge
 from torchmcl.blueprint import Blueprint
 from torchmcl.data import preprocess as preprocessing
@@ -151,7 +151,7 @@ class Specialists:
         names = [f"{Path(row['image']).stem}.png" for row in rows]
         if len(set(names)) < len(names):
             raise UsageError("Expected images of different names, whose masks go into one folder, got some alike.")
-        folder.mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(folder)
         for row, name, label in zip(rows, names, answer.label, strict=True):
             row["mask"] = str(folder / name)
             row["parts"] = {c: float((label == i).float().mean()) for i, c in enumerate(self.classes)}
@@ -198,8 +198,8 @@ class Specialists:
             folder = Path(place)
             self.save(folder)
             if self.figures:
-                (folder / hub.METRICS).write_text(json.dumps(sealed.seal(self.figures), indent=1), encoding="utf-8")
-            (folder / hub.CARD).write_text(hub.card(repo, self.blueprint, self.figures), encoding="utf-8")
+                atomic.write(folder / hub.METRICS, json.dumps(sealed.seal(self.figures), indent=1))
+            atomic.write(folder / hub.CARD, hub.card(repo, self.blueprint, self.figures))
             return hub.upload(folder, repo, private=private, api=api)
 
     @classmethod

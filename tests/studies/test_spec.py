@@ -3,14 +3,27 @@ from hypothesis import strategies as st
 
 from torchmcl import studies
 from torchmcl.studies.scales import NAMES, scale
-from torchmcl.studies.spec import Spec
+from torchmcl.studies.spec import Spec, digest
+from torchmcl.training.config import TrainConfig
 
 OPTIONS = {"method": "amcl", "network": "simple_cnn", "data": "digits", "k": 1, "beta": 0.01, "seed": 0}
+OTHERS = {"method": "smcl", "network": "mlp", "data": "cifar10", "k": 2, "beta": 0.1, "seed": 1}
 
 
 def test_the_hash_never_changes():
     """Results that are stored somewhere are found again only as long as this holds."""
-    assert Spec(OPTIONS).hash == "19ab02f08fa941d9"
+    assert digest({"method": "amcl", "k": 1}) == "0aee0ba7432fa605"
+
+
+def test_the_configuration_is_resolved():
+    """Every default is spelled out, so that a result of an earlier default does not match a later one."""
+    found = Spec(OPTIONS).configuration
+    assert found["warmup"] == 2  # 5 % of 30 epochs
+    assert found["exchange"] == "feature_fusion"
+    assert (found["epochs"], found["drop_every"], found["data_seed"], found["width"]) == (30, 25, 0, 32)
+    assert TrainConfig.of(**found).identity() == found
+    assert Spec({**OPTIONS, "gamma": 0.5, "epochs": 30, "warmup": "5%"}).hash == Spec(OPTIONS).hash
+    assert Spec({**OPTIONS, "epochs": 31}).hash != Spec(OPTIONS).hash
 
 
 @given(st.permutations(list(OPTIONS)))
@@ -22,8 +35,10 @@ def test_the_hash_is_of_what_is_said_not_of_how(order):
 
 @given(st.sampled_from(sorted(OPTIONS)))
 def test_every_option_matters(name):
-    assert Spec({**OPTIONS, name: "another"}).hash != Spec(OPTIONS).hash
-    assert Spec({key: value for key, value in OPTIONS.items() if key != name}).hash != Spec(OPTIONS).hash
+    options = {**OPTIONS, name: OTHERS[name]}
+    if name == "method":
+        del options["beta"]
+    assert Spec(options).hash != Spec(OPTIONS).hash
 
 
 def test_runs_of_a_study_are_different_and_of_its_seeds():

@@ -21,7 +21,9 @@ def test_a_member_that_takes_everything():
     assert "Members 2, 3 took nothing" in idle
     assert "Member 1 took nearly everything" in greedy
     # Two takers an example: each of the two can have half of all assignments at most.
-    assert any("Members 1, 2 took nearly everything" in text for text in look(torch.tensor([[50.0, 50, 0]]), amcl(3, 2)))
+    assert any(
+        "Members 1, 2 took nearly everything" in text for text in look(torch.tensor([[50.0, 50, 0]]), amcl(3, 2))
+    )
 
 
 def test_a_good_oracle_and_a_bad_answer():
@@ -64,7 +66,10 @@ def test_a_schedule_that_ends_before_the_method_has_its_final_form():
 def test_members_of_amcl_are_not_blamed_before_they_were_told():
     sure = {"members": 4, "width": 16, "epochs": 3, "data_validation": 0.2, "quiet": True}
     blamed = [
-        any("sure of what is not theirs" in text for text in fit(method, "mlp", "digits", **sure, **own).figures["warnings"])
+        any(
+            "sure of what is not theirs" in text
+            for text in fit(method, "mlp", "digits", **sure, **own).figures["warnings"]
+        )
         for method, own in (("smcl", {}), ("amcl", {"warmup": 2}))
     ]
     assert blamed == [True, False]

@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchmcl import atomic, metrics
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.ensemble import Ensemble
-from torchmcl.errors import DivergedError, TorchmclError
+from torchmcl.errors import DivergedError, UsageError
 from torchmcl.methods import Method
 from torchmcl.objective import memory_of, phase_of
 from torchmcl.opinions import Opinions
@@ -293,7 +293,7 @@ class Training:
         state = checkpoint.read(path, self.fabric.device)
         try:
             if state["format"] not in READABLE:
-                raise ValueError(f"format {state['format']}, this torchmcl reads {' and '.join(map(str, READABLE))}")
+                raise UsageError(f"format {state['format']}, this torchmcl reads {' and '.join(map(str, READABLE))}")
             self._same_identity(state)
             self.load_state_dict(state)
         except Exception as problem:  # a state that is none makes anything raise
@@ -305,7 +305,7 @@ class Training:
             said = {name: value for name, value in begun.items() if value not in (None, "default") and name != "cut"}
             begun = now | {name: value for name, value in said.items() if name in now}
         if (name := difference(now, begun)) is not None:
-            raise ValueError(f"it was begun with {name} {begun.get(name)}, not {now.get(name)}")
+            raise UsageError(f"it was begun with {name} {begun.get(name)}, not {now.get(name)}")
 
     def _keep_best(self) -> None:
         state = {
@@ -353,7 +353,8 @@ class Training:
     def _keep(self, name: str, state: dict[str, Any]) -> None:
         if self.folder is not None and self.fabric.is_global_zero:
             must_be_there(self.folder)
-            (self.folder / "checkpoints").mkdir(exist_ok=True)
+            with atomic.full_disk_named(self.folder / "checkpoints"):
+                (self.folder / "checkpoints").mkdir(exist_ok=True)  # not its parents, which may have gone
             if self.at.history:  # before the checkpoint: what is killed in between writes this row again
                 atomic.write(self.folder / "log.csv", table(self.at.history))
             checkpoint.write(self.folder / "checkpoints" / name, state)
@@ -387,7 +388,7 @@ class Training:
         """Where sums can be kept in float64, which MPS has not."""
         return torch.device("cpu") if self.fabric.device.type == "mps" else self.fabric.device
 
-    def _not_finite(self, loss: object) -> TorchmclError:
+    def _not_finite(self, loss: object) -> DivergedError:
         kept = "" if self.folder is None else f" The last good checkpoint is kept in {self.folder / 'checkpoints'}."
         return DivergedError(
             f"Expected a finite loss, got {float(loss)} in epoch {self.at.epoch}, batch {self.at.batch + 1}. "  # type: ignore[arg-type]
