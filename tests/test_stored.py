@@ -10,7 +10,7 @@ import yaml
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from torchmcl import UsageError
+from torchmcl import Ensemble, UsageError, networks, stored
 from torchmcl.predictor import Specialists
 from torchmcl.training import fit
 
@@ -157,3 +157,17 @@ def test_saving_into_the_run_of_another_is_refused(run, digits_run):
     Specialists.load(run).save(run)
     assert (run / "config.yaml").read_bytes() == (digits_run / "config.yaml").read_bytes()
     assert (run / "model.safetensors").read_bytes() == before
+
+
+def test_a_model_of_an_earlier_version_whose_weights_have_the_names_of_members(tmp_path):
+    model = fit("ie", "mlp", "digits", members=3, epochs=1, width=4, quiet=True)
+    each = Ensemble([networks.build("mlp", 10, inputs=64, width=4) for _ in range(3)])
+    each.load_state_dict(model.ensemble.state_dict())
+    tensors = {f"ensemble.{name}": weight for name, weight in each.state_dict().items()}
+    assert "ensemble.bodies.2.0.weight" in tensors
+    stored.write(tmp_path / "earlier", model.blueprint, tensors)
+    loaded = Specialists.load(tmp_path / "earlier").ensemble.state_dict()
+    torch.testing.assert_close(loaded, model.ensemble.state_dict(), rtol=0, atol=0)
+    tensors["ensemble.bodies.2.0.weight"] = torch.zeros(5)
+    stored.write(tmp_path / "other", model.blueprint, tensors)
+    refused(tmp_path / "other", "Expected weights that fit the model")

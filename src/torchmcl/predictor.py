@@ -11,6 +11,7 @@ from torch import Tensor
 from torchmcl import atomic, hub, sealed, stored
 from torchmcl.answers import Answer, judge
 from torchmcl.blueprint import Blueprint
+from torchmcl.crew import adopted
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.files import image_size
 from torchmcl.data.loader import at_once
@@ -209,6 +210,7 @@ class Specialists:
 
 
 def _fill(module: torch.nn.Module, tensors: dict[str, Tensor], folder: str | Path) -> None:
+    tensors = adopted(module, tensors)  # of an earlier version, which named the weights of each member
     state = {name: tensor for name, tensor in module.state_dict().items() if not name.endswith("_extra_state")}
     expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
     got = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
