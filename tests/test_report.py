@@ -23,8 +23,8 @@ from torchmcl.report.inline import svg, thumbnail
 from torchmcl.report.meanings import MEASURES, NONE
 from torchmcl.report.page import distinct, entries, figures
 from torchmcl.stored import read_config
-from torchmcl.training.config import TrainConfig
 from torchmcl.training import fit
+from torchmcl.training.config import TrainConfig
 
 EVIL = "<img src=x onerror=alert(1)> & $5$"
 

@@ -21,12 +21,17 @@ def upgraded_options(method: str | None, options: Mapping[str, Any]) -> dict[str
     return {**EARLIER_DEFAULTS.get(method or "", {}), **options}
 
 
+def is_earlier(config: Mapping[str, Any]) -> bool:
+    """Whether a run's config.yaml was written before every default was spelled out."""
+    return "data_seed" not in config
+
+
 def upgraded_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A run's config.yaml as it would be written now; the seed of the splits used to be that of the training.
 
     >>> upgraded_config({"method": "amcl", "data": "digits", "seed": 3})["data_seed"]
     3
     """
-    if "data_seed" in config:  # written since every default is spelled out
+    if not is_earlier(config):
         return dict(config)
     return {**upgraded_options(config.get("method"), config), "data_seed": config.get("seed", 0)}

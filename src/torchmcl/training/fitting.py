@@ -20,6 +20,7 @@ from torchmcl.options import right_types
 from torchmcl.predictor import Blueprint, Specialists
 from torchmcl.processes import together
 from torchmcl.sealed import seal
+from torchmcl.serialization.legacy import is_earlier
 from torchmcl.stored import training_config
 from torchmcl.training.board import Board
 from torchmcl.training.config import TrainConfig, difference
@@ -30,7 +31,9 @@ from torchmcl.training.folder import (
     held,
     inspect_folder,
     must_be_there,
+    read_config,
     start_folder,
+    write_config,
     write_flow,
 )
 from torchmcl.training.loop import Training
@@ -239,6 +242,8 @@ def _trained(job: Job, place: Place, *, quiet: bool) -> Specialists:
             training = _training(job, fabric, screen, board, folder)
             if place.resume and folder is not None:
                 training.continue_from(folder)
+                if fabric.is_global_zero and is_earlier(read_config(folder)):
+                    write_config(folder, job.config.flat())
             training.run()
         training.restore_best()
         result = Specialists(job.blueprint, job.method, training.kept, memory_of(training.objective))

@@ -85,7 +85,12 @@ def start_folder(folder: Path, config: dict[str, Any], *, overwrite: bool) -> No
     atomic.make_folder(folder)
     atomic.sweep(folder)
     if not (folder / "config.yaml").exists():
-        atomic.write(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+        write_config(folder, config)
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """Write config.yaml, the resolved configuration."""
+    atomic.write(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
 
 
 def write_flow(folder: Path, flow: Sequence[torch.Tensor]) -> None:

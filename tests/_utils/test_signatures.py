@@ -1,0 +1,54 @@
+"""What is read from source text equals what Python says of the imported functions."""
+
+import inspect
+import subprocess
+import sys
+from typing import get_type_hints
+
+import pytest
+
+from torchmcl import cli, exchange, methods, networks
+from torchmcl._utils.signatures import REQUIRED, constant, functions
+
+
+def same(read, function):
+    hints = get_type_hints(function)
+    parameters = inspect.signature(function).parameters
+    assert list(read) == list(parameters)
+    for name, (kind, default) in read.items():
+        expected = parameters[name].default
+        assert default == (REQUIRED if expected is inspect.Parameter.empty else expected)
+        assert kind == hints[name] or name == "cut"  # which the method decides, and no option stands for
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_methods(name):
+    assert list(cli.method_builders()) == list(methods.names())
+    same(functions("methods")[name], methods.function(name))
+
+
+@pytest.mark.parametrize("name", networks.NAMES)
+def test_networks(name):
+    assert sorted(cli.network_builders()) == sorted(networks.NAMES)
+    same(cli.network_builders()[name], networks.builder(name))
+
+
+def test_constants():
+    assert (constant("exchange", "NAMES"), constant("exchange", "PRESETS")) == (exchange.NAMES, exchange.PRESETS)
+    with pytest.raises(LookupError):
+        constant("exchange", "NOTHING")
+
+
+@pytest.mark.parametrize("line", [[], *([command, "--help"] for command in (*cli.COMMANDS, "study run"))])
+def test_help_does_not_import_torch(line):
+    words = [word for part in line for word in part.split()] or ["--help"]
+    code = (
+        "import sys, torchmcl.cli\n"
+        f"try: torchmcl.cli.main({words!r})\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'lightning', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "usage: torchmcl" in done.stdout
