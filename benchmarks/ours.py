@@ -1,4 +1,4 @@
-"""torchmcl as its users run it: `fit` and `evaluate`."""
+"""torchmcl as its command line runs it: `fit` and `evaluate`, with freed memory kept."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.profiler import record_function
 
 from torchmcl import Ensemble, Objective, methods
+from torchmcl.allocator import memory_kept
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.exchange import FeatureFusion, FeatureSharing, WeightSharing
@@ -44,7 +45,8 @@ def train(
     if method == "amcl":
         options["warmup"] = 1
     rate = {"learning_rate": SGD["lr"], "epochs": 10**4, "batch_size": batch}
-    fit(method, network, made_up(count, shape), members=members, **rate, **options)
+    with memory_kept():
+        fit(method, network, made_up(count, shape), members=members, **rate, **options)
 
 
 def wait_for_batches(gate: Gate) -> None:
@@ -110,9 +112,10 @@ def look(
     ensemble = Ensemble.build(chosen, network, exchange=exchange, **options).to(device())
     ensemble.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     loader = Loader(made_up(count).test, batch_size=batch, shuffle=False, device=device())
-    while True:
-        gate()
-        evaluate(chosen, ensemble, loader)
+    with memory_kept():
+        while True:
+            gate()
+            evaluate(chosen, ensemble, loader)
 
 
 def step(

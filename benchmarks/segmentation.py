@@ -36,12 +36,13 @@ def alone(x, mask):
 def together(x, mask, members, **options):
     method = methods.build("amcl", members=members, classes=2, groups=36)
     ensemble = Ensemble.build(method, "fcn", width=WIDTH, **options).to(memory_format=torch.channels_last).train()
+    objective = method.new_objective()
     optimizer, group = Recipe().build(ensemble.parameters()), torch.arange(BATCH) % 36
-    method.objective(torch.randn(members, BATCH, 3, 1, 1), torch.zeros(BATCH, 1, 1).long(), State(1, 9, group))
+    objective(torch.randn(members, BATCH, 3, 1, 1), torch.zeros(BATCH, 1, 1).long(), State(1, 9, group))
 
     def step():
         optimizer.zero_grad()
-        method.objective(ensemble(x), mask, State(9, 9, group)).loss.backward()
+        objective(ensemble(x), mask, State(9, 9, group)).loss.backward()
         optimizer.step()
 
     return step
@@ -56,7 +57,7 @@ def main(repeats: int) -> None:
         candidates[f"amcl M={members}, no exchange"] = together(x, mask, members, exchange="none")
         candidates[f"amcl M={members}, light fusion"] = together(x, mask, members, preset="light")
     times: dict[str, list[float]] = {name: [] for name in candidates}
-    with memory_kept(torch.device("cpu")):
+    with memory_kept():
         for repeat in range(repeats + 1):
             for name, step in candidates.items():
                 start = time.perf_counter()

@@ -2,7 +2,7 @@
 
 import torch
 
-from torchmcl import Ensemble, Method, Objective, costs, methods
+from torchmcl import Composition, Ensemble, Objective, costs, methods
 from torchmcl.testing import check_assignment, check_objective
 
 
@@ -21,7 +21,7 @@ class Soft:
 def soft_cmcl(members, classes, *, k=1, beta=0.75):
     """CMCL with soft edges."""
     objective = Objective(costs.cross_entropy, costs.Scaled(costs.to_uniform, beta), Soft(k))
-    return Method(members, classes, objective, exchange="feature_sharing")
+    return Composition(objective, k, exchange="feature_sharing", teaches_leaving=True)
 
 
 check_assignment(Soft)
@@ -29,5 +29,5 @@ check_objective(lambda members, classes, k: soft_cmcl(members, classes, k=k))
 methods.register(soft_cmcl)
 ensemble = Ensemble.build("soft_cmcl", "simple_cnn", members=3, classes=10, width=8)
 # --8<-- [end:core]
-print(methods.build("soft_cmcl", members=3, classes=10, k=2).objective)
+print(methods.build("soft_cmcl", members=3, classes=10, k=2).new_objective())
 print(ensemble(torch.randn(4, 3, 32, 32)).logits.shape)

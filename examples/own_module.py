@@ -17,15 +17,16 @@ def network(outputs):
 
 
 method = methods.build("amcl", members=5, classes=10, k=1, warmup=3)
+objective = method.new_objective()  # a module of this training: it remembers who took which class
 ensemble = Ensemble.build(method, network, cut=2)
 optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.1, momentum=0.9, nesterov=True)
 for epoch in range(1, 11):
     for x, y in loader:
-        loss = method.objective(ensemble(x), y, State(epoch, epochs=10)).loss
+        loss = objective(ensemble(x), y, State(epoch, epochs=10)).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 probabilities = method.combine(ensemble.eval()(images))
 print(f"accuracy {(probabilities.argmax(1) == labels).float().mean():.1%}, whose class is whose:")
-print(method.memory.flags.int())
+print(objective.memory.flags.int())
 # --8<-- [end:core]

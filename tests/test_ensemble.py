@@ -152,7 +152,7 @@ def test_the_modules_that_are_passed_are_those_that_learn(make):
     x, target = torch.randn(8, 4), torch.randint(3, (8,))
     before = copy.deepcopy(members)
     optimizer = torch.optim.SGD(members[0].parameters(), lr=0.1)  # the second stays as it is
-    methods.build("ie", members=2, classes=3).objective(ensemble(x), target).loss.backward()
+    methods.build("ie", members=2, classes=3).new_objective()(ensemble(x), target).loss.backward()
     optimizer.step()
     torch.testing.assert_close(ensemble.eval()(x).logits, torch.stack([member.eval()(x) for member in members]))
     changed = [not torch.equal(member(x), old(x)) for member, old in zip(members, before, strict=True)]

@@ -27,7 +27,7 @@ def test_example(path, monkeypatch, tmp_path):
     if path.stem == "own_module":
         accuracy = (names["probabilities"].argmax(1) == names["labels"]).float().mean()
         assert accuracy > 0.9
-        assert (names["method"].memory.flags.sum(1) == 1).all()
+        assert (names["objective"].memory.flags.sum(1) == 1).all()
     if path.stem == "image_folder":
         assert len(list((tmp_path / "photos" / "7").glob("*.png"))) > 100
 

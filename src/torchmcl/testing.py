@@ -74,8 +74,8 @@ def check_assignment(assign: Callable[[int], Assignment], *, members: int = 4) -
             _require(bool(assign(k)(regret * 1e6, state).isfinite().all()), "weights are finite at extreme regret")
 
 
-def check_objective(build: Callable[[int, int, int], Method | nn.Module]) -> None:
-    """Check an objective, given as `members, classes, k -> Method or objective`, in its first and its last phase.
+def check_objective(build: Callable[[int, int, int], Method | Composition | nn.Module]) -> None:
+    """Check an objective, given as `members, classes, k -> Method, Composition or module`, in its first and last phase.
 
     Each objective is new, with a memory of its own. Shapes, range, no gradient through the choice, a finite gradient at
     extreme logits, 16 bit input computed in float32, permuting members changes nothing, k = M equals the independent
@@ -209,11 +209,15 @@ def _judge(
         return objective(opinions, target, State(state.epoch, state.epochs, group, index, sample_weight))
 
 
-def _as_method(build: Callable[[int, int, int], Method | nn.Module], k: int) -> Method:
-    built = build(4, 3, k)
-    if isinstance(built, Method):
+def _as_method(build: Callable[[int, int, int], Method | Composition | nn.Module], k: int) -> Method:
+    if isinstance(built := build(4, 3, k), Method):
         return built
-    return Method(lambda members, classes: Composition(cast(nn.Module, build(members, classes, k)), k), 4, 3)
+
+    def compose(members: int, classes: int) -> Composition:
+        composed = build(members, classes, k)
+        return composed if isinstance(composed, Composition) else Composition(cast(nn.Module, composed), k)
+
+    return Method(compose, 4, 3)
 
 
 def _batch(M: int, B: int, C: int, pixels: tuple[int, ...], *, auxiliary: bool = False) -> tuple[Tensor, Tensor]:

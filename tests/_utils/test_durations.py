@@ -14,7 +14,26 @@ def test_durations(good):
 
 @pytest.mark.parametrize(
     "bad",
-    [0, -1, 1.0, 0.05, True, None, "5", "5.0", "%", "0%", "100%", "-5%", "1e1%", "five%", "٥%", [5], 2**70, "9" * 50 + "%"],
+    [
+        0,
+        -1,
+        1.0,
+        0.05,
+        True,
+        None,
+        "5",
+        "5.0",
+        "%",
+        "0%",
+        "100%",
+        "-5%",
+        "1e1%",
+        "five%",
+        "\u0665%",
+        [5],
+        2**70,
+        "9" * 50 + "%",
+    ],
 )
 def test_anything_else_is_refused_in_one_line(bad):
     with pytest.raises(UsageError, match=r"^Expected warmup (as a whole number of epochs or a share|of at least 1)"):

@@ -49,7 +49,7 @@ def spoil(name, value):
     ("change", "problem"),
     [
         (lambda result: result.pop("test"), "nothing on test"),
-        (spoil("format", lambda _: 99), "no result of format 1"),
+        (spoil("format", lambda _: 99), "no result of format 2"),
         (spoil("configuration", lambda old: {**old, "width": 5}), "a configuration of hash"),
         (spoil("wrong", lambda old: {**old, "bits": old["bits"][:-8]}), "bytes of bits"),
         (spoil("wrong", lambda old: {**old, "bits": "AAAA" + old["bits"][4:]}), "where its examples give"),
