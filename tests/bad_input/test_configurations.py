@@ -59,6 +59,7 @@ METHOD = {
     "eps": st.floats(0, 1),
     "start": st.floats(0.1, 1),
     "decay": st.floats(0.1, 1),
+    "cooling": st.sampled_from([1, 2, "5%", "80%"]),
     "alpha": st.floats(0, 1),
     "delta": st.floats(0, 1),
     "eta": st.floats(0, 1),
@@ -117,15 +118,15 @@ def test_sources(given, seed, name):
 def test_methods(named, members, classes):
     name, given = named
     method = ends_well(lambda: methods.build(name, members, classes, **given))
-    objective = method.new_objective()
     if method is None:
         return
+    objective = method.new_objective()
     logits = torch.randn(members, 6, method.outputs)
     gate = torch.full((members, 6), 1 / members) if method.gate else None
     target = torch.arange(6) % classes
     from torchmcl.opinions import Opinions
 
-    state = State(1, 3, group=target, index=torch.arange(6))
+    state = State(1, 9, group=target, index=torch.arange(6))
     from torchmcl.surveys import survey
 
     survey(objective, lambda x: Opinions(logits, gate), [(torch.zeros(6, 1), target, torch.arange(6))], state)

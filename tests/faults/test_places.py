@@ -23,7 +23,7 @@ ARGUMENTS = shlex.split(
     "--method amcl --network mlp --width 8 --warmup 2 --epochs 4 --checkpoint-steps 3 --data digits --data.limit 300 "
     "--members 2 --batch-size 64 --quiet"
 )
-FREE = (0, 4_096, 20_000, 60_000, 120_000)  # nothing, only config.yaml, not a checkpoint, not a second one
+FREE = (0, 4_096, 20_000, 60_000, 105_000)  # nothing, only config.yaml, not a checkpoint, not a second one
 LIMITS = (700, 10_000)  # less than config.yaml, less than a checkpoint
 FILES = ("config.yaml", "model.safetensors", "metrics.json", "log.csv")
 
