@@ -1,0 +1,61 @@
+"""A training step from Python, with the C library's usual allocator and with freed memory kept, side by side.
+
+Usage: allocator.py [--rounds 8] [--json FILE]. The commands of torchmcl keep freed memory; `fit` called from Python
+leaves the caller's allocator as it is.
+"""
+
+import argparse
+import json
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from statistics import median
+
+import machine
+import torch
+
+from torchmcl import fit
+from torchmcl.allocator import memory_kept
+from torchmcl.data.examples import DataSet, Examples
+
+STEPS, BATCH = 12, 128
+WAYS = {"usual": nullcontext, "kept": memory_kept}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=8, help="trainings of each, in turn; the first is not counted")
+    parser.add_argument("--json", type=Path, default=None, help="file for the figures")
+    options = parser.parse_args()
+    figures = {f"{members} x simple_cnn": measured(members, options.rounds) for members in (1, 5)}
+    for name, row in figures.items():
+        print(f"{name}: usual {row['usual']} ms a step, kept {row['kept']} ms, ratio {row['ratio']}")
+    if options.json:
+        about = {"batch": BATCH, "seed": 0, "machine": machine.describe(torch.get_num_threads())}
+        options.json.write_text(json.dumps({**about, "figures": figures}, indent=1) + "\n")
+
+
+def measured(members: int, rounds: int) -> dict[str, float]:
+    """Milliseconds a step, the median over rounds."""
+    data, seconds = made_up(), {name: [] for name in WAYS}
+    for _ in range(rounds):
+        for name, way in WAYS.items():
+            with way():
+                start = time.perf_counter()
+                fit("ie", "simple_cnn", data, members=members, epochs=1, quiet=True)
+                seconds[name].append((time.perf_counter() - start) / STEPS)
+    found = {name: round(1000 * median(times[1:]), 1) for name, times in seconds.items()}
+    return {**found, "ratio": round(found["usual"] / found["kept"], 3)}
+
+
+def made_up() -> DataSet:
+    """Noise of CIFAR-10's form: STEPS batches to train on, few to test on."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (STEPS * BATCH, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    target = torch.randint(10, (STEPS * BATCH,), generator=generator)
+    train = Examples(images, target, tuple(map(str, range(10))))
+    return DataSet("made-up", {"train": train, "test": train.subset(range(16))})
+
+
+if __name__ == "__main__":
+    main()
