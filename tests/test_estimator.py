@@ -186,7 +186,7 @@ def test_the_callers_randomness_is_left_alone():
 
 def test_computes_in_the_precision_of_the_table():
     for precision in (np.float32, np.float64):
-        assert small(epochs=1).fit(X.astype(precision), Y).predict_proba(X).dtype == precision
+        assert small(epochs=2).fit(X.astype(precision), Y).predict_proba(X).dtype == precision
 
 
 def test_standardises():
@@ -282,6 +282,12 @@ def test_so_many_calls_are_one_fit():
             parts.partial_fit(X, NAMED, classes=["cat", "bee", "ant"])
         assert parts.predict_proba(X) == pytest.approx(whole.predict_proba(X), abs=1e-9)
         assert parts.objective_.memory.fixed
+
+
+def test_one_epoch_is_all_warm_up():
+    with pytest.warns(UserWarning, match="Training ends before amcl has its final form"):
+        small(epochs=1).fit(X, Y)
+    assert small(epochs=2).fit(X, Y).objective_.memory.fixed
 
 
 def test_a_stream():

@@ -1,5 +1,6 @@
 """Twenty faults that gave wrong numbers without a message: each test fails on the code before the fix."""
 
+import asyncio
 import json
 import signal
 import threading
@@ -148,6 +149,10 @@ def test_8_the_caller_is_left_as_it_was():
     assert signal.getsignal(signal.SIGINT) is handler
     assert torch.get_num_threads() == threads
 
+    async def in_a_notebook():  # a cell runs inside an event loop
+        return fit("cmcl", **TINY, epochs=2, members=2)
+
+    assert same(asyncio.run(in_a_notebook()).ensemble.state_dict(), alone.ensemble.state_dict())
     found, problems = {}, []
 
     def train(seed):

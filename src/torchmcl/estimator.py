@@ -1,4 +1,5 @@
 import io
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -25,6 +26,7 @@ from torchmcl.opinions import Opinions
 from torchmcl.seeds import seed_of
 from torchmcl.state import State
 from torchmcl.surveys import Survey, survey
+from torchmcl.training import guardrails
 from torchmcl.training.config import MethodConfig
 from torchmcl.training.recipe import Recipe
 
@@ -118,7 +120,10 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         self.__dict__.pop("ensemble_", None)  # should anything fail, nothing is fitted
         X, y, sample_weight = self._inspect(X, y, sample_weight, reset=True)
         classes = np.unique(y)
-        self._start(self._build_method(classes), classes, X)
+        method = self._build_method(classes)
+        for text in guardrails.unsettled(method, self._recipe().length()):
+            warnings.warn(text, stacklevel=2)
+        self._start(method, classes, X)
         return self._train(X, y, sample_weight, epochs=self._recipe().length())
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "SpecialistClassifier":

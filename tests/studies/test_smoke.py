@@ -77,7 +77,8 @@ def test_show_imports_no_training(smoke, tmp_path):
     code = (
         "import sys; from torchmcl.studies.show import show, write\n"
         f"write(*show('ablation', 'smoke', results={str(smoke / 'results')!r}), {str(tmp_path)!r})\n"
-        "print([name for name in sys.modules if name.startswith(('torchmcl.training.fitting', 'torchmcl.training.loop', 'lightning.'))])"
+        "trains = ('torchmcl.training.fitting', 'torchmcl.training.loop', 'lightning.')\n"
+        "print([name for name in sys.modules if name.startswith(trains)])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -64,6 +64,22 @@ def test_the_paper_scale_is_the_paper():
     assert {spec.options["members"] for spec in studies.load("size").runs(scale("paper", "size"))} == {10}
 
 
+def test_the_paper_scale_keeps_the_published_durations():
+    published = {"amcl": ("warmup", 5), "one": ("rampup", 80), "annealed": ("decay", 0.95)}
+    for spec in studies.load("leaderboard").runs(scale("paper", "leaderboard", seeds=1)):
+        if spec.options["method"] in published:
+            option, value = published[spec.options["method"]]
+            assert spec.configuration[option] == value
+    for spec in studies.load("networks").runs(scale("paper", "networks", seeds=1)):
+        if spec.options["method"] == "amcl":
+            found = spec.configuration
+            assert (found["warmup"], found["epochs"]) == (5, {"cifar10": 100, "cifar100": 125}.get(found["data"], 150))
+    masks = [spec.configuration for spec in studies.load("segmentation").runs(scale("paper", "segmentation", seeds=1))]
+    assert {(one["warmup"], one["epochs"]) for one in masks if one["method"] == "amcl"} == {(5, 300)}
+    flow = studies.load("assignment_flow").runs(scale("paper", seeds=1))
+    assert {spec.configuration["warmup"] for spec in flow if spec.options["method"] == "amcl"} == {10}
+
+
 def test_penalties_hold_the_default_run():
     """beta .01 and gamma .5 are AMCL's defaults: the run of the ablation."""
     whole = studies.load("ablation").runs(scale("mini", seeds=1))[-1]
