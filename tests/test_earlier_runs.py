@@ -49,6 +49,7 @@ def test_it_predicts(run, tmp_path, capsys):
 
 def test_it_is_reported_and_calibrated(run, tmp_path, capsys):
     assert cli.main(["report", str(run / "finished"), "-o", str(tmp_path / "report.html")]) == 0
+    assert "--warmup 5" in (tmp_path / "report.html").read_text()
     assert "--beta 0.02" in (tmp_path / "report.html").read_text()
     assert cli.main(["calibrate", str(run / "finished"), "--coverage", "0.9"]) == 0
     capsys.readouterr()
@@ -73,6 +74,30 @@ def test_it_is_not_continued_as_another(run, capsys):
     )
     assert cli.main(["train", "--resume", str(run / "interrupted"), "--quiet"]) == 2
     assert "it was begun with beta 0.02, not 0.5" in capsys.readouterr().err
+
+
+def test_its_config_repeats_it(run, tmp_path):
+    """With the warm-up that it left open, which was 5 epochs then."""
+    config = run / "finished" / "config.yaml"
+    assert cli.main(["train", "--config", str(config), "--quiet", "--out", str(tmp_path / "again")]) == 0
+    assert training_config(tmp_path / "again")["warmup"] == 5
+
+
+def test_one_that_was_all_warm_up_is_refused_in_one_line(run, capsys):
+    config = run / "interrupted" / "config.yaml"
+    config.write_text(config.read_text().replace("epochs: 8", "epochs: 5"))
+    assert cli.main(["train", "--resume", str(run / "interrupted"), "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert "begun by an earlier one" in said
+    assert "Start it anew in another folder" in said
+
+
+def test_other_splits_than_it_was_trained_on_are_refused(run, capsys):
+    """It did not keep the seed of its splits, but its checkpoint knows the labels."""
+    config = run / "finished" / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 0", "seed: 1"))
+    assert cli.main(["calibrate", str(run / "finished"), "--coverage", "0.9"]) == 2
+    assert "Expected the validation set that" in capsys.readouterr().err
 
 
 def test_a_result_of_format_1_is_refused_in_one_line(tmp_path):

@@ -333,3 +333,88 @@ def test_a_data_set_of_ones_own_is_not_taken_for_one_of_that_name(tmp_path):
     fit("ie", "mlp", changed, width=8, epochs=1, members=2, out=tmp_path / "changed", quiet=True)
     with pytest.raises(UsageError, match="Expected the test set that"):
         evaluate_run(Path(tmp_path / "changed"))
+
+
+def test_an_own_method_that_wraps_amcl_trains_on_published_data():
+    def voting(members, classes, *, k=1):
+        return replace(methods.amcl(members, classes, k=k), combine=lambda output: output.logits[0].softmax(1)[:, :-1])
+
+    config = TrainConfig.of(methods.Method(voting, 3, 10), data="cifar10").resolved()
+    assert config.method.options == {"k": 1}
+
+
+def test_a_method_for_other_classes_is_refused():
+    with pytest.raises(UsageError, match="members and 10 classes, got one for 2 and 7"):
+        fit(methods.build("amcl", 2, 7), **TINY, epochs=2)
+
+
+def test_options_of_a_method_object_do_not_overwrite_others(tmp_path):
+    def own(members, classes, *, k=1, seed=3):
+        return methods.smcl(members, classes, k=k)
+
+    with pytest.raises(UsageError, match="got seed of the method own:own and of the call"):
+        fit(methods.Method(own, 2, 10), **TINY, epochs=1, out=tmp_path / "run")
+    with pytest.raises(UsageError, match="got beta"):
+        fit(methods.build("amcl", 2, 10), **TINY, epochs=2, beta=0.3)
+    with pytest.raises(UsageError, match="Expected options of amcl"):
+        methods.Method(methods.amcl, 2, 10, {"typo": 1})
+
+
+def test_a_finished_run_of_ones_own_method_and_data_is_returned_for_these_only(tmp_path):
+    def own(members, classes, *, k=1, cost=torch.nn.functional.cross_entropy):
+        return methods.smcl(members, classes, k=k)
+
+    method, digits = methods.Method(own, 2, 10), data.load("digits", limit=np.int64(100))
+    options = {"network": "mlp", "epochs": 1, "width": np.int64(8), "quiet": True, "out": tmp_path / "run"}
+    fit(method, data=digits, **options)
+    assert fit(method, data=digits, resume=True, **options).method == method
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["cost"] == "own:cross_entropy"
+    fewer = replace(digits, parts={**digits.parts, "train": digits.train.subset(range(50))})
+    with pytest.raises(UsageError, match="got train_set"):
+        fit(method, data=fewer, resume=True, **options)
+
+
+def test_a_network_without_a_cut_trains_without_exchange():
+    def network(outputs):
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, outputs))
+
+    options = {name: value for name, value in TINY.items() if name not in ("network", "width")}
+    with pytest.warns(UserWarning, match="building without"):
+        specialists = fit("amcl", network, members=2, epochs=2, **options)
+    assert type(specialists.ensemble.exchange).__name__ == "Separate"
+
+
+def test_early_stopping_resumed_after_its_last_epoch_stops_there(tmp_path):
+    options = {"members": 2, "network": "mlp", "width": 16, "epochs": 60, "learning_rate": 0.3, "patience": 2}
+    options |= {"data": "digits", "data_limit": 300, "quiet": True, "out": tmp_path / "run"}
+    whole = fit("ie", **options).figures
+    (tmp_path / "run" / "metrics.json").unlink()  # as if killed before it was written
+    assert fit("ie", resume=True, **options).figures == whole
+
+
+def test_distillation_outside_the_training_set_is_refused():
+    objective = methods.build("mcl_kd", 2, 4, pretrain=1).new_objective()
+    logits, target, index = torch.randn(2, 8, 4), torch.arange(8) % 4, torch.arange(8)
+    from torchmcl import survey
+
+    survey(objective, lambda x: Opinions(logits), [(logits, target, index)], State(2, 9))
+    objective(logits, target, State(2, 9, index=index))
+    with torch.no_grad(), pytest.raises(UsageError, match="teachers only for those"):
+        objective(logits, target, State(2, 9, index=index))
+
+
+def test_flags_beside_resume_are_refused(tmp_path, capsys):
+    from torchmcl import cli
+
+    fit("ie", **TINY, epochs=1, members=2, out=tmp_path / "run")
+    assert cli.main(["train", "--resume", str(tmp_path / "run"), "--epochs", "50"]) == 2
+    assert "got --epochs besides" in capsys.readouterr().err
+    assert cli.main(["train", "--resume", str(tmp_path / "run"), "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"exchange": "bogus"}, {"preset": "nope"}, {"k": 99}, {"data_limit": -5}, {"data_validation": 3.0}]
+)
+def test_a_configuration_is_checked_where_it_is_created(wrong):
+    with pytest.raises(UsageError, match=r"^Expected"):
+        TrainConfig.of(**wrong)

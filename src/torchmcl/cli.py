@@ -68,12 +68,15 @@ def train(options: dict[str, Any]) -> int:
     from torchmcl.training.fitting import fit
     from torchmcl.training.signals import Interrupted
 
-    options.pop("config", None)
+    configs = options.pop("config", None)
     resume = options.pop("resume")
     if resume is not None:
+        only_resumed(options)
         options = {**training_config(Path(resume)), "out": resume, "resume": True, "quiet": options["quiet"]}
     elif options["out"] is None:
         raise UsageError(f"Expected --out, the folder to keep the run in, or --resume RUN. Try: {EXAMPLE}")
+    else:
+        options = with_earlier_defaults(options, configs)
     try:
         fit(**options)
     except Interrupted as stopped:
@@ -88,6 +91,29 @@ def train(options: dict[str, Any]) -> int:
     if not options.get("quiet"):
         print(f"kept in {options['out']}. Look: torchmcl evaluate {options['out']}")
     return 0
+
+
+def only_resumed(options: dict[str, Any]) -> None:
+    """Raises UsageError for an option beside --resume, which continues a run with its own configuration."""
+    usual = build_parser().parse_args(["train"])["train"].as_dict()
+    if given := [name for name, value in options.items() if name != "quiet" and value != usual.get(name)]:
+        raise UsageError(
+            f"Expected --resume RUN alone, which continues with the run's own configuration, got --{given[0]} besides. "
+            "Leave it out, or start another run with --config RUN/config.yaml."
+        )
+
+
+def with_earlier_defaults(options: dict[str, Any], configs: Any) -> dict[str, Any]:
+    """Options from a run's config.yaml of an earlier version, with the defaults that they left open then."""
+    from torchmcl.serialization.legacy import is_earlier, upgraded_options
+
+    for config in configs or ():
+        path = Path(str(config))
+        told = plain_yaml.read(path) if path.is_file() else {}
+        if "checkpoint_steps" in told and is_earlier(told) and options["method"] == told.get("method"):
+            left = upgraded_options(options["method"], {})
+            options = options | {name: value for name, value in left.items() if options.get(name) is None}
+    return options
 
 
 def evaluate(options: dict[str, Any]) -> int:

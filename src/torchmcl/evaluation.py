@@ -17,6 +17,7 @@ from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError
 from torchmcl.predictor import Specialists
 from torchmcl.rejection import Rejection, per_example, tempered
+from torchmcl.serialization.legacy import upgraded_config
 from torchmcl.stored import CONFIG, read_config
 from torchmcl.training.evaluate import evaluate, percent
 from torchmcl.training.folder import read_flow, read_log
@@ -94,7 +95,7 @@ def look(
         unseen=other,
         unseen_name=unseen or "",
         kept=specialists.figures,
-        config=read_config(run) if (run / CONFIG).is_file() else {},
+        config=_config(run),
         history=read_log(run),
         flow=read_flow(run),
         run=str(run),
@@ -165,11 +166,17 @@ def _loader(specialists: Specialists, examples: Examples) -> Loader:
     )
 
 
+def _config(run: Path) -> dict[str, Any]:
+    """What config.yaml says: a run's configuration, or a saved model's description; nothing without such a file."""
+    config = read_config(run) if (run / CONFIG).is_file() else {}
+    return upgraded_config(config) if "data" in config else config
+
+
 def _test_part(
     run: Path, specialists: Specialists, data: str | None, source: Source | None
 ) -> tuple[Examples, str, Source]:
     """The labelled examples to measure on, the name of their set, and where they came from."""
-    config = read_config(run) if (run / CONFIG).is_file() else {}
+    config = _config(run)
     if data is None or data == config.get("data"):
         data, source, examples = of_run(run, "test", source)
         assert examples is not None

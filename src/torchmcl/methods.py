@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, get_type_hints
 
 from torch import Tensor, nn
 
@@ -21,7 +21,7 @@ from torchmcl.errors import UsageError, known_name
 from torchmcl.joint import BestTeacher, Choice, GatedTeacher, Joint, Margin, Similarity
 from torchmcl.memory import Memory, Record
 from torchmcl.objective import Objective, PerPixel, Phases, settles_after
-from torchmcl.options import right_types
+from torchmcl.options import plain_number, right_types
 from torchmcl.surveys import Held, ToTeacher
 
 MOST = 100_000  # members, and classes
@@ -86,8 +86,14 @@ class Method:
                 f"each training, got {type(self.compose).__name__}."
             )
         known_name("unit", self.unit, ("image", "pixel"))
-        parameters = inspect.signature(self.compose).parameters.values()
-        options = {one.name: one.default for one in parameters if one.default is not one.empty} | dict(self.options)
+        parameters = inspect.signature(self.compose).parameters
+        open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        if unknown := [] if open_ended else sorted(set(self.options) - set(parameters)):
+            raise UsageError(f"Expected options of {self.name}: {', '.join(parameters)}; got {', '.join(unknown)}.")
+        usual = {name: one.default for name, one in parameters.items() if one.default is not one.empty}
+        options = {name: plain_number(value) for name, value in {**usual, **self.options}.items()}
+        object.__setattr__(self, "members", plain_number(self.members))
+        object.__setattr__(self, "classes", plain_number(self.classes))
         object.__setattr__(self, "options", FrozenDict(options))
         if "k" in options and options["k"] is None:  # such as CMCL's, which depends on the number of members
             object.__setattr__(self, "options", FrozenDict({**options, "k": self.k}))
@@ -222,6 +228,7 @@ def mcl_kd(
     pretrain: Duration = "30%",
 ) -> Composition:
     """MCL with knowledge distillation, Mun et al. 2018; members are first trained independently for `pretrain` [I]."""
+    check_duration(pretrain, "pretrain", least=0)
     leave = Scaled(ToTeacher(temperature=temperature, after=pretrain), beta)
     alone, special = Objective(cross_entropy, nothing, everyone), Objective(cross_entropy, leave, TopK(k))
     names = ("independent", "specialising")
@@ -246,6 +253,7 @@ def amcl(
     ablation). The published warm-up is 5 epochs of 100 to 300. `balance` and `groups` (the classes that are counted,
     where they are not the targets') are ours.
     """
+    check_duration(warmup, "warmup")
     counted = Memory(groups or classes, members, k=k, balance=balance)
     leave = partial(to_auxiliary, classes=classes)
     by_loss = Objective(cross_entropy, Scaled(leave, beta), Record(TopK(k), counted))
@@ -285,6 +293,7 @@ def annealed(
 
     A `decay` per epoch, published as 0.95 for schedules of hundreds of epochs, replaces the cooling.
     """
+    check_duration(cooling, "cooling")
     return Composition(Objective(cross_entropy, nothing, Annealed(k, start, decay, cooling)), k)
 
 
@@ -300,6 +309,7 @@ def one(
 
     The teacher's weight grows over `rampup`, published as 80 of 300 epochs.
     """
+    check_duration(rampup, "rampup")
     return Composition(
         Objective(cross_entropy, nothing, everyone, joint=[GatedTeacher(temperature, rampup)]),
         k=members,
@@ -319,7 +329,6 @@ _FAMILY: dict[str, Callable[..., Composition]] = {
     method.__name__: method
     for method in (ie, mcl, smcl, cmcl, vmcl, mcl_kd, amcl, relaxed, evolving, annealed, emadnn, one, kdcl)
 }
-_LEAST_EPOCHS = {"pretrain": 0}  # of durations, where it is not 1
 
 
 def names() -> tuple[str, ...]:
@@ -360,13 +369,15 @@ def build(name: str, members: int = 5, classes: int = 10, **given: Any) -> Metho
     if unknown := sorted(set(given) - set(known)):
         raise UsageError(f"Expected options of {name}: {', '.join(known)}; got {', '.join(unknown)}.")
     _check_options(function(name), members, classes, given)
-    return Method(function(name), members, classes, given)
+    method = Method(function(name), members, classes, given)
+    method.new_objective()  # an option that its parts refuse is refused here
+    return method
 
 
 def _check_options(method: Callable[..., Composition], members: int, classes: int, given: Mapping[str, Any]) -> None:
-    hints = {option: taken.annotation for option, taken in inspect.signature(method).parameters.items()}
-    for option in (option for option in given if hints[option] == Duration):
-        check_duration(given[option], option, least=_LEAST_EPOCHS.get(option, 1))
+    hints = get_type_hints(method)
+    for option in (option for option in given if hints.get(option) == Duration):
+        check_duration(given[option], option, least=0)
     right_types({"members": members, "classes": classes, **given}, method)
     if not (1 <= members <= MOST and 2 <= classes <= MOST):
         raise UsageError(f"Expected 1 to {MOST:,} members and 2 to {MOST:,} classes, got {members} and {classes}.")
@@ -376,7 +387,7 @@ def _check_options(method: Callable[..., Composition], members: int, classes: in
         raise UsageError(f"Expected a round of at least 1 epoch, got {given['round']}.")
     for option, value in given.items():  # beyond these a loss in float32 is no number
         least = 1e-3 if option == "temperature" else -1e6
-        if hints[option] is float and not least <= value <= 1e6:
+        if hints.get(option) is float and not least <= value <= 1e6:
             raise UsageError(f"Expected {option} from {least:g} to 1e+06, got {value}.")
 
 
@@ -386,13 +397,15 @@ def in_epochs(method: Method, epochs: int) -> Method:
     >>> in_epochs(build("amcl"), 100).options["warmup"]
     5
     """
-    hints = {option: taken.annotation for option, taken in inspect.signature(method.compose).parameters.items()}
-    settled = {
-        option: spelled_out(value, epochs, option, room=0 if option == "rampup" else 1)
+    hints = get_type_hints(method.compose)
+    spelled = {
+        option: spelled_out(value, epochs, option)
         for option, value in method.options.items()
         if hints.get(option) == Duration
     }
-    return replace(method, options={**method.options, **settled})
+    method = replace(method, options={**method.options, **spelled})
+    method.settles_after(epochs)  # raises for a duration that leaves no room
+    return method
 
 
 def is_registered(method: Method) -> bool:

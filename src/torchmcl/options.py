@@ -7,6 +7,8 @@ from reprlib import repr as shown
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from torchmcl.errors import UsageError
 
 _TEXTS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text", NoneType: "nothing"}
@@ -26,6 +28,17 @@ def right_types(given: Mapping[str, Any], of: Callable[..., Any]) -> None:
     for name, value in given.items():
         if name in hints and not _fits(value, hints[name]):
             raise UsageError(f"Expected {_described(hints[name])} for {name}, got {shown(value)}.")
+
+
+def plain_number(value: Any) -> Any:
+    """A number of numpy's as Python's own, which YAML and JSON can hold; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def plain_fields(configuration: Any) -> None:
+    """Replace numbers of numpy's in the fields of a frozen dataclass, when it is created."""
+    for name, value in vars(configuration).items():
+        object.__setattr__(configuration, name, plain_number(value))
 
 
 def _fits(value: Any, kind: Any) -> bool:

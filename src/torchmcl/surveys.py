@@ -160,6 +160,11 @@ class ToTeacher(Survey):
 
     def forward(self, logits: Tensor, target: Tensor, state: State) -> Tensor:
         """Logits (M, B, C, …) -> cost (M, B)."""
+        if not state.recording(self):
+            raise UsageError(
+                "Expected a batch of the training set, since MCL-KD has teachers only for those, got one outside "
+                "training. Measure errors with the ensemble's output instead of its loss."
+            )
         teacher = self.table.read(state.index).transpose(0, 1)
         student = (wide(logits) / self.temperature).log_softmax(2)
         return by_example(-((teacher / self.temperature).softmax(2) * student).sum(2))

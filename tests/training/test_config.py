@@ -145,5 +145,6 @@ def test_parts_are_checked_where_they_are_created():
         MethodConfig("amcl", 2, "row")
     with pytest.raises(UsageError, match="cut"):
         NetworkConfig("mlp", cut=2)
-    assert Source(classes=["a", "b"]).classes == ("a", "b")
+    assert Source(classes=["a", "b"]) == Source(classes="a,b")
+    assert Source(classes=["a,b", "c"]).classes == ("a,b", "c")
     assert MethodConfig.of("cmcl", 3, "image", {}).resolved("digits", 10).options["k"] == 3

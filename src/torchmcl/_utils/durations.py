@@ -50,10 +50,10 @@ def as_share(part: int, whole: int) -> str:
 
 
 def epochs_of(duration: Duration, total: int, name: str, *, room: int = 1) -> int:
-    """The number of epochs that a duration means in a schedule of `total` epochs, with `room` epochs left after it.
+    """The number of epochs that a duration means in a schedule of `total` epochs.
 
-    A whole number that leaves no room is an error. A share is rounded, to at least one epoch, and shrinks to leave
-    room; in a schedule of one epoch it cannot.
+    A whole number that leaves fewer than `room` epochs after it is an error. A share is rounded, to at least one epoch,
+    and shrinks to leave one epoch; in a schedule of one epoch it cannot.
 
     >>> epochs_of("5%", 100, "warmup"), epochs_of("5%", 12, "warmup"), epochs_of("95%", 5, "warmup")
     (5, 1, 4)
@@ -65,7 +65,7 @@ def epochs_of(duration: Duration, total: int, name: str, *, room: int = 1) -> in
     """
     if isinstance(duration, str):
         rounded = int(share(duration, name) * total + Fraction(1, 2))
-        return max(min(rounded, total - room), 1)
+        return max(min(rounded, total - 1), 1)
     if duration > total - room:
         raise UsageError(
             f"Expected {name} to leave room for what follows it, got {duration} of {total} epochs. "
@@ -74,11 +74,10 @@ def epochs_of(duration: Duration, total: int, name: str, *, room: int = 1) -> in
     return duration
 
 
-def spelled_out(duration: Duration, total: int, name: str, *, room: int = 1) -> Duration:
-    """The duration in epochs; a share stays one where the schedule is too short to leave room after it.
+def spelled_out(duration: Duration, total: int, name: str) -> Duration:
+    """A share in epochs of a schedule; it stays a share in a schedule of one epoch, where nothing can follow it.
 
-    >>> spelled_out("5%", 30, "warmup"), spelled_out("5%", 1, "warmup")
-    (2, '5%')
+    >>> spelled_out("5%", 30, "warmup"), spelled_out("5%", 1, "warmup"), spelled_out(7, 30, "warmup")
+    (2, '5%', 7)
     """
-    epochs = epochs_of(duration, total, name, room=room)
-    return epochs if epochs <= total - room else duration
+    return epochs_of(duration, total, name) if isinstance(duration, str) and total > 1 else duration

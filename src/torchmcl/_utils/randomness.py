@@ -21,7 +21,8 @@ def isolated() -> Iterator[None]:
     """
     with _TURN:
         threads, cpu = torch.get_num_threads(), torch.get_rng_state()
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        # To ask a GPU that nobody uses yet would initialise it, after which no process can be forked.
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
         try:
             yield
@@ -29,6 +30,8 @@ def isolated() -> Iterator[None]:
             torch.set_rng_state(cpu)
             if cuda:
                 torch.cuda.set_rng_state_all(cuda)
+            elif torch.cuda.is_initialized():
+                torch.cuda.manual_seed_all(torch.initial_seed())
             if mps is not None:
                 torch.mps.set_rng_state(mps)
             if torch.get_num_threads() != threads:

@@ -68,9 +68,14 @@ class Examples:
         """Tells sets of examples apart, by their targets and images in their order (of many files, the first 256)."""
         images = self.images
         shown = images if isinstance(images, Tensor) else images[torch.arange(min(len(images), 256))]
-        seen = sha256(shown.contiguous().numpy().tobytes())
-        seen.update(self.target.contiguous().numpy().tobytes())
+        seen = sha256(shown.cpu().contiguous().numpy().tobytes())
+        seen.update(self.target.cpu().contiguous().numpy().tobytes())
         return seen.hexdigest()[:16]
+
+    @property
+    def label_fingerprint(self) -> str:
+        """Tells sets of examples apart by their targets in their order only."""
+        return sha256(self.target.cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
 
     def subset(self, index: Tensor | Sequence[int]) -> "Examples":
         """The examples at these places, (K,), in this order."""

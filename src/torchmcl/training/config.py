@@ -6,12 +6,11 @@ from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from torchmcl._utils.durations import as_share
 from torchmcl._utils.frozen import FrozenDict
+from torchmcl._utils.signatures import constant
 from torchmcl.errors import UsageError, known_name
-from torchmcl.options import right_types
+from torchmcl.options import plain_fields, plain_number, right_types
 from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import PUBLISHED_EPOCHS, Recipe
 from torchmcl.training.source import Source
@@ -21,24 +20,30 @@ if TYPE_CHECKING:
     from torchmcl.methods import Method
 
 OWN = "own:"  # stands before the name of a method, network or data set that is the caller's own object
-DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut", "groups")  # options that nobody passes by name
-OF_THE_CALL = ("out", "overwrite", "resume", "quiet", "debug", "config")  # arguments that are no configuration
+DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # arguments of networks that follow from data and method
+OF_THE_CALL = ("out", "overwrite", "resume", "quiet", "debug", "config")  # of `fit` or a command, not of a training
 
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """A method, its members and its options; `given` is a `Method` of the caller's own, which no name stands for."""
+    """A method, its members and its options.
+
+    `classes` is set by a `Method` object, and must be the data's; `given` is a `Method` that is not registered.
+    """
 
     name: str = "amcl"
     members: int = 5
     unit: str = "image"
     options: Mapping[str, Any] = field(default_factory=dict)
+    classes: int | None = field(default=None, compare=False)
     given: Any = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         right_types({"members": self.members, "unit": self.unit}, MethodConfig)
         known_name("unit", self.unit, ("image", "pixel"))
-        object.__setattr__(self, "options", FrozenDict(self.options))
+        object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
+        self.build(self.classes or 2)  # what is wrong with the options is said here
 
     @classmethod
     def of(cls, method: "str | Method", members: int | None, unit: str, options: Mapping[str, Any]) -> "MethodConfig":
@@ -48,6 +53,11 @@ class MethodConfig:
         if isinstance(method, str):
             known_name("method", method, methods.names())
             return cls(method, 5 if members is None else members, unit, options)
+        if options:
+            raise UsageError(
+                f"Expected options for a method given by name, got {', '.join(options)} beside a Method. "
+                "Build the method with them."
+            )
         if members not in (None, method.members):
             raise UsageError(
                 f"Expected {method.members} members, as the method was built, got members={members}. "
@@ -56,17 +66,22 @@ class MethodConfig:
         if "pixel" in (unit, method.unit):
             method, unit = replace(method, unit="pixel"), "pixel"
         if methods.is_registered(method):
-            return cls(method.name, method.members, unit, method.options)
-        return cls(f"{OWN}{method.name}", method.members, unit, method.options, given=method)
+            return cls(method.name, method.members, unit, method.options, method.classes)
+        return cls(f"{OWN}{method.name}", method.members, unit, method.options, method.classes, method)
 
     def build(self, classes: int, groups: int | None = None) -> "Method":
         """The method for a number of classes, and of groups where a memory counts those."""
         from torchmcl import methods
 
+        if self.classes not in (None, classes):
+            raise UsageError(
+                f"Expected a method for {self.members} members and {classes} classes, "
+                f"got one for {self.members} and {self.classes}."
+            )
         if self.given is not None:
             return self.given
         options = dict(self.options)
-        if groups is not None and "groups" in methods.options(self.name):
+        if "groups" in methods.options(self.name) and options.get("groups") is None:
             options["groups"] = groups
         return replace(methods.build(self.name, self.members, classes, **options), unit=self.unit)
 
@@ -78,14 +93,15 @@ class MethodConfig:
         """
         from torchmcl import methods
 
-        method = self.build(self.given.classes if self.given else 2)
+        method = self.build(self.classes or 2)
         shares = {
             option: as_share(published, PUBLISHED_EPOCHS[data])
             for option, published in method.published.items()
-            if data in PUBLISHED_EPOCHS and option not in self.options
+            if data in PUBLISHED_EPOCHS and option in method.options and option not in self.options
         }
         method = methods.in_epochs(replace(method, options={**method.options, **shares}), epochs)
-        options = {name: value for name, value in method.options.items() if name not in DECIDED_BY_DATA}
+        decided = (method.options.get("groups") is None and {"groups"}) or set()  # by the data
+        options = {name: value for name, value in method.options.items() if name not in decided}
         return replace(self, options=options, given=method if self.given else None)
 
 
@@ -100,8 +116,11 @@ class NetworkConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         right_types({"exchange": self.exchange, "preset": self.preset, "cut": self.cut}, NetworkConfig)
-        object.__setattr__(self, "options", FrozenDict(self.options))
+        known_name("kind of exchange", self.exchange, ("default", *constant("exchange", "NAMES")))
+        known_name("preset", self.preset, constant("exchange", "PRESETS"))
+        object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
         if self.cut is not None and not self.own:
             raise UsageError(
                 f"Expected cut for a network of your own, got cut={self.cut} for {self.name}. Leave it out."
@@ -113,21 +132,21 @@ class NetworkConfig:
         return self.name.startswith(OWN)
 
     def resolved(self, method: MethodConfig) -> "NetworkConfig":
-        """With every option of the network spelled out, and the exchange by its own name."""
+        """With every option of the network spelled out, and the exchange by its own name.
+
+        An own network keeps the exchange `default`: one that cannot be split trains without.
+        """
         from torchmcl import networks
 
-        exchange = method.build(2 if method.given is None else method.given.classes).exchange
-        usual = {} if self.own else defaults(networks.builder(self.name))
-        return replace(
-            self,
-            exchange=exchange if self.exchange == "default" else self.exchange,
-            options={**usual, **self.options},
-        )
+        if self.own:
+            return self
+        exchange = method.build(method.classes or 2).exchange if self.exchange == "default" else self.exchange
+        return replace(self, exchange=exchange, options={**defaults(networks.builder(self.name)), **self.options})
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """All that a training is a function of, and where checkpoints and logs go besides.
+    """The configuration of one training.
 
     `TrainConfig.of(**flat)` reads options as `fit` and the command line take them, `flat()` gives them back, and
     `resolved()` spells out every default, which is what run folders and results keep.
@@ -148,6 +167,7 @@ class TrainConfig:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         right_types({name: getattr(self, name) for name in ("seed", "checkpoint_steps", "tensorboard")}, TrainConfig)
         if self.seed < 0 or self.checkpoint_steps < 1:
             raise UsageError(
@@ -175,17 +195,17 @@ class TrainConfig:
 
         `method`, `network` and `data` are names or objects: a `Method`, a callable or list, a `DataSet`.
         """
-        parts = sort({name: plain_number(value) for name, value in options.items()}, method, network)
+        parts = sort(options, method, network)
         name, source = (data, Source(**parts["data"])) if isinstance(data, str) else _loaded(data, parts["data"])
         return cls(
-            MethodConfig.of(method, plain_number(members), unit, parts["method"]),
+            MethodConfig.of(method, members, unit, parts["method"]),
             NetworkConfig(named(network), exchange, preset, cut, parts["network"]),
             name,
             source,
             Recipe(**parts["recipe"]),
             Machine(**parts["machine"]),
-            plain_number(seed),
-            plain_number(checkpoint_steps),
+            seed,
+            checkpoint_steps,
             tensorboard,
         )
 
@@ -203,7 +223,7 @@ class TrainConfig:
         )
 
     def flat(self) -> dict[str, Any]:
-        """The options as `of` takes them, in values that YAML and JSON know."""
+        """The options as `of` takes them, in values that YAML and JSON can hold."""
         given = {
             "method": self.method.name,
             "network": self.network.name,
@@ -222,7 +242,7 @@ class TrainConfig:
             **asdict(self.recipe),
             **asdict(self.machine),
         }
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+        return {name: _stored(value) for name, value in given.items()}
 
     def identity(self) -> dict[str, Any]:
         """Every choice that matters to the numbers, defaults spelled out: equal for two ways to ask for the same.
@@ -264,8 +284,8 @@ def _parts(method: "str | Method", network: Any) -> dict[str, str]:
         "data": [f"data_{one.name}" for one in fields(Source)],
         "recipe": [one.name for one in fields(Recipe)],
         "machine": [one.name for one in fields(Machine)],
-        "network": _options(networks.builder(network)) if isinstance(network, str) and not _is_own(network) else [],
-        "method": methods.options(method) if isinstance(method, str) and not _is_own(method) else [],
+        "network": _options(networks.builder(network)) if isinstance(network, str) else [],
+        "method": methods.options(method) if isinstance(method, str) else list(method.options),
     }
     part_of: dict[str, str] = {}
     for part, names in tables.items():
@@ -276,7 +296,8 @@ def _parts(method: "str | Method", network: Any) -> dict[str, str]:
                     f"Expected each option to belong to one part, got {option} of the {part} {named(which)} and of the "
                     f"{part_of[option]}. Rename the option of the {part}."
                 )
-    return {option: part for option, part in part_of.items() if part != "call"}
+    given = {"call"} if isinstance(method, str) else {"call", "method"}  # a Method has its options already
+    return {option: part for option, part in part_of.items() if part not in given}
 
 
 def _options(builder: Callable[..., Any]) -> list[str]:
@@ -290,11 +311,6 @@ def defaults(builder: Callable[..., Any]) -> dict[str, Any]:
     return {name: value for name, value in usual.items() if name not in DECIDED_BY_DATA}
 
 
-def plain_number(value: Any) -> Any:
-    """A number of numpy's as Python's own, which YAML and JSON know; anything else as it is."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def named(thing: Any) -> str:
     """The name of a method or a network; own:NAME for an object of the caller's.
 
@@ -303,12 +319,17 @@ def named(thing: Any) -> str:
     """
     if isinstance(thing, str):
         return thing
-    name = "list" if isinstance(thing, list | tuple) else getattr(thing, "name", None) or getattr(thing, "__name__", "")
-    return f"{OWN}{name or type(thing).__name__}"
+    if isinstance(thing, list | tuple):
+        return f"{OWN}list"
+    name = getattr(thing, "name", None) or getattr(thing, "__name__", None) or type(thing).__name__
+    return f"{OWN}{name}"
 
 
-def _is_own(name: str) -> bool:
-    return name.startswith(OWN)
+def _stored(value: Any) -> Any:
+    """A value for YAML and JSON; an object of the caller's, such as a function, by its name."""
+    if isinstance(value, list | tuple):
+        return [_stored(part) for part in value]
+    return value if value is None or isinstance(value, str | int | float) else named(value)
 
 
 def _loaded(data: "DataSet", options: Mapping[str, Any]) -> tuple[str, Source]:

@@ -2,7 +2,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader, at_once
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
+from torchmcl.hub import read_figures
 from torchmcl.methods import Method
 from torchmcl.objective import memory_of
 from torchmcl.options import right_types
@@ -110,10 +110,23 @@ def fit(
     if first_process():
         inspect_folder(place.folder, overwrite=overwrite, resume=resume)
     if place.finished:
-        return _same_run(place, config, network)
+        return _same_run(place, config, network, data)
     with isolated():
-        job = prepare(config, network, data)
+        job = prepare(_resolved(config, place), network, data)
         return _trained(job, place, quiet=quiet)
+
+
+def _resolved(config: TrainConfig, place: "Place") -> TrainConfig:
+    """The configuration with every default; says so where a run of an earlier version cannot be continued."""
+    try:
+        return config.resolved()
+    except UsageError as problem:
+        if place.resume and place.folder is not None and is_earlier(read_config(place.folder)):
+            raise UsageError(
+                f"Expected a run that this version can continue, got {place.folder}, begun by an earlier one, which "
+                f"let a warm-up take all of the training: {problem} Start it anew in another folder."
+            ) from problem
+        raise
 
 
 @dataclass(frozen=True)
@@ -176,7 +189,7 @@ def prepare(config: TrainConfig, network: Any = None, data: str | DataSet | None
     own = network if config.network.own else None
     method, ensemble = blueprint.build(own, method=config.method.given and method, seed=config.seed)
     if not config.network.own:
-        _reads(ensemble, blueprint)
+        _check_input_size(ensemble, blueprint)
     return Job(config, chosen, blueprint, method, ensemble)
 
 
@@ -205,7 +218,7 @@ def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
 
 
 @torch.no_grad()
-def _reads(ensemble: torch.nn.Module, blueprint: Blueprint) -> None:
+def _check_input_size(ensemble: torch.nn.Module, blueprint: Blueprint) -> None:
     """Raises UsageError for images that are too small for a network, before any training."""
     try:
         ensemble.eval()(torch.zeros(1, *blueprint.shape))
@@ -217,10 +230,16 @@ def _reads(ensemble: torch.nn.Module, blueprint: Blueprint) -> None:
     ensemble.train()
 
 
-def _same_run(place: Place, config: TrainConfig, network: Any) -> Specialists:
+def _same_run(place: Place, config: TrainConfig, network: Any, data: str | DataSet) -> Specialists:
     """A run that has ended, if it is the one that is asked for."""
     assert place.folder is not None
-    wanted, got = config.identity(), TrainConfig.of(**training_config(place.folder)).identity()
+    wanted, got = config.identity(), training_config(place.folder)
+    if is_earlier(read_config(place.folder)):
+        got = TrainConfig.of(**got).identity()
+    got = {name: got.get(name) for name in wanted}
+    if isinstance(data, DataSet):
+        wanted["train_set"] = data.train.fingerprint
+        got["train_set"] = read_figures(place.folder).get("sets", {}).get("train", data.train.fingerprint)
     if (name := difference(wanted, got)) is not None:
         raise UsageError(
             f"Expected to continue the run in {place.folder}, which has ended, with its own configuration, got {name} "
@@ -233,7 +252,7 @@ def _same_run(place: Place, config: TrainConfig, network: Any) -> Specialists:
 def _trained(job: Job, place: Place, *, quiet: bool) -> Specialists:
     """Train to the end, and keep and evaluate what was learned."""
     folder, fabric = place.folder, job.config.machine.build()
-    with _alone(place):
+    with _hold_folder(place):
         fabric.launch()
         screen = Screen(quiet=quiet or not fabric.is_global_zero)
         if folder is not None and fabric.is_global_zero:
@@ -259,7 +278,7 @@ def _trained(job: Job, place: Place, *, quiet: bool) -> Specialists:
 
 
 @contextmanager
-def _alone(place: Place) -> Iterator[None]:
+def _hold_folder(place: Place) -> Iterator[None]:
     """Hold the folder against other trainings, and explain in one line that a process was lost."""
     advice = "Start them again." if place.folder is None else "Go on, all together: torchmcl train --resume "
     advice += str(place.folder or "")
@@ -298,7 +317,7 @@ def _training(job: Job, fabric: "Fabric", screen: Screen, board: Board | None, f
         checkpoint_steps=config.checkpoint_steps,
         compile=config.machine.compile,
         lean=config.machine.lean,
-        identity={**config.identity(), "labels": fingerprint(data.train)},
+        identity={**config.identity(), "labels": data.train.label_fingerprint},
     )
 
 
@@ -307,11 +326,6 @@ def _keep(folder: Path, result: Specialists, training: Training) -> None:
     result.save(folder)
     write_flow(folder, training.at.flow)
     atomic.write(folder / "metrics.json", as_json(seal(result.figures)) + "\n")
-
-
-def fingerprint(examples: Examples) -> str:
-    """Tells training sets apart, by their labels in their order."""
-    return sha256(examples.target.cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
 def report(training: Training, test: Loader, data: DataSet) -> dict[str, Any]:

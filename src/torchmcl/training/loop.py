@@ -128,11 +128,11 @@ class Training:
         with self.stop.listening(), self.screen:
             self._say(guardrails.unsettled(self.method, self.epochs))
             for epoch in range(self.at.epoch, self.epochs + 1):
-                self._epoch(State(epoch, self.epochs))
-                self._finish(epoch)
-                if self._patience_ends(epoch):
+                if self._patience_ends(epoch - 1):  # here, since a resumed training may have come so far
                     self.screen.line(f"No better top-1 error for {self.recipe.patience} epochs: stopping.")
                     break
+                self._epoch(State(epoch, self.epochs))
+                self._finish(epoch)
 
     def _patience_ends(self, epoch: int) -> bool:
         return (
@@ -203,7 +203,7 @@ class Training:
     def _wanted(self, opinions: Opinions, target: Tensor, state: State, weights: Tensor) -> Tensor:
         """Who would take what by loss, (M, B), whatever a memory decides.
 
-        Not asked of masks, where it would cost as much as the loss.
+        For masks it is not computed, since it would cost as much as the loss.
         """
         memory, by_loss = memory_of(self.objective), getattr(self.objective, "chosen_by_loss", None)
         if memory is None or not memory.fixed or by_loss is None or target.ndim > 1:
@@ -296,7 +296,9 @@ class Training:
                 raise UsageError(f"format {state['format']}, this torchmcl reads {' and '.join(map(str, READABLE))}")
             self._same_identity(state)
             self.load_state_dict(state)
-        except Exception as problem:  # a state that is none makes anything raise
+            if state["format"] == 1:  # whose best epoch may lie in the warm-up, and was kept without its memory
+                self.at.best, self.at.best_epoch = float("inf"), 0
+        except Exception as problem:  # a damaged state can raise anything
             raise checkpoint.refused(path, problem) from problem
 
     def _same_identity(self, state: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from torchmcl.errors import UsageError
-from torchmcl.options import right_types
+from torchmcl.options import plain_fields, right_types
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -36,6 +36,7 @@ class Machine:
     workers: int = 2
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         right_types(vars(self), Machine)
         if self.devices < 1 or self.num_nodes < 1 or self.workers < 0:
             raise UsageError(

@@ -4,7 +4,7 @@ from math import cos, pi
 from typing import TYPE_CHECKING, Literal
 
 from torchmcl.errors import UsageError, known_name
-from torchmcl.options import right_types
+from torchmcl.options import plain_fields, right_types
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,6 +50,7 @@ class Recipe:
     patience: int | None = None
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         known_name("kind of optimizer", self.optimizer, ("sgd", "adam", "adamw"))
         known_name("schedule", self.schedule, ("step", "cosine", "constant"))
         right_types(vars(self), Recipe)

@@ -6,7 +6,7 @@ from types import FrameType
 
 
 class Interrupted(Exception):  # noqa: N818
-    """A signal ended training, after everything was saved."""
+    """A signal ended training, after everything was saved where a folder keeps the run."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -31,7 +31,8 @@ class Stop:
             yield
         finally:
             for one, handler in before.items():
-                signal.signal(one, handler)
+                if handler is not None:  # one that was not installed from Python cannot be put back from Python
+                    signal.signal(one, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.number:  # asked twice: at once

@@ -1,10 +1,11 @@
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchmcl.errors import UsageError
-from torchmcl.options import right_types
+from torchmcl.options import plain_fields, plain_number, right_types
 
 if TYPE_CHECKING:
     from torchmcl.data.examples import DataSet, Examples
@@ -31,12 +32,19 @@ class Source:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name in ("classes", "size"):  # YAML and JSON have lists
             if isinstance(value := getattr(self, name), list):
-                object.__setattr__(self, name, tuple(value))
+                object.__setattr__(self, name, tuple(map(plain_number, value)))
         right_types(vars(self), Source)
+        if isinstance(self.classes, tuple) and not any("," in name for name in self.classes):
+            object.__setattr__(self, "classes", ",".join(self.classes))  # one way to say it
         if self.seed is not None and self.seed < 0:
             raise UsageError(f"Expected a seed from 0 on, got {self.seed}.")
+        if self.limit is not None and self.limit < 1:
+            raise UsageError(f"Expected a limit of 1 example or more, got {self.limit}.")
+        if not 0 <= self.validation < 1:
+            raise UsageError(f"Expected a fraction from 0 to below 1 for validation, got {self.validation}.")
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Source":
@@ -80,6 +88,7 @@ def of_run(run: Path, part: str, changes: Source | None = None) -> "tuple[str, S
     """
     from torchmcl.hub import read_figures
     from torchmcl.stored import training_config
+    from torchmcl.training import checkpoint
 
     config = training_config(run)
     name, source = str(config["data"]), replace(Source.of(config), **(changes or Source()).given())
@@ -88,10 +97,14 @@ def of_run(run: Path, part: str, changes: Source | None = None) -> "tuple[str, S
             f"Expected a run on a data set given by name, got {run}, trained on an object named {name[4:]!r}. "
             "Pass --data, or evaluate it from Python."
         )
-    parts = ("test",) if part == "test" else ("train",)
-    examples = source.load(name, int(config.get("seed", 0)), parts=parts).parts.get(part)
-    expected = read_figures(run).get("sets", {}).get(part)  # runs of earlier versions do not say
-    if examples is not None and expected not in (None, examples.fingerprint):
+    expected, labels = read_figures(run).get("sets"), None
+    if expected is None and (run / "checkpoints" / "last.pt").is_file():  # an earlier version kept only these
+        labels = json.loads(checkpoint.read(run / "checkpoints" / "last.pt").get("choices", "{}")).get("labels")
+    parts = ("test",) if part == "test" and labels is None else ("train", "test")
+    data = source.load(name, int(config.get("seed", 0)), parts=parts)
+    examples = data.parts.get(part)
+    changed = labels not in (None, data.train.label_fingerprint) if labels else False
+    if examples is not None and (changed or (expected or {}).get(part) not in (None, examples.fingerprint)):
         raise UsageError(
             f"Expected the {part} set that {run} set aside, got another from {name}: its files, or how they are split, "
             "have changed since. Name data that it was not trained on with --data."
