@@ -409,6 +409,7 @@ def add_train(parser: Any) -> None:
     what.add_argument("--cut", type=int | None, default=None, help=SUPPRESS)  # of networks that only Python knows
     for name, (kind, about) in network_options().items():
         what.add_argument(f"--{name}", type=kind | None, default=None, help=about)
+    what.add_argument("--transform", type=str | None, default=None, help=SUPPRESS)  # likewise
     what.add_argument("--seed", type=int, default=0, help="of weights, order and splits")
     of_method = parser.add_argument_group("options of the method, its own default unless given")
     for name, (kind, about) in method_options().items():

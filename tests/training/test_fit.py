@@ -70,6 +70,7 @@ def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path):
         ("mcl", {"round": 2}),
         ("mcl_kd", {"pretrain": 2}),
         ("ie", {"ema": 0.9, "clip": 1.0, "optimizer": "adamw", "learning_rate": 0.01}),
+        ("smcl", {"augment": "flip,crop,color,cutout"}),
     ],
 )
 def test_stopped_anywhere_and_continued_is_as_never_stopped(method, options, tmp_path, monkeypatch):

@@ -9,10 +9,12 @@ from torch.utils.data import DataLoader
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.examples import Examples
 from torchmcl.data.files import Files
+from torchmcl.data.transforms import Draw, Transform, applied
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.seeds import seed_of
 
 RESIDENT = 2 * 1024**3  # bytes of images that are kept on the device
+AUGMENT = 2**32  # tells the numbers that transforms draw from those of the step, which end in a process's rank
 
 
 def at_once(device: torch.device) -> int:
@@ -49,8 +51,8 @@ class Loader:
     them, so that a training does not depend on how many processes share it. With `shuffle`, for training, a last batch
     of fewer than two examples a process is joined to the one before it, for one example has no batch statistics.
     Without, each example comes once, in order, and a process with nothing to do in the last batch ends before it.
-    `preprocess` is a name in `preprocess.NAMES` or a function of your own, (B, …) -> (B, …); `workers` processes read
-    images that are `Files`.
+    `preprocess` is a name in `preprocess.NAMES` or a function of your own, (B, …) -> (B, …); `transform` augments
+    examples before that, see `transforms`; `workers` processes read images that are `Files`.
 
     >>> few = Examples(torch.zeros(5, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1, 1]), ("cat", "dog"))
     >>> [batch.index.tolist() for batch in Loader(few, batch_size=2, shuffle=False)]
@@ -70,6 +72,7 @@ class Loader:
         world: int = 1,
         device: str | torch.device = "cpu",
         preprocess: str | Callable[[Tensor], Tensor] = "gcn",
+        transform: Transform | None = None,
         workers: int = 0,
     ) -> None:
         least = world if shuffle else 1  # each process takes part in each step of a training
@@ -85,6 +88,7 @@ class Loader:
         self.rank, self.world, self.workers = rank, world, workers
         self.device = torch.device(device)
         self._prepare = preprocessing.apply(preprocess) if isinstance(preprocess, str) else preprocess
+        self._transform = transform
         self._sizes = _sizes(len(examples), batch_size, fewest=2 * world if shuffle else 1)
 
     def __len__(self) -> int:
@@ -99,7 +103,12 @@ class Loader:
             raise UsageError(f"Expected an epoch from 0 on and a start up to {len(self)}, got {number} and {start}.")
         batches = self._order(number).split(self._sizes)[start : len(self)]
         totals = self._sizes[start : len(self)]
-        return self._read([batch[self.rank :: self.world] for batch in batches], totals)
+        draws = (self._draw(number, start + at, total) for at, total in enumerate(totals))
+        return self._read([batch[self.rank :: self.world] for batch in batches], totals, draws)
+
+    def _draw(self, epoch: int, batch: int, total: int) -> Draw:
+        rows = slice(self.rank, None, self.world)
+        return Draw(seed_of(self.seed, epoch, batch, AUGMENT), total=total, rows=rows, device=self.device)
 
     def _order(self, epoch: int) -> Tensor:
         count = len(self.examples)
@@ -108,14 +117,16 @@ class Loader:
         # Drawn on the CPU: the same on every device.
         return torch.randperm(count, generator=torch.Generator().manual_seed(seed_of(self.seed, epoch)))
 
-    def _read(self, batches: list[Tensor], totals: list[int]) -> Iterator[Batch]:
-        for index, images, total in zip(batches, self._images(batches), totals, strict=True):
+    def _read(self, batches: list[Tensor], totals: list[int], draws: Iterator[Draw]) -> Iterator[Batch]:
+        for index, images, total, draw in zip(batches, self._images(batches), totals, draws, strict=True):
             index = index.to(self.device)
-            x = images.to(self.device)
+            x, target = images.to(self.device), self._target[index]
+            if self._transform is not None:
+                x, target = applied(self._transform, x, target, draw)
             if x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
             group = None if self._group is None else self._group[index].long()
-            yield Batch(self._prepare(x), self._target[index].long(), index, group, total)
+            yield Batch(self._prepare(x), target.long(), index, group, total)
 
     def _images(self, batches: list[Tensor]) -> Iterator[Tensor]:
         images = self._resident

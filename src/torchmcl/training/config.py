@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OWN = "own:"  # stands before the name of a method, network or data set that is the caller's own object
 DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # arguments of networks that follow from data and method
+# Options that came later, and the value that means what was before: left out there, results of then keep their hash.
+ADDED = {"augment": None, "transform": None}
 OF_THE_CALL = ("out", "overwrite", "resume", "quiet", "debug", "config")  # of `fit` or a command, not of a training
 
 
@@ -165,6 +167,7 @@ class TrainConfig:
     seed: int = 0
     checkpoint_steps: int = 1000
     tensorboard: bool = False
+    transform: str | None = None
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -189,6 +192,7 @@ class TrainConfig:
         seed: int = 0,
         checkpoint_steps: int = 1000,
         tensorboard: bool = False,
+        transform: Any = None,
         **options: Any,
     ) -> "TrainConfig":
         """Read flat options, each of which belongs to exactly one part; None means the default.
@@ -207,6 +211,7 @@ class TrainConfig:
             seed,
             checkpoint_steps,
             tensorboard,
+            None if transform is None else named(transform),
         )
 
     def resolved(self) -> "TrainConfig":
@@ -236,6 +241,7 @@ class TrainConfig:
             "seed": self.seed,
             "checkpoint_steps": self.checkpoint_steps,
             "tensorboard": self.tensorboard,
+            "transform": self.transform,
             **self.method.options,
             **self.network.options,
             **{f"data_{name}": value for name, value in asdict(self.source).items()},
@@ -251,7 +257,8 @@ class TrainConfig:
         precision.
         """
         beside = {"checkpoint_steps", "tensorboard", "data_dir", *(one.name for one in fields(Machine))} - {"precision"}
-        return {name: value for name, value in self.resolved().flat().items() if name not in beside}
+        spelled = {name: value for name, value in self.resolved().flat().items() if name not in beside}
+        return {name: value for name, value in spelled.items() if name not in ADDED or value != ADDED[name]}
 
 
 def sort(options: Mapping[str, Any], method: "str | Method", network: Any) -> dict[str, dict[str, Any]]:

@@ -9,8 +9,10 @@ import torch
 
 from torchmcl import atomic, metrics, networks
 from torchmcl._utils.randomness import isolated
+from torchmcl.data import transforms
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader, at_once
+from torchmcl.data.transforms import Transform
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
 from torchmcl.hub import read_figures
@@ -60,6 +62,7 @@ def fit(
     resume: bool = False,
     checkpoint_steps: int = 1000,
     tensorboard: bool = False,
+    transform: Transform | str | None = None,
     quiet: bool = False,
     **options: Any,
 ) -> Specialists:
@@ -80,6 +83,7 @@ def fit(
         resume: continue the run in that folder, whose configuration must be the same
         checkpoint_steps: steps between checkpoints within an epoch
         tensorboard: write a log for TensorBoard
+        transform: augments training batches after the transforms that `augment` names, see `data.transforms`
         quiet: print nothing
         options: those of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
             learning_rate, …), of `Machine` (precision, devices, …) and, with `data_` before them, of `Source`
@@ -104,6 +108,7 @@ def fit(
         seed=seed,
         checkpoint_steps=checkpoint_steps,
         tensorboard=tensorboard,
+        transform=transform,
         **options,
     )
     place = Place(None if out is None else Path(out), overwrite=overwrite, resume=resume)
@@ -112,7 +117,7 @@ def fit(
     if place.finished:
         return _same_run(place, config, network, data)
     with isolated():
-        job = prepare(_resolved(config, place), network, data)
+        job = prepare(_resolved(config, place), network, data, transform)
         return _trained(job, place, quiet=quiet)
 
 
@@ -152,6 +157,7 @@ class Job:
     blueprint: Blueprint
     method: Method
     ensemble: Ensemble
+    transform: Transform | None = None
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -170,16 +176,27 @@ class Job:
             world=fabric.world_size,
             device=fabric.device,
             preprocess=self.data.preprocess,
+            transform=self.transform if shuffle else None,
             workers=self.config.machine.workers,
         )
 
 
-def prepare(config: TrainConfig, network: Any = None, data: str | DataSet | None = None) -> Job:
-    """Load the data and build the ensemble; `network` and `data` are needed where they are objects of the caller's."""
+def prepare(
+    config: TrainConfig,
+    network: Any = None,
+    data: str | DataSet | None = None,
+    transform: Transform | str | None = None,
+) -> Job:
+    """Load the data and build the ensemble; the other arguments are needed where they are objects of the caller's."""
     config = config.resolved()
     chosen = data if isinstance(data, DataSet) else config.source.load(config.data, config.seed)
     if config.recipe.patience and chosen.validation is None:
         raise UsageError("Expected a validation split to be patient with, got none. Pass data_validation, such as 0.1.")
+    if isinstance(transform, str):  # the name that a configuration has for it
+        raise UsageError(
+            f"Expected the transform that the run was begun with, got its name {transform!r}. "
+            "Continue it from Python and pass transform=…."
+        )
     dense = chosen.train.target.ndim > 1
     if config.method.unit == "pixel" and not dense:
         raise UsageError(f"Expected masks for unit pixel, got labels of whole images in {chosen.name}.")
@@ -190,7 +207,7 @@ def prepare(config: TrainConfig, network: Any = None, data: str | DataSet | None
     method, ensemble = blueprint.build(own, method=config.method.given and method, seed=config.seed)
     if not config.network.own:
         _check_input_size(ensemble, blueprint)
-    return Job(config, chosen, blueprint, method, ensemble)
+    return Job(config, chosen, blueprint, method, ensemble, transforms.build(config.recipe.augment, transform))
 
 
 def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:

@@ -3,6 +3,7 @@ from dataclasses import dataclass, replace
 from math import cos, pi
 from typing import TYPE_CHECKING, Literal
 
+from torchmcl._utils.signatures import constant
 from torchmcl.errors import UsageError, known_name
 from torchmcl.options import plain_fields, right_types
 
@@ -24,6 +25,7 @@ class Recipe:
     Args:
         epochs: passes over the training set; the paper's for the data set unless given
         batch_size: examples a step, over all processes together
+        augment: transforms of training images, in this order: flip,crop,color,cutout; none unless given
         optimizer: sgd (with Nesterov momentum), adam or adamw
         learning_rate: at the start
         momentum: Nesterov's, for sgd
@@ -38,6 +40,7 @@ class Recipe:
 
     epochs: int | None = None
     batch_size: int = 128
+    augment: str | None = None
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     learning_rate: float = 0.1
     momentum: float = 0.9
@@ -62,6 +65,9 @@ class Recipe:
                 "Expected learning_rate > 0, weight_decay >= 0, 0 <= momentum < 1 and drop_to > 0, got "
                 f"{self.learning_rate}, {self.weight_decay}, {self.momentum} and {self.drop_to}."
             )
+        if self.augment is not None:
+            for name in self.augment.split(","):
+                known_name("transform", name.strip(), constant("data.transforms", "NAMES"))
         if self.clip is not None and not self.clip > 0:
             raise UsageError(f"Expected clip > 0, got {self.clip}.")
         if self.ema is not None and not 0 < self.ema < 1:
