@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 OWN = "own:"  # stands before the name of a method, network or data set that is the caller's own object
 DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # arguments of networks that follow from data and method
-# Options that came later, and the value that means what was before: left out there, results of then keep their hash.
+# Options that were added since results were stored, and the value at which nothing changes. There they are left out of
+# the identity, so that earlier results keep their hash.
 ADDED = {"augment": None, "transform": None}
 OF_THE_CALL = ("out", "overwrite", "resume", "quiet", "debug", "config")  # of `fit` or a command, not of a training
 
@@ -102,14 +103,14 @@ class MethodConfig:
             if data in PUBLISHED_EPOCHS and option in method.options and option not in self.options
         }
         method = methods.in_epochs(replace(method, options={**method.options, **shares}), epochs)
-        decided = (method.options.get("groups") is None and {"groups"}) or set()  # by the data
-        options = {name: value for name, value in method.options.items() if name not in decided}
+        # The data decides groups that are not given.
+        options = {name: value for name, value in method.options.items() if (name, value) != ("groups", None)}
         return replace(self, options=options, given=method if self.given else None)
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """A network, what members exchange, and the network's options; `name` starts with own: for a callable or a list."""
+    """A network, its options, and what members exchange; the name of a callable or a list begins with `own:`."""
 
     name: str = "simple_cnn"
     exchange: str = "default"
