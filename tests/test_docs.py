@@ -5,6 +5,7 @@ Before a block of commands, <!-- test: with … --> adds options to its training
 runs. <!-- test: examples/… --> marks an example, which runs by itself. A block with a title is a file.
 """
 
+import copy
 import doctest
 import os
 import re
@@ -104,7 +105,7 @@ def data(monkeypatch, tmp_path):
     found = os.environ.get("TORCHMCL_DATA", "")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", sys.argv)
-    monkeypatch.setattr(methods, "_FAMILY", dict(methods._FAMILY))
+    monkeypatch.setattr(methods, "_FAMILY", copy.copy(methods._FAMILY))
     torch.manual_seed(0)
     Image.new("L", (8, 8), 128).save("photo.png")
     return found if any(Path(found).glob("cifar-10-*")) and found else None

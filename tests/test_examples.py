@@ -1,5 +1,6 @@
 """Every example runs as it stands."""
 
+import copy
 import runpy
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 @pytest.fixture(autouse=True)
 def _untouched_family(monkeypatch):
-    monkeypatch.setattr(methods, "_FAMILY", dict(methods._FAMILY))
+    monkeypatch.setattr(methods, "_FAMILY", copy.copy(methods._FAMILY))
     torch.manual_seed(0)
 
 

@@ -1,6 +1,7 @@
 """Twenty faults that gave wrong numbers without a message: each test fails on the code before the fix."""
 
 import asyncio
+import copy
 import json
 import signal
 import threading
@@ -300,7 +301,7 @@ def test_19_loading_a_run_leaves_the_callers_method_alone(tmp_path):
 
 
 def test_20_names_include_methods_registered_later(monkeypatch):
-    monkeypatch.setattr(methods, "_FAMILY", dict(methods._FAMILY))
+    monkeypatch.setattr(methods, "_FAMILY", copy.copy(methods._FAMILY))
 
     def later(members, classes, *, k=1):
         return methods.smcl(members, classes, k=k)

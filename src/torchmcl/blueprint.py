@@ -47,7 +47,7 @@ class Blueprint:
         right_types(vars(self), Blueprint)
         known_name("type", self.dtype, ("uint8", "float32"))
         known_name("unit", self.unit, ("image", "pixel"))
-        known_name("preprocessing", self.preprocess, preprocess.NAMES)
+        known_name("preprocessing", self.preprocess, preprocess.names())
         if not self.shape or not all(1 <= size <= LARGEST for size in self.shape):
             raise UsageError(f"Expected examples of 1 to {LARGEST:,} along each axis, got {shown(self.shape)}.")
         if taken := RESERVED & {*self.method_options, *self.network_options}:

@@ -236,9 +236,9 @@ def ls(options: dict[str, Any]) -> int:
     console = Console(width=max(Console().width, 100))
     for title, rows in (
         ("methods", {name: methods.function(name).__doc__ for name in methods.names()}),
-        ("networks", {name: networks.builder(name).__doc__ for name in networks.NAMES}),
+        ("networks", {name: networks.builder(name).__doc__ for name in networks.names()}),
         ("exchanges", dict(zip(exchange.NAMES, ABOUT_EXCHANGE, strict=True))),
-        ("data sets", {**data.ABOUT, **OWN_DATA}),
+        ("data sets", {**data.about(), **OWN_DATA}),
     ):
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for name, about in rows.items():

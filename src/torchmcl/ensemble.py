@@ -65,9 +65,9 @@ class Ensemble(nn.Module):
     ) -> "Ensemble":
         """Make an ensemble for a method, 5 members and 10 classes unless the method or the call says otherwise.
 
-        `network` is a name of `networks.NAMES`, built with `options` (width, channels, …); or a callable that is given
-        the number of outputs and returns a `Split`, an `nn.Sequential` to be split behind its first `cut` layers, or
-        any other module; or one of these for each member. Each member starts from a seed of its own. The weights of
+        `network` is a name in `networks.names()`, built with `options` (width, channels, …); or a callable that is
+        given the number of outputs and returns a `Split`, an `nn.Sequential` to be split behind its first `cut` layers,
+        or any other module; or one of these for each member. Each member starts from a seed of its own. The weights of
         equal chains of linear layers are moved into one parameter per layer, which trains small members faster; to keep
         the modules themselves, pass them to `Ensemble`.
         """

@@ -47,8 +47,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
     Args:
         method: a name in `methods.names()`
         members: how many networks
-        network: for all members or a list, one for each: a name in `networks.NAMES` or a callable, number of outputs ->
-            module; unless given an MLP with two hidden layers of 64
+        network: for all members or a list, one for each: a name in `networks.names()` or a callable, number of outputs
+            -> module; unless given an MLP with two hidden layers of 64
         k: how many members take an example; the method's own default unless given
         shape: of one example, such as (1, 8, 8), where X comes in flattened rows
         exchange: what members share; unless given nothing in tables, in images what the method says

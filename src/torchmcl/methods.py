@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from torchmcl._utils.durations import Duration, check_duration, spelled_out
 from torchmcl._utils.frozen import FrozenDict
+from torchmcl._utils.registry import Registry
 from torchmcl.assignment import Annealed, Evolving, Relaxed, TopK, everyone, top_k
 from torchmcl.combine import Combiner, drop_auxiliary, gated, gated_logits, mean
 from torchmcl.costs import Scaled, cross_entropy, nothing, to_auxiliary, to_random_label, to_uniform
@@ -325,28 +326,24 @@ def kdcl(members: int, classes: int, *, k: int = 1, temperature: float = 2.0) ->
     return Composition(Objective(cross_entropy, nothing, everyone, joint=[BestTeacher(temperature)]), k=members)
 
 
-_FAMILY: dict[str, Callable[..., Composition]] = {
-    method.__name__: method
-    for method in (ie, mcl, smcl, cmcl, vmcl, mcl_kd, amcl, relaxed, evolving, annealed, emadnn, one, kdcl)
-}
+_FAMILY: Registry[Callable[..., Composition]] = Registry(
+    "method", (ie, mcl, smcl, cmcl, vmcl, mcl_kd, amcl, relaxed, evolving, annealed, emadnn, one, kdcl)
+)
 
 
 def names() -> tuple[str, ...]:
     """The names of all methods, registered ones included."""
-    return tuple(_FAMILY)
+    return _FAMILY.names()
 
 
 def function(name: str) -> Callable[..., Composition]:
     """The function that composes the method of that name."""
-    known_name("method", name, _FAMILY)
-    return _FAMILY[name]
+    return _FAMILY.find(name)
 
 
 def register(method: Callable[..., Composition]) -> Callable[..., Composition]:
     """Register a method of your own, `(members, classes, *, k=1, …) -> Composition`, under the function's name."""
-    if _FAMILY.setdefault(method.__name__, method) is not method:
-        raise UsageError(f"Expected a name that no method has yet, got {method.__name__!r}. Rename the function.")
-    return method
+    return _FAMILY.register(method)
 
 
 def options(name: str) -> list[str]:

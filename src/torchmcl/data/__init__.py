@@ -1,8 +1,9 @@
 """Data sets in their publishers' formats, and batches of them: `load` by name, `from_arrays` of your own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from torchmcl._utils.registry import Registry
 from torchmcl.data import cifar, digits, folder, icoseg, npz, preprocess, segmentation_folder, svhn, tiny_imagenet
 from torchmcl.data.arrays import from_arrays
 from torchmcl.data.examples import DataSet, Examples
@@ -21,7 +22,9 @@ ABOUT = {
     "tiny-imagenet": "110,000 photographs of 64x64, 200 classes",
     "icoseg": "449 photographs of 75x125 with masks of their foreground, in 36 groups",
 }
-NAMES = tuple(ABOUT)
+NAMES = tuple(ABOUT)  # of this package's own
+Reader = Callable[..., DataSet]
+_REGISTERED: Registry[Reader] = Registry("data set")
 
 __all__ = [
     "ABOUT",
@@ -33,9 +36,32 @@ __all__ = [
     "Loader",
     "from_arrays",
     "load",
+    "names",
     "preprocess",
     "read_image",
+    "register",
 ]
+
+
+def names() -> tuple[str, ...]:
+    """The names of all data sets, registered ones included; folders and arrays of your own have none."""
+    return (*NAMES, *_REGISTERED.names())
+
+
+def about() -> dict[str, str]:
+    """What each data set is, in one line; of a registered one the first line of its docstring."""
+    return ABOUT | {name: str(reader.__doc__).strip().splitlines()[0] for name, reader in _REGISTERED.items()}
+
+
+def register(reader: Reader) -> Reader:
+    """Register a data set of your own under the function's name, `(parts, *, directory, seed) -> DataSet`.
+
+    `parts` are those of "train" and "test" that are wanted; `directory` is where the caller says that files are, or
+    None; `seed` chooses a test set where none is published. Classes, limit and validation split are up to `load`.
+    """
+    if reader.__name__ in NAMES:
+        raise UsageError(f"Expected a name that no data set has yet, got {reader.__name__!r}. Rename the function.")
+    return _REGISTERED.register(reader)
 
 
 def load(
@@ -87,7 +113,9 @@ def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, siz
         return segmentation_folder.load(path, parts, seed=seed, size=size)
     if kind == "npz" and path:
         return npz.load(path, parts, seed=seed)
-    known_name("data set", name, [*NAMES, "folder:PATH", "segmentation-folder:PATH", "npz:PATH"])
+    if name in _REGISTERED:
+        return replace(_REGISTERED[name](parts, directory=directory, seed=seed), name=name)
+    known_name("data set", name, [*names(), "folder:PATH", "segmentation-folder:PATH", "npz:PATH"])
     readers = {
         "digits": lambda: digits.load(parts),
         "digits-masks": lambda: digits.masks(parts),

@@ -104,7 +104,7 @@ class DataSet:
     Args:
         name: what it was loaded as
         parts: "train", "test" and "validation", those that were read
-        preprocess: how its images are meant to be prepared, a name in `preprocess.NAMES`
+        preprocess: how its images are meant to be prepared, a name in `preprocess.names()`
         choices: what was decided in reading it (splits, seeds, counts), in plain values that a report can show
         source: the arguments of `load`, by which a run folder can load the same set again; None for other sets
 

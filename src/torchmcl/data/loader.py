@@ -51,7 +51,7 @@ class Loader:
     them, so that a training does not depend on how many processes share it. With `shuffle`, for training, a last batch
     of fewer than two examples a process is joined to the one before it, for one example has no batch statistics.
     Without, each example comes once, in order, and a process with nothing to do in the last batch ends before it.
-    `preprocess` is a name in `preprocess.NAMES` or a function of your own, (B, …) -> (B, …); `transform` augments
+    `preprocess` is a name in `preprocess.names()` or a function of your own, (B, …) -> (B, …); `transform` augments
     examples before that, see `transforms`; `workers` processes read images that are `Files`.
 
     >>> few = Examples(torch.zeros(5, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1, 1]), ("cat", "dog"))

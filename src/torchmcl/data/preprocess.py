@@ -3,7 +3,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchmcl.errors import known_name
+from torchmcl._utils.registry import Registry
 
 
 def global_contrast(x: Tensor) -> Tensor:
@@ -39,8 +39,19 @@ def none(x: Tensor) -> Tensor:
     return x.float()
 
 
-_PREPARATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gcn": global_contrast, "scale": scale, "none": none}
-NAMES = tuple(_PREPARATIONS)
+_PREPARATIONS: Registry[Callable[[Tensor], Tensor]] = Registry("preprocessing")
+_PREPARATIONS |= {"gcn": global_contrast, "scale": scale, "none": none}
+NAMES = _PREPARATIONS.names()  # of this package's own
+
+
+def names() -> tuple[str, ...]:
+    """The names of all preprocessings, registered ones included."""
+    return _PREPARATIONS.names()
+
+
+def register(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Register a preprocessing of your own, (B, …) as read -> (B, …) floating point, under the function's name."""
+    return _PREPARATIONS.register(function)
 
 
 def apply(name: str) -> Callable[[Tensor], Tensor]:
@@ -49,5 +60,4 @@ def apply(name: str) -> Callable[[Tensor], Tensor]:
     >>> apply("none")(torch.tensor([7], dtype=torch.uint8))
     tensor([7.])
     """
-    known_name("preprocessing", name, NAMES)
-    return _PREPARATIONS[name]
+    return _PREPARATIONS.find(name)

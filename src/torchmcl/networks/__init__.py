@@ -5,8 +5,10 @@ from numbers import Integral
 from typing import Any
 
 import torch
+from torch import nn
 
-from torchmcl.errors import UsageError, known_name
+from torchmcl._utils.registry import Registry
+from torchmcl.errors import UsageError
 from torchmcl.networks.fcn import fcn
 from torchmcl.networks.googlenet import googlenet
 from torchmcl.networks.mlp import mlp
@@ -16,33 +18,38 @@ from torchmcl.networks.resnet import resnet10, resnet18, resnet34
 from torchmcl.networks.simple_cnn import simple_cnn
 from torchmcl.networks.vgg import vgg16
 from torchmcl.room import fits
-from torchmcl.split import Split
 
-_BUILDERS: dict[str, Callable[..., Split]] = {
-    "simple_cnn": simple_cnn,
-    "vgg16": vgg16,
-    "resnet10": resnet10,
-    "resnet18": resnet18,
-    "resnet34": resnet34,
-    "preact_resnet10": preact_resnet10,
-    "googlenet": googlenet,
-    "mobilenet_v2": mobilenet_v2,
-    "fcn": fcn,
-    "mlp": mlp,
-}
-NAMES = tuple(_BUILDERS)
+Builder = Callable[..., nn.Module]
+_BUILDERS: Registry[Builder] = Registry(
+    "network",
+    (simple_cnn, vgg16, resnet10, resnet18, resnet34, preact_resnet10, googlenet, mobilenet_v2, fcn, mlp),
+)
+NAMES = _BUILDERS.names()  # of this package's own
 ORDINARY = {"width": 512, "depth": 100, "inputs": 100_000, "channels": 1000, "classes": 100_000}  # fits any machine
 
-__all__ = ["NAMES", "build", "builder", "fitting", *_BUILDERS]
+__all__ = ["NAMES", "build", "builder", "fitting", "names", "register", *_BUILDERS]
 
 
-def builder(name: str) -> Callable[..., Split]:
+def names() -> tuple[str, ...]:
+    """The names of all networks, registered ones included."""
+    return _BUILDERS.names()
+
+
+def register(network: Builder) -> Builder:
+    """Register a network of your own, `(classes, *, …) -> Split or any module`, under the function's name.
+
+    Its options are keyword arguments with defaults. `channels` or `inputs`, where it has one of them, is given the
+    number of channels of the data or of features of an example; `cut`, where members are to exchange features.
+    """
+    return _BUILDERS.register(network)
+
+
+def builder(name: str) -> Builder:
     """The function that builds the network of that name."""
-    known_name("network", name, NAMES)
-    return _BUILDERS[name]
+    return _BUILDERS.find(name)
 
 
-def build(name: str, classes: int = 10, **options: Any) -> Split:
+def build(name: str, classes: int = 10, **options: Any) -> nn.Module:
     """Build a network by its name, with the options its own function takes.
 
     >>> build("resnet10", classes=11, width=16).features
@@ -58,6 +65,8 @@ def build(name: str, classes: int = 10, **options: Any) -> Split:
     torchmcl.errors.UsageError: Expected options of resnet10 out of width, channels, cut, got depth.
     """
     taken = {option: about for option, about in signature(builder(name)).parameters.items() if option != "classes"}
+    if "cut" not in taken:  # a network that is not split
+        options.pop("cut", None)
     if unknown := [option for option in options if option not in taken]:
         raise UsageError(f"Expected options of {name} out of {', '.join(taken)}, got {', '.join(unknown)}.")
     needed = [option for option, about in taken.items() if about.default is Parameter.empty]
@@ -79,6 +88,8 @@ def fitting(name: str, shape: tuple[int, ...]) -> dict[str, int]:
     """
     if "inputs" in signature(builder(name)).parameters:
         return {"inputs": prod(shape)}
+    if "channels" not in signature(builder(name)).parameters:
+        return {}
     if len(shape) != 3:
         raise UsageError(f"Expected images (channels, height, width) for {name}, got examples of shape {shape}.")
     return {"channels": shape[0]}

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 from functools import cache
 from heapq import heapify, heapreplace
 from math import ceil
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -129,7 +129,7 @@ def one_member(
     """A network on no device, since shapes are all that counting needs; its stem, its body, and what is between."""
     options = networks.fitting(network, shape) | ({} if width is None else {"width": width})
     with torch.device("meta"):
-        split = networks.build(network, outputs, cut=cut, **options)
+        split = cast(Split, networks.build(network, outputs, cut=cut, **options))
         x = torch.empty(1, *shape)
         features = split.stem(x).detach().requires_grad_()
     return split, counted(split.stem, x), counted(split.body, features), features

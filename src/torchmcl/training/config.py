@@ -137,14 +137,16 @@ class NetworkConfig:
     def resolved(self, method: MethodConfig) -> "NetworkConfig":
         """With every option of the network spelled out, and the exchange by its own name.
 
-        An own network keeps the exchange `default`: one that cannot be split trains without.
+        A network that cannot be split keeps the exchange `default`, and trains without.
         """
         from torchmcl import networks
 
         if self.own:
             return self
-        exchange = method.build(method.classes or 2).exchange if self.exchange == "default" else self.exchange
-        return replace(self, exchange=exchange, options={**defaults(networks.builder(self.name)), **self.options})
+        builder, exchange = networks.builder(self.name), self.exchange
+        if exchange == "default" and "cut" in signature(builder).parameters:
+            exchange = method.build(method.classes or 2).exchange
+        return replace(self, exchange=exchange, options={**defaults(builder), **self.options})
 
 
 @dataclass(frozen=True)

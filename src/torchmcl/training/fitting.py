@@ -70,7 +70,7 @@ def fit(
 
     Args:
         method: a name in `methods.names()`, or a `Method`, which training does not change
-        network: a name in `networks.NAMES`, or a callable or list of them, see `Ensemble.build`
+        network: a name in `networks.names()`, or a callable or list of them, see `Ensemble.build`
         data: the name of a data set, see `data.load`, or a `DataSet`
         members: the number of networks; 5 unless the method or the call says otherwise
         exchange: what members share; the method's own unless given

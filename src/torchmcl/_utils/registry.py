@@ -1,0 +1,42 @@
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from torchmcl.errors import UsageError, known_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Registry(dict[str, F]):
+    """Functions of one kind by their names, those of this package and whatever is registered later.
+
+    >>> def apple(): ...
+    >>> def pear(): ...
+    >>> fruits = Registry("fruit", [apple])
+    >>> fruits.register(pear) is pear, fruits.names()
+    (True, ('apple', 'pear'))
+    >>> fruits.find("aple")
+    Traceback (most recent call last):
+        ...
+    torchmcl.errors.UsageError: Expected a fruit out of apple, pear, got 'aple'. Did you mean 'apple'?
+    """
+
+    def __init__(self, kind: str, functions: Iterable[F] = ()) -> None:
+        super().__init__({function.__name__: function for function in functions})
+        self.kind = kind
+
+    def names(self) -> tuple[str, ...]:
+        """All names, in the order in which they came."""
+        return tuple(self)
+
+    def find(self, name: str) -> F:
+        """The function of that name; raises UsageError for an unknown one, with the nearest name."""
+        known_name(self.kind, name, self)
+        return self[name]
+
+    def register(self, function: F) -> F:
+        """Add a function under its own name, as a decorator; raises UsageError where another has the name."""
+        if self.setdefault(function.__name__, function) is not function:
+            raise UsageError(
+                f"Expected a name that no {self.kind} has yet, got {function.__name__!r}. Rename the function."
+            )
+        return function
