@@ -71,8 +71,8 @@ def train(options: dict[str, Any]) -> int:
     configs = options.pop("config", None)
     resume = options.pop("resume")
     if resume is not None:
-        only_resumed(options)
-        options = {**training_config(Path(resume)), "out": resume, "resume": True, "quiet": options["quiet"]}
+        here = {"out": resume, "resume": True, "quiet": options["quiet"]}
+        options = {**training_config(Path(resume)), **changes_of_resumed(options), **here}
     elif options["out"] is None:
         raise UsageError(f"Expected --out, the folder to keep the run in, or --resume RUN. Try: {EXAMPLE}")
     else:
@@ -93,14 +93,21 @@ def train(options: dict[str, Any]) -> int:
     return 0
 
 
-def only_resumed(options: dict[str, Any]) -> None:
-    """Raises UsageError for an option beside --resume, which continues a run with its own configuration."""
+def changes_of_resumed(options: dict[str, Any]) -> dict[str, Any]:
+    """Options beside --resume that do not matter to the numbers: the machine, the data's folder, checkpoints and logs.
+
+    Raises UsageError for any other, since a run continues with its own configuration.
+    """
+    from torchmcl.training.config import BESIDE
+
     usual = build_parser().parse_args(["train"])["train"].as_dict()
-    if given := [name for name, value in options.items() if name != "quiet" and value != usual.get(name)]:
+    given = {name: value for name, value in options.items() if name != "quiet" and value != usual.get(name)}
+    if other := [name for name in given if name not in BESIDE]:
         raise UsageError(
-            f"Expected --resume RUN alone, which continues with the run's own configuration, got --{given[0]} besides. "
+            f"Expected --resume RUN, which continues with the run's own configuration, got --{other[0]} besides. "
             "Leave it out, or start another run with --config RUN/config.yaml."
         )
+    return given
 
 
 def with_earlier_defaults(options: dict[str, Any], configs: Any) -> dict[str, Any]:

@@ -24,6 +24,8 @@ DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # arguments of netwo
 # Options that were added since results were stored, and the value at which nothing changes. There they are left out of
 # the identity, so that earlier results keep their hash.
 ADDED = {"augment": None, "transform": None}
+# Options that do not matter to the numbers.
+BESIDE = {"checkpoint_steps", "tensorboard", "data_dir", *(one.name for one in fields(Machine))} - {"precision"}
 OF_THE_CALL = ("out", "overwrite", "resume", "quiet", "debug", "config")  # of `fit` or a command, not of a training
 
 
@@ -259,8 +261,7 @@ class TrainConfig:
         Where the data is, which machine computes and how often a checkpoint is written do not matter, except for the
         precision.
         """
-        beside = {"checkpoint_steps", "tensorboard", "data_dir", *(one.name for one in fields(Machine))} - {"precision"}
-        spelled = {name: value for name, value in self.resolved().flat().items() if name not in beside}
+        spelled = {name: value for name, value in self.resolved().flat().items() if name not in BESIDE}
         return {name: value for name, value in spelled.items() if name not in ADDED or value != ADDED[name]}
 
 
