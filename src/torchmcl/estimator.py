@@ -227,10 +227,10 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         return Recipe(
             epochs=int(self.epochs),
             batch_size=int(self.batch_size),
-            optimizer=self.optimizer,  # type: ignore[arg-type]
+            optimizer=self.optimizer,
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
-            schedule=self.schedule,  # type: ignore[arg-type]
+            schedule=self.schedule,
         )
 
     def _train(self, X: Any, y: Any, sample_weight: Any, *, epochs: int) -> "SpecialistClassifier":

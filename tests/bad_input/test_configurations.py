@@ -26,6 +26,7 @@ SMALL = st.integers(1, 5)
 RECIPE = {
     "epochs": st.integers(1, 3),
     "batch_size": st.sampled_from([1, 7, 64, 10**6]),
+    "accumulate": st.integers(1, 4),
     "augment": st.sampled_from(["flip", "crop,flip", " color , cutout"]),
     "optimizer": st.sampled_from(["sgd", "adam", "adamw"]),
     "learning_rate": st.floats(1e-4, 0.1),

@@ -12,18 +12,17 @@ from torchmcl._utils.signatures import constant
 from torchmcl.errors import UsageError, known_name
 from torchmcl.options import plain_fields, plain_number, right_types
 from torchmcl.training.machine import Machine
-from torchmcl.training.recipe import PUBLISHED_EPOCHS, Recipe
+from torchmcl.training.recipe import OWN, PUBLISHED_EPOCHS, Recipe
 from torchmcl.training.source import Source
 
 if TYPE_CHECKING:
     from torchmcl.data.examples import DataSet
     from torchmcl.methods import Method
 
-OWN = "own:"  # stands before the name of a method, network or data set that is the caller's own object
 DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # arguments of networks that follow from data and method
 # Options that were added since results were stored, and the value at which nothing changes. There they are left out of
 # the identity, so that earlier results keep their hash.
-ADDED = {"augment": None, "transform": None}
+ADDED = {"augment": None, "transform": None, "accumulate": 1}
 # Options that do not matter to the numbers.
 BESIDE = {"checkpoint_steps", "tensorboard", "data_dir", *(one.name for one in fields(Machine))} - {"precision"}
 OF_THE_CALL = ("out", "overwrite", "resume", "quiet", "debug", "config")  # of `fit` or a command, not of a training
@@ -204,7 +203,9 @@ class TrainConfig:
 
         `method`, `network` and `data` are names or objects: a `Method`, a callable or list, a `DataSet`.
         """
-        parts = sort(options, method, network)
+        # An optimiser or a schedule of the caller's own is known by its name.
+        own = {name: named(options[name]) for name in ("optimizer", "schedule") if callable(options.get(name))}
+        parts = sort({**options, **own}, method, network)
         name, source = (data, Source(**parts["data"])) if isinstance(data, str) else _loaded(data, parts["data"])
         return cls(
             MethodConfig.of(method, members, unit, parts["method"]),

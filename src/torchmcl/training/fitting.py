@@ -3,7 +3,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -38,8 +38,9 @@ from torchmcl.training.folder import (
     write_config,
     write_flow,
 )
-from torchmcl.training.loop import Training
+from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
 from torchmcl.training.progress import Screen
+from torchmcl.training.recipe import OWN
 from torchmcl.versions import versions
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ def fit(
         transform: augments training batches after the transforms that `augment` names, see `data.transforms`
         quiet: print nothing
         options: those of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
-            learning_rate, …), of `Machine` (precision, devices, …) and, with `data_` before them, of `Source`
+            learning_rate, …), of `Machine` (precision, devices, …) and, with `data_` before them, of `Source`.
+            `optimizer` is a name, or a callable that is given all (name, parameter) and returns an optimiser, with
+            groups and rates as it likes; `schedule` a name, or a callable (epoch, epochs) -> factor of those rates
 
     The caller's generators, threads and signal handlers are as before when it returns or raises. Trainings in several
     threads take turns. In a thread other than the main one, signals are left to the caller.
@@ -117,7 +120,8 @@ def fit(
     if place.finished:
         return _same_run(place, config, network, data)
     with isolated():
-        job = prepare(_resolved(config, place), network, data, transform)
+        own = {name: options[name] for name in ("optimizer", "schedule") if callable(options.get(name))}
+        job = prepare(_resolved(config, place), network, data, transform, **own)
         return _trained(job, place, quiet=quiet)
 
 
@@ -158,6 +162,8 @@ class Job:
     method: Method
     ensemble: Ensemble
     transform: Transform | None = None
+    optimizer: OptimizerBuilder | None = None
+    schedule: Schedule | None = None
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -186,17 +192,16 @@ def prepare(
     network: Any = None,
     data: str | DataSet | None = None,
     transform: Transform | str | None = None,
+    *,
+    optimizer: OptimizerBuilder | None = None,
+    schedule: Schedule | None = None,
 ) -> Job:
     """Load the data and build the ensemble; the other arguments are needed where they are objects of the caller's."""
     config = config.resolved()
     chosen = data if isinstance(data, DataSet) else config.source.load(config.data, config.seed)
     if config.recipe.patience and chosen.validation is None:
         raise UsageError("Expected a validation split to be patient with, got none. Pass data_validation, such as 0.1.")
-    if isinstance(transform, str):  # the name that a configuration has for it
-        raise UsageError(
-            f"Expected the transform that the run was begun with, got its name {transform!r}. "
-            "Continue it from Python and pass transform=…."
-        )
+    _check_own(config, {"transform": transform, "optimizer": optimizer, "schedule": schedule})
     dense = chosen.train.target.ndim > 1
     if config.method.unit == "pixel" and not dense:
         raise UsageError(f"Expected masks for unit pixel, got labels of whole images in {chosen.name}.")
@@ -207,7 +212,19 @@ def prepare(
     method, ensemble = blueprint.build(own, method=config.method.given and method, seed=config.seed)
     if not config.network.own:
         _check_input_size(ensemble, blueprint)
-    return Job(config, chosen, blueprint, method, ensemble, transforms.build(config.recipe.augment, transform))
+    augment = transforms.build(config.recipe.augment, cast(Transform | None, transform))
+    return Job(config, chosen, blueprint, method, ensemble, augment, optimizer, schedule)
+
+
+def _check_own(config: TrainConfig, given: dict[str, Any]) -> None:
+    """Raises UsageError for an object of the caller's that a configuration knows by its name only."""
+    flat = config.flat()
+    for name, value in given.items():
+        if str(flat[name]).startswith(OWN) and not callable(value):
+            raise UsageError(
+                f"Expected the {name} that the run was begun with, got only its name, {flat[name]}. "
+                f"Continue it from Python and pass {name}=…."
+            )
 
 
 def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
@@ -334,6 +351,8 @@ def _training(job: Job, fabric: "Fabric", screen: Screen, board: Board | None, f
         checkpoint_steps=config.checkpoint_steps,
         compile=config.machine.compile,
         lean=config.machine.lean,
+        optimizer=job.optimizer,
+        schedule=job.schedule,
         identity={**config.identity(), "labels": data.train.label_fingerprint},
     )
 

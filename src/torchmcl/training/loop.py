@@ -1,5 +1,6 @@
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from torchmcl import atomic, metrics
@@ -33,6 +35,8 @@ from torchmcl.training.signals import Interrupted, Stop
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
+OptimizerBuilder = Callable[[list[tuple[str, nn.Parameter]]], Optimizer]
+Schedule = Callable[[int, int], float]
 FORMAT = 2  # of a checkpoint
 READABLE = (1, 2)
 
@@ -85,6 +89,8 @@ class Training:
         checkpoint_steps: int = 1000,
         compile: bool = False,
         lean: bool = False,
+        optimizer: OptimizerBuilder | None = None,
+        schedule: Schedule | None = None,
         identity: Mapping[str, Any] | None = None,
     ) -> None:
         self.fabric, self.method, self.recipe, self.screen = fabric, method, recipe, screen
@@ -98,7 +104,9 @@ class Training:
         self.settled = method.settles_after(self.epochs)
         self.averaged = self._average(recipe.ema)
         module = cast(nn.Module, torch.compile(ensemble)) if compile else ensemble
-        self.ensemble, self.optimizer = fabric.setup(module, recipe.build(ensemble.parameters()))
+        built = recipe.build(ensemble.parameters()) if optimizer is None else _own(optimizer, ensemble)
+        self.rates, self.schedule = [group["lr"] for group in built.param_groups], schedule
+        self.ensemble, self.optimizer = fabric.setup(module, built)
         self.at = Position(taken=self._nothing(), wanted=self._nothing())
         self.last_taken = self._nothing()
         self.best: dict[str, Any] | None = None  # where no folder keeps it
@@ -143,8 +151,8 @@ class Training:
         examples = ((batch.x, batch.target, batch.index) for batch in self.everything.epoch())
         survey(self.objective, self.ensemble, examples, state)
         self.ensemble.train()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.rate(state.at_epoch())
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * self._factor(state.at_epoch())
         self.screen.begin(state.at_epoch(), self.epochs, self.at.batch, len(self.train))
         loss = torch.tensor(self.at.loss, dtype=torch.float64, device=self._reliable_device())
         for batch in self.train.epoch(state.at_epoch(), start=self.at.batch):
@@ -159,9 +167,11 @@ class Training:
         """One step of the optimiser -> the batch's loss times its examples, of this process's part."""
         epoch = state.at_epoch()
         torch.manual_seed(seed_of(self.seed, epoch, self.at.batch, self.fabric.global_rank))
-        group = batch.target if batch.group is None else batch.group
         self.optimizer.zero_grad()
-        loss, weights, wanted = self._gradients(batch, State(epoch, state.epochs, group, batch.index))
+        loss = torch.zeros((), device=batch.x.device)  # times examples
+        for part, last in _parts(batch, self.recipe.accumulate):
+            with self._synchronised(last):
+                loss = loss + self._accumulate(part, epoch) * len(part.x)
         if self.recipe.clip:
             self.fabric.clip_gradients(self.ensemble, self.optimizer, max_norm=self.recipe.clip)
         self.optimizer.step()
@@ -169,11 +179,26 @@ class Training:
             self.averaged.update_parameters(self.plain)
         if loss.device.type == "cpu" and not loss.isfinite():
             raise self._not_finite(loss)
+        self.screen.step(loss / len(batch.x), self.at.taken, phase_of(self.objective))
+        return loss
+
+    def _accumulate(self, batch: Batch, epoch: int) -> Tensor:
+        """Forward and backward of a batch, or of a part of it -> its loss; what members take is counted."""
+        group = batch.target if batch.group is None else batch.group
+        loss, weights, wanted = self._gradients(batch, State(epoch, self.epochs, group, batch.index))
         counted = batch.target.flatten() if self.per_pixel else group
         for sums, chosen in ((self.at.taken, weights), (self.at.wanted, wanted)):
             sums += metrics.taken(chosen, counted, groups=len(self.groups)).to(sums)
-        self.screen.step(loss, self.at.taken, phase_of(self.objective))
-        return loss * len(batch.x)
+        return loss
+
+    def _synchronised(self, last: bool) -> AbstractContextManager:
+        """Processes exchange their gradients once per step, after its last part."""
+        if last or self.fabric.world_size == 1:
+            return nullcontext()
+        return self.fabric.no_backward_sync(cast(Any, self.ensemble))
+
+    def _factor(self, epoch: int) -> float:
+        return self.recipe.factor(epoch) if self.schedule is None else float(self.schedule(epoch, self.epochs))
 
     def _gradients(self, batch: Batch, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Forward and backward -> loss, weights (M, B) of who took what, and of who would have by loss."""
@@ -235,7 +260,7 @@ class Training:
     def _row(self, epoch: int, loss: float, taken: Tensor) -> dict[str, Any]:
         """What log.csv says of an epoch."""
         row: dict[str, Any] = {"epoch": epoch, "phase": phase_of(self.objective), "loss": round(loss, 8)}
-        row["learning_rate"] = self.recipe.rate(epoch)
+        row["learning_rate"] = self.rates[0] * self._factor(epoch)
         if self.validation is not None:
             found = evaluate(self.method, self.model, self.validation)
             row |= {"oracle_error": found["oracle_error"], "top1_error": found["top1_error"]}
@@ -396,6 +421,36 @@ class Training:
             f"Expected a finite loss, got {float(loss)} in epoch {self.at.epoch}, batch {self.at.batch + 1}. "  # type: ignore[arg-type]
             f"Lower learning_rate (now {self.recipe.learning_rate}), set clip, or use precision 32.{kept}"
         )
+
+
+def _own(build: OptimizerBuilder, ensemble: nn.Module) -> Optimizer:
+    """The optimiser that a callable makes; raises UsageError in one line unless it covers every parameter once."""
+    named = list(ensemble.named_parameters())
+    try:
+        optimizer = build(named)
+        covered = [id(weight) for group in optimizer.param_groups for weight in group["params"]]
+    except Exception as problem:
+        raise UsageError(
+            "Expected a callable that is given all (name, parameter) and returns an optimiser, got "
+            f"{type(problem).__name__}: {problem}."
+        ) from problem
+    if missing := [name for name, weight in named if weight.requires_grad and id(weight) not in covered]:
+        raise UsageError(
+            f"Expected an optimiser of every parameter, got one without {missing[0]} and {len(missing) - 1} more. "
+            "Freeze what is not to learn with requires_grad_(False)."
+        )
+    return optimizer
+
+
+def _parts(batch: Batch, count: int) -> Iterator[tuple[Batch, bool]]:
+    """A batch in up to `count` parts of at least two examples each, and whether a part is the last one."""
+    count = max(min(count, len(batch.x) // 2), 1)
+    if count == 1:
+        yield batch, True
+        return
+    for number, at in enumerate(torch.arange(len(batch.x), device=batch.x.device).tensor_split(count), start=1):
+        group = None if batch.group is None else batch.group[at]
+        yield Batch(batch.x[at], batch.target[at], batch.index[at], group, batch.total), number == count
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -1,7 +1,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import cos, pi
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from torchmcl._utils.signatures import constant
 from torchmcl.errors import UsageError, known_name
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 PUBLISHED_EPOCHS = {"cifar10": 100, "cifar100": 125, "tiny-imagenet": 150, "icoseg": 300}
 EPOCHS = {**PUBLISHED_EPOCHS, "svhn": 100, "digits": 30}  # these two are ours
 OTHERWISE = 100
+OWN = "own:"  # stands before the name of an object of the caller's
 PUBLISHED_DROP = 25
 
 
@@ -26,6 +27,7 @@ class Recipe:
         epochs: passes over the training set; the paper's for the data set unless given
         batch_size: examples a step, over all processes together
         augment: transforms of training images, in this order: flip,crop,color,cutout; none unless given
+        accumulate: parts that each batch is computed in, one after another, for batches that do not fit into memory
         optimizer: sgd (with Nesterov momentum), adam or adamw
         learning_rate: at the start
         momentum: Nesterov's, for sgd
@@ -41,11 +43,12 @@ class Recipe:
     epochs: int | None = None
     batch_size: int = 128
     augment: str | None = None
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    accumulate: int = 1
+    optimizer: str = "sgd"
     learning_rate: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    schedule: Literal["step", "cosine", "constant"] = "step"
+    schedule: str = "step"
     drop_every: int | None = None
     drop_to: float = 0.2
     clip: float | None = None
@@ -54,10 +57,12 @@ class Recipe:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        known_name("kind of optimizer", self.optimizer, ("sgd", "adam", "adamw"))
-        known_name("schedule", self.schedule, ("step", "cosine", "constant"))
         right_types(vars(self), Recipe)
-        for name in ("epochs", "batch_size", "drop_every", "patience"):
+        if not self.optimizer.startswith(OWN):
+            known_name("kind of optimizer", self.optimizer, ("sgd", "adam", "adamw"))
+        if not self.schedule.startswith(OWN):
+            known_name("schedule", self.schedule, ("step", "cosine", "constant"))
+        for name in ("epochs", "batch_size", "accumulate", "drop_every", "patience"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise UsageError(f"Expected {name} of at least 1, got {value}.")
         if not (self.learning_rate > 0 and self.weight_decay >= 0 and 0 <= self.momentum < 1 and self.drop_to > 0):
@@ -95,14 +100,17 @@ class Recipe:
         >>> [Recipe().rate(epoch, "cifar10") for epoch in (1, 25, 26)]
         [0.1, 0.1, 0.020000000000000004]
         """
-        rate = float(self.learning_rate)
+        return float(self.learning_rate) * self.factor(epoch, data)
+
+    def factor(self, epoch: int, data: str = "") -> float:
+        """The part of the first learning rate that is left in an epoch."""
         match self.schedule:
             case "cosine":
-                return rate * 0.5 * (1 + cos(pi * (epoch - 1) / self.length(data)))
+                return 0.5 * (1 + cos(pi * (epoch - 1) / self.length(data)))
             case "constant":
-                return rate
+                return 1.0
             case _:
-                return rate * float(self.drop_to) ** ((epoch - 1) // self._drop(data))
+                return float(self.drop_to) ** ((epoch - 1) // self._drop(data))
 
     def _drop(self, data: str) -> int:
         published = EPOCHS.get(data, OTHERWISE)
