@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
+from torchmcl.training.callbacks import Callback
 from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from torchmcl.training.fitting import fit as fit
 
-__all__ = ["Machine", "Recipe", "fit"]
+__all__ = ["Callback", "Machine", "Recipe", "fit"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,7 @@ from torchmcl.sealed import seal
 from torchmcl.serialization.legacy import is_earlier
 from torchmcl.stored import training_config
 from torchmcl.training.board import Board
+from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.config import TrainConfig, difference
 from torchmcl.training.evaluate import evaluate, percent, percents
 from torchmcl.training.folder import (
@@ -64,6 +65,7 @@ def fit(
     checkpoint_steps: int = 1000,
     tensorboard: bool = False,
     transform: Transform | str | None = None,
+    callbacks: Sequence[Any] = (),
     quiet: bool = False,
     **options: Any,
 ) -> Specialists:
@@ -85,6 +87,7 @@ def fit(
         checkpoint_steps: steps between checkpoints within an epoch
         tensorboard: write a log for TensorBoard
         transform: augments training batches after the transforms that `augment` names, see `data.transforms`
+        callbacks: objects with hooks that are called at named places of the training, see `Callback`
         quiet: print nothing
         options: those of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
             learning_rate, …), of `Machine` (precision, devices, …) and, with `data_` before them, of `Source`.
@@ -122,7 +125,7 @@ def fit(
     with isolated():
         own = {name: options[name] for name in ("optimizer", "schedule") if callable(options.get(name))}
         job = prepare(_resolved(config, place), network, data, transform, **own)
-        return _trained(job, place, quiet=quiet)
+        return _trained(job, place, Callbacks(callbacks), quiet=quiet)
 
 
 def _resolved(config: TrainConfig, place: "Place") -> TrainConfig:
@@ -283,7 +286,7 @@ def _same_run(place: Place, config: TrainConfig, network: Any, data: str | DataS
     return Specialists.load(place.folder, network=own, method=config.method.given)
 
 
-def _trained(job: Job, place: Place, *, quiet: bool) -> Specialists:
+def _trained(job: Job, place: Place, callbacks: Callbacks, *, quiet: bool) -> Specialists:
     """Train to the end, and keep and evaluate what was learned."""
     folder, fabric = place.folder, job.config.machine.build()
     with _hold_folder(place):
@@ -292,7 +295,7 @@ def _trained(job: Job, place: Place, *, quiet: bool) -> Specialists:
         if folder is not None and fabric.is_global_zero:
             start_folder(folder, job.config.flat(), overwrite=place.overwrite)
         with _board(job.config, folder, fabric) as board:
-            training = _training(job, fabric, screen, board, folder)
+            training = _training(job, fabric, screen, board, folder, callbacks)
             if place.resume and folder is not None:
                 training.continue_from(folder)
                 if fabric.is_global_zero and is_earlier(read_config(folder)):
@@ -333,7 +336,9 @@ def _board(config: TrainConfig, folder: Path | None, fabric: "Fabric") -> Iterat
         board.close()
 
 
-def _training(job: Job, fabric: "Fabric", screen: Screen, board: Board | None, folder: Path | None) -> Training:
+def _training(
+    job: Job, fabric: "Fabric", screen: Screen, board: Board | None, folder: Path | None, callbacks: Callbacks
+) -> Training:
     config, data, loader = job.config, job.data, partial(job.loader, fabric)
     return Training(
         fabric,
@@ -353,6 +358,7 @@ def _training(job: Job, fabric: "Fabric", screen: Screen, board: Board | None, f
         lean=config.machine.lean,
         optimizer=job.optimizer,
         schedule=job.schedule,
+        callbacks=callbacks,
         identity={**config.identity(), "labels": data.train.label_fingerprint},
     )
 

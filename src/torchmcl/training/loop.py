@@ -24,6 +24,7 @@ from torchmcl.state import State
 from torchmcl.surveys import survey
 from torchmcl.training import checkpoint, guardrails
 from torchmcl.training.board import Board
+from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.config import difference
 from torchmcl.training.evaluate import evaluate
 from torchmcl.training.folder import must_be_there
@@ -91,6 +92,7 @@ class Training:
         lean: bool = False,
         optimizer: OptimizerBuilder | None = None,
         schedule: Schedule | None = None,
+        callbacks: Callbacks | None = None,
         identity: Mapping[str, Any] | None = None,
     ) -> None:
         self.fabric, self.method, self.recipe, self.screen = fabric, method, recipe, screen
@@ -111,6 +113,7 @@ class Training:
         self.last_taken = self._nothing()
         self.best: dict[str, Any] | None = None  # where no folder keeps it
         self.stop = Stop()
+        self.callbacks = callbacks or Callbacks(())
 
     @property
     def signal(self) -> int:
@@ -135,12 +138,15 @@ class Training:
         """Train to the end, from wherever the position is."""
         with self.stop.listening(), self.screen:
             self._say(guardrails.unsettled(self.method, self.epochs))
+            self.callbacks.start(self)
             for epoch in range(self.at.epoch, self.epochs + 1):
                 if self._patience_ends(epoch - 1):  # here, since a resumed training may have come so far
                     self.screen.line(f"No better top-1 error for {self.recipe.patience} epochs: stopping.")
                     break
                 self._epoch(State(epoch, self.epochs))
                 self._finish(epoch)
+                self.callbacks.tell("on_epoch_end", dict(self.at.history[-1]))
+            self.callbacks.tell("on_train_end")
 
     def _patience_ends(self, epoch: int) -> bool:
         return (
@@ -158,6 +164,7 @@ class Training:
         for batch in self.train.epoch(state.at_epoch(), start=self.at.batch):
             loss += self._step(batch, state).to(loss)
             self.at.batch += 1
+            self.callbacks.tell("on_step_end")
             if self.at.batch % self.checkpoint_steps == 0 and self.at.batch < len(self.train):
                 self._save(loss)
             self._obey(loss)
