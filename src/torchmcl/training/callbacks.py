@@ -34,7 +34,7 @@ class Callback:
         """After each step of the optimiser."""
 
     def on_epoch_end(self, metrics: dict[str, Any]) -> None:
-        """After each epoch, once it is saved: a resumed training does not repeat it. `metrics` is its row of log.csv."""
+        """After each epoch, once it is saved, so that resuming does not repeat it; `metrics` is its row of log.csv."""
 
     def on_train_end(self) -> None:
         """After the last epoch, before the test set is evaluated."""
@@ -43,12 +43,10 @@ class Callback:
 class Callbacks:
     """All callbacks of a training, called one after another; an error in one of them is told in one line."""
 
-    def __init__(self, callbacks: Sequence[Callback]) -> None:
+    def __init__(self, callbacks: Sequence[Any]) -> None:
         for one in callbacks:
             if isinstance(one, type) or not any(callable(getattr(one, hook, None)) for hook in HOOKS):
-                raise UsageError(
-                    f"Expected callbacks with one of {', '.join(HOOKS)}, got {one!r}. Pass an object of it."
-                )
+                raise UsageError(f"Expected callbacks with one of {', '.join(HOOKS)}, got {one!r}. Pass an instance.")
         self.callbacks = tuple(callbacks)
 
     def start(self, training: "Training") -> None:
