@@ -25,15 +25,8 @@ DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # arguments of netwo
 ADDED = {"augment": None, "transform": None, "accumulate": 1}
 # Options that do not matter to the numbers.
 BESIDE = {"checkpoint_steps", "tensorboard", "data_dir", *(one.name for one in fields(Machine))} - {"precision"}
-OF_THE_CALL = (
-    "callbacks",
-    "out",
-    "overwrite",
-    "resume",
-    "quiet",
-    "debug",
-    "config",
-)  # of `fit` or a command, not of a training
+# Arguments of `fit` or of a command that are not options of a training.
+OF_THE_CALL = ("callbacks", "out", "overwrite", "resume", "quiet", "debug", "config")
 
 
 @dataclass(frozen=True)
