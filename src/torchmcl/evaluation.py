@@ -106,7 +106,7 @@ def calibrate_run(
     run: Path, *, coverage: float | None = None, max_error: float | None = None, temperature: bool = False
 ) -> dict[str, Any]:
     """Calibrate a run on its own validation split, keep the threshold with the model, and say what it promises."""
-    specialists, (_, _, held) = Specialists.load(run), of_run(run, "validation")
+    specialists, held = Specialists.load(run), of_run(run, "validation")[1].validation
     if held is None:
         raise UsageError(f"Expected a run with a validation split, {run} held nothing out. Calibrate it from Python.")
     found = specialists.calibrate(held, coverage=coverage, max_error=max_error, temperature=temperature)
@@ -178,9 +178,8 @@ def _test_part(
     """The labelled examples to measure on, the name of their set, and where they came from."""
     config = _config(run)
     if data is None or data == config.get("data"):
-        data, source, examples = of_run(run, "test", source)
-        assert examples is not None
-        test = examples
+        source, loaded = of_run(run, "test", changes=source)
+        data, test = str(config["data"]), loaded.test
     else:
         source = source or Source()
         test = source.load(data, config.get("data_seed", config.get("seed", 0)), parts=("test",)).test

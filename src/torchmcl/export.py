@@ -209,12 +209,9 @@ def export_run(run: Path, path: Path, *, quantize: bool = False) -> dict[str, An
     specialists = Specialists.load(run)
     if not quantize:
         return export(specialists, path)
-    _, _, train = of_run(run, "train")
-    _, _, test = of_run(run, "test")
-    assert train is not None
-    assert test is not None
-    typical = train.subset(torch.arange(0, len(train), -(-len(train) // TYPICAL)))
-    return {**export(specialists, path, quantize=typical, test=test), "examples": len(test)}
+    _, data = of_run(run, "train", "test")
+    typical = data.train.subset(torch.arange(0, len(data.train), -(-len(data.train) // TYPICAL)))
+    return {**export(specialists, path, quantize=typical, test=data.test), "examples": len(data.test)}
 
 
 def error(run: Runner, specialists: Specialists, examples: Any) -> float:

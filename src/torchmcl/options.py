@@ -11,6 +11,7 @@ import numpy as np
 
 from torchmcl.errors import UsageError
 
+OWN = "own:"  # in a configuration, stands before the name of an object of the caller's
 _TEXTS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text", NoneType: "nothing"}
 
 

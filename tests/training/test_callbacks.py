@@ -3,9 +3,9 @@
 import pytest
 
 from equality import same
+from stopping import stopped_and_continued
 from torchmcl import UsageError, fit
 from torchmcl.training import Callback
-from torchmcl.training import loop as loops
 
 TINY = {"network": "mlp", "data": "digits", "members": 2, "epochs": 3, "width": 8, "data_limit": 300, "quiet": True}
 
@@ -59,23 +59,12 @@ def test_metrics_are_a_copy(tmp_path):
 
 
 def test_a_resumed_epoch_is_told_once(tmp_path, monkeypatch):
-    step, steps, noted = loops.Training._step, [], Noted()
+    noted = Noted()
 
-    def counted(self, batch, state):
-        result = step(self, batch, state)
-        steps.append(None)
-        if len(steps) in (2, 3, 7):
-            self.signal = 15
-        return result
+    def train(resume):
+        fit("ie", **TINY, out=tmp_path / "run", resume=resume, callbacks=[noted])
 
-    monkeypatch.setattr(loops.Training, "_step", counted)
-    times = 0
-    while True:
-        try:
-            fit("ie", **TINY, out=tmp_path / "run", resume=times > 0, callbacks=[noted])
-            break
-        except loops.Interrupted:
-            times += 1
+    times = stopped_and_continued(monkeypatch, {2, 3, 7}, train)
     assert times == 3
     assert [call[1] for call in noted.calls if call[0] == "epoch"] == [1, 2, 3]
     told = [call[1:] for call in noted.calls if call[0] == "step"]

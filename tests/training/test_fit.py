@@ -8,10 +8,10 @@ import torch
 import yaml
 
 from equality import same
+from stopping import stopped_and_continued
 from torchmcl import DivergedError, UsageError, methods
 from torchmcl.predictor import Specialists
 from torchmcl.training import fit
-from torchmcl.training import loop as loops
 
 TINY = {"network": "mlp", "members": 2, "epochs": 3, "width": 16, "quiet": True, "data_limit": 400}
 
@@ -78,24 +78,12 @@ def test_stopped_anywhere_and_continued_is_as_never_stopped(method, options, tmp
     arguments = {"network": "simple_cnn", "members": 2, "epochs": 4, "width": 4, "batch_size": 100, "quiet": True}
     arguments |= {"data_limit": 300, "data": "digits", **options}
     fit(method, out=tmp_path / "whole", **arguments)
-    step, steps = loops.Training._step, []
-
-    def counted(self, batch, state):
-        result = step(self, batch, state)
-        steps.append(None)
-        if len(steps) in stops:
-            self.signal = 15
-        return result
-
     stops = {1, 4, 5, 9}
-    monkeypatch.setattr(loops.Training, "_step", counted)
-    times = 0
-    while True:
-        try:
-            fit(method, out=tmp_path / "parts", resume=times > 0, **arguments)
-            break
-        except loops.Interrupted:
-            times += 1
+
+    def train(resume):
+        fit(method, out=tmp_path / "parts", resume=resume, **arguments)
+
+    times = stopped_and_continued(monkeypatch, stops, train)
     assert times == len(stops)
     assert same(state_of(tmp_path / "whole"), state_of(tmp_path / "parts"))
     for name in ("metrics.json", "log.csv", "model.safetensors"):

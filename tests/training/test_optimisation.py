@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from equality import same
+from stopping import stopped_and_continued
 from torchmcl import UsageError, cli, fit
 from torchmcl.training import loop as loops
 
@@ -63,32 +64,15 @@ def test_a_schedule_by_callable_equals_the_one_by_name():
     torch.testing.assert_close(one.ensemble.state_dict(), two.ensemble.state_dict())
 
 
-def stopped_and_continued(folder, monkeypatch, **options):
-    """Train once, then again with stops in between -> both folders."""
-    fit(out=folder / "whole", **options)
-    step, steps = loops.Training._step, []
-
-    def counted(self, batch, state):
-        result = step(self, batch, state)
-        steps.append(None)
-        if len(steps) in (1, 4, 5):
-            self.signal = 15
-        return result
-
-    monkeypatch.setattr(loops.Training, "_step", counted)
-    times = 0
-    while True:
-        try:
-            fit(out=folder / "parts", resume=times > 0, **options)
-            return times
-        except loops.Interrupted:
-            times += 1
-
-
 def test_resume_is_exact_with_all_of_it(tmp_path, monkeypatch):
     options = {**TINY, "epochs": 4, "batch_size": 100, "accumulate": 3, "augment": "crop,color"}
     options |= {"optimizer": grouped, "schedule": every_two, "warmup": 2, "tensorboard": True, "method": "amcl"}
-    assert stopped_and_continued(tmp_path, monkeypatch, **options) == 3
+    fit(out=tmp_path / "whole", **options)
+
+    def train(resume):
+        fit(out=tmp_path / "parts", resume=resume, **options)
+
+    assert stopped_and_continued(monkeypatch, {1, 4, 5}, train) == 3
     for name in ("metrics.json", "log.csv", "model.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
 

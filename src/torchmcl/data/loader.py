@@ -103,12 +103,15 @@ class Loader:
             raise UsageError(f"Expected an epoch from 0 on and a start up to {len(self)}, got {number} and {start}.")
         batches = self._order(number).split(self._sizes)[start : len(self)]
         totals = self._sizes[start : len(self)]
-        draws = (self._draw(number, start + at, total) for at, total in enumerate(totals))
-        return self._read([batch[self.rank :: self.world] for batch in batches], totals, draws)
+        steps = [(number, start + at) for at in range(len(totals))]
+        return self._read([batch[self.rank :: self.world] for batch in batches], totals, steps)
 
-    def _draw(self, epoch: int, batch: int, total: int) -> Draw:
+    def _augmented(self, x: Tensor, target: Tensor, total: int, step: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        if self._transform is None:
+            return x, target
         rows = slice(self.rank, None, self.world)
-        return Draw(seed_of(self.seed, epoch, batch, AUGMENT), total=total, rows=rows, device=self.device)
+        draw = Draw(seed_of(self.seed, *step, AUGMENT), total=total, rows=rows, device=self.device)
+        return applied(self._transform, x, target, draw)
 
     def _order(self, epoch: int) -> Tensor:
         count = len(self.examples)
@@ -117,12 +120,10 @@ class Loader:
         # Drawn on the CPU: the same on every device.
         return torch.randperm(count, generator=torch.Generator().manual_seed(seed_of(self.seed, epoch)))
 
-    def _read(self, batches: list[Tensor], totals: list[int], draws: Iterator[Draw]) -> Iterator[Batch]:
-        for index, images, total, draw in zip(batches, self._images(batches), totals, draws, strict=True):
+    def _read(self, batches: list[Tensor], totals: list[int], steps: list[tuple[int, int]]) -> Iterator[Batch]:
+        for index, images, total, step in zip(batches, self._images(batches), totals, steps, strict=True):
             index = index.to(self.device)
-            x, target = images.to(self.device), self._target[index]
-            if self._transform is not None:
-                x, target = applied(self._transform, x, target, draw)
+            x, target = self._augmented(images.to(self.device), self._target[index], total, step)
             if x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
             group = None if self._group is None else self._group[index].long()

@@ -78,7 +78,7 @@ class Subject:
         """A run in its folder, with its test set where that can be had."""
         specialists = Specialists.load(run)
         try:
-            _, _, test = of_run(run, "test")
+            test = of_run(run, "test")[1].test
         except TorchmclError as problem:
             return cls(run.resolve().name, specialists, None, str(problem))
         return cls(run.resolve().name, specialists, test)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from torchmcl.options import OWN
 from torchmcl.training.config import TrainConfig
 from torchmcl.training.machine import Machine
-from torchmcl.training.recipe import OWN
 
 ALWAYS = ("method", "network", "data", "members")
 DECIDE = (*ALWAYS, "epochs", "seed")  # options that the defaults of others depend on

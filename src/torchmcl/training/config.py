@@ -10,9 +10,9 @@ from torchmcl._utils.durations import as_share
 from torchmcl._utils.frozen import FrozenDict
 from torchmcl._utils.signatures import constant
 from torchmcl.errors import UsageError, known_name
-from torchmcl.options import plain_fields, plain_number, right_types
+from torchmcl.options import OWN, plain_fields, plain_number, right_types
 from torchmcl.training.machine import Machine
-from torchmcl.training.recipe import OWN, PUBLISHED_EPOCHS, Recipe
+from torchmcl.training.recipe import PUBLISHED_EPOCHS, Recipe
 from torchmcl.training.source import Source
 
 if TYPE_CHECKING:

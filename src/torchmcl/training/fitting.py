@@ -18,7 +18,7 @@ from torchmcl.errors import UsageError
 from torchmcl.hub import read_figures
 from torchmcl.methods import Method
 from torchmcl.objective import memory_of
-from torchmcl.options import right_types
+from torchmcl.options import OWN, right_types
 from torchmcl.predictor import Blueprint, Specialists
 from torchmcl.processes import together
 from torchmcl.sealed import seal
@@ -41,7 +41,6 @@ from torchmcl.training.folder import (
 )
 from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
 from torchmcl.training.progress import Screen
-from torchmcl.training.recipe import OWN
 from torchmcl.versions import versions
 
 if TYPE_CHECKING:

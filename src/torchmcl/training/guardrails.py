@@ -24,11 +24,11 @@ def look(taken: Tensor, method: Method, *, oracle: float | None = None, top1: fl
         greedy = [m + 1 for m in range(members) if share[m] > 0.95 / k]
         if greedy:
             said.append(f"{names(greedy)} took nearly everything in this epoch. {remedy(method)}")
-    hint = "Train longer, or raise k."
-    if not method.teaches_leaving:
-        teaching = [name for name in methods.names() if methods.build(name).teaches_leaving]
-        hint = f"Use a method that tells them ({', '.join(teaching)}), or raise k."
     if oracle is not None and top1 is not None and top1 - oracle > 30:
+        hint = "Train longer, or raise k."
+        if not method.teaches_leaving:
+            teaching = [name for name in methods.names() if methods.build(name).teaches_leaving]
+            hint = f"Use a method that tells them ({', '.join(teaching)}), or raise k."
         said.append(
             f"Someone is right on all but {oracle:.1f} % but together they are wrong on {top1:.1f} %: members are sure "
             f"of what is not theirs. {hint}"

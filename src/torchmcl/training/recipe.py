@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from torchmcl._utils.signatures import constant
 from torchmcl.errors import UsageError, known_name
-from torchmcl.options import plain_fields, right_types
+from torchmcl.options import OWN, plain_fields, right_types
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 PUBLISHED_EPOCHS = {"cifar10": 100, "cifar100": 125, "tiny-imagenet": 150, "icoseg": 300}
 EPOCHS = {**PUBLISHED_EPOCHS, "svhn": 100, "digits": 30}  # these two are ours
 OTHERWISE = 100
-OWN = "own:"  # stands before the name of an object of the caller's
 PUBLISHED_DROP = 25
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchmcl.errors import UsageError
-from torchmcl.options import plain_fields, plain_number, right_types
+from torchmcl.options import OWN, plain_fields, plain_number, right_types
 
 if TYPE_CHECKING:
-    from torchmcl.data.examples import DataSet, Examples
+    from torchmcl.data.examples import DataSet
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class Source:
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
 
 
-def of_run(run: Path, part: str, changes: Source | None = None) -> "tuple[str, Source, Examples | None]":
-    """The name of the data set that a run was trained on, how it was loaded, and its part test or validation.
+def of_run(run: Path, *wanted: str, changes: Source | None = None) -> "tuple[Source, DataSet]":
+    """The data set that a run was trained on, with the parts `wanted` of train, validation and test, and its source.
 
-    It is loaded exactly as it was for training, except for `changes` such as another folder. Raises UsageError if the
-    part is not the one that training set aside, for then it may contain training examples.
+    It is loaded exactly as it was for training, except for `changes` such as another folder. Raises UsageError if a
+    part is not the one that training had, for then the test set may contain training examples.
     """
     from torchmcl.hub import read_figures
     from torchmcl.stored import training_config
@@ -92,21 +92,21 @@ def of_run(run: Path, part: str, changes: Source | None = None) -> "tuple[str, S
 
     config = training_config(run)
     name, source = str(config["data"]), replace(Source.of(config), **(changes or Source()).given())
-    if name.startswith("own:"):
+    if name.startswith(OWN):
         raise UsageError(
-            f"Expected a run on a data set given by name, got {run}, trained on an object named {name[4:]!r}. "
-            "Pass --data, or evaluate it from Python."
+            f"Expected a run on a data set given by name, got {run}, trained on an object named "
+            f"{name.removeprefix(OWN)!r}. Pass --data, or evaluate it from Python."
         )
-    expected, labels = read_figures(run).get("sets"), None
-    if expected is None and (run / "checkpoints" / "last.pt").is_file():  # an earlier version kept only these
-        labels = json.loads(checkpoint.read(run / "checkpoints" / "last.pt").get("choices", "{}")).get("labels")
-    parts = ("test",) if part == "test" and labels is None else ("train", "test")
+    expected, labels, last = read_figures(run).get("sets"), None, run / "checkpoints" / "last.pt"
+    if expected is None and last.is_file():  # an earlier version kept only these
+        labels = json.loads(checkpoint.read(last).get("choices", "{}")).get("labels")
+    parts = ("test",) if wanted == ("test",) and labels is None else ("train", "test")
     data = source.load(name, int(config.get("seed", 0)), parts=parts)
-    examples = data.parts.get(part)
-    changed = labels not in (None, data.train.label_fingerprint) if labels else False
-    if examples is not None and (changed or (expected or {}).get(part) not in (None, examples.fingerprint)):
-        raise UsageError(
-            f"Expected the {part} set that {run} set aside, got another from {name}: its files, or how they are split, "
-            "have changed since. Name data that it was not trained on with --data."
-        )
-    return name, source, examples
+    others = labels is not None and labels != data.train.label_fingerprint
+    for part in (part for part in wanted if part in data.parts):
+        if others or (expected or {}).get(part) not in (None, data.parts[part].fingerprint):
+            raise UsageError(
+                f"Expected the {part} set that {run} set aside, got another from {name}: its files, or how they are "
+                "split, have changed since. Name data that it was not trained on with --data."
+            )
+    return source, data
