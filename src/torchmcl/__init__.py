@@ -13,7 +13,7 @@ from torchmcl.errors import (
 )
 
 if TYPE_CHECKING:
-    from torchmcl import assignment, combine, costs, data, joint, methods, metrics, networks, testing
+    from torchmcl import assignment, combine, costs, data, joint, methods, metrics, networks, tasks, testing
     from torchmcl.ensemble import Ensemble
     from torchmcl.estimator import SpecialistClassifier
     from torchmcl.memory import Memory
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from torchmcl.split import Split
     from torchmcl.state import State
     from torchmcl.surveys import survey
+    from torchmcl.tasks import Classification, Segmentation, Task
     from torchmcl.training.fitting import fit
 
 __version__ = "0.1.0.dev0"
 
 # Imported when they are first used: torch takes seconds, and a help text does without it.
-_MODULES = ("assignment", "combine", "costs", "data", "joint", "methods", "metrics", "networks", "testing")
+_MODULES = ("assignment", "combine", "costs", "data", "joint", "methods", "metrics", "networks", "tasks", "testing")
 _PLACES = {
+    "Classification": "tasks",
     "Composition": "methods",
     "Ensemble": "ensemble",
     "Memory": "memory",
@@ -41,13 +43,16 @@ _PLACES = {
     "Phases": "objective",
     "SpecialistClassifier": "estimator",
     "Specialists": "predictor",
+    "Segmentation": "tasks",
     "Split": "split",
     "State": "state",
+    "Task": "tasks",
     "fit": "training.fitting",
     "survey": "surveys",
 }
 
 __all__ = [
+    "Classification",
     "Composition",
     "DamagedFileError",
     "DiskFullError",
@@ -60,10 +65,12 @@ __all__ = [
     "Opinions",
     "Outcome",
     "Phases",
+    "Segmentation",
     "SpecialistClassifier",
     "Specialists",
     "Split",
     "State",
+    "Task",
     "TorchmclError",
     "UsageError",
     "assignment",
@@ -76,6 +83,7 @@ __all__ = [
     "metrics",
     "networks",
     "survey",
+    "tasks",
     "testing",
 ]
 

@@ -2,7 +2,7 @@ from dataclasses import asdict, dataclass, field, replace
 from reprlib import repr as shown
 from typing import Any
 
-from torchmcl import methods
+from torchmcl import methods, tasks
 from torchmcl.data import preprocess
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError, known_name
@@ -10,6 +10,7 @@ from torchmcl.methods import Method
 from torchmcl.options import right_types
 from torchmcl.rejection import Rejection
 from torchmcl.serialization.legacy import upgraded_options
+from torchmcl.tasks import Classification, Segmentation, Task
 
 VERSION = 3  # of what a model file says of itself
 READABLE = (1, 2, 3)
@@ -23,7 +24,8 @@ class Blueprint:
 
     `method` and `network` are names, None for a `Method` or a callable of your own; `shape` and `dtype` are those of
     one example as it was read, `preprocess` what is done to it first; `dense` models answer for each pixel. `cut` is
-    where an `nn.Sequential` of your own is split. Options are spelled out, defaults included.
+    where an `nn.Sequential` of your own is split, `task` the name of a task where it is not the data's own. Options are
+    spelled out, defaults included.
     """
 
     method: str | None
@@ -38,6 +40,7 @@ class Blueprint:
     unit: str = "image"
     dense: bool = False
     cut: int | None = None
+    task: str | None = None
     method_options: dict[str, Any] = field(default_factory=dict)
     network_options: dict[str, Any] = field(default_factory=dict)
     rejection: Rejection = field(default_factory=Rejection)
@@ -76,7 +79,12 @@ class Blueprint:
         if self.method not in methods.names():
             name = f"{self.method!r}, which nobody registered here" if self.method else "which has no name"
             raise UsageError(f"Expected the method that the model was trained with, {name}: pass method=….")
-        return methods.build(self.method, self.members, len(self.classes), **self.method_options)
+        return methods.build(self.method, self.members, task=self._task(), **self.method_options)
+
+    def _task(self) -> Task:
+        if self.task is not None:
+            return tasks.build(self.task, len(self.classes))
+        return Segmentation(len(self.classes)) if self.dense else Classification(len(self.classes))
 
     def as_dict(self) -> dict[str, Any]:
         """In values that JSON and YAML know."""

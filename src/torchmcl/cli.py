@@ -417,6 +417,9 @@ def add_train(parser: Any) -> None:
     for name, (kind, about) in network_options().items():
         what.add_argument(f"--{name}", type=kind | None, default=None, help=about)
     what.add_argument("--transform", type=str | None, default=None, help=SUPPRESS)  # likewise
+    what.add_argument(
+        "--task", type=str | None, default=None, help="classification or segmentation, as the data says unless given"
+    )
     what.add_argument("--seed", type=int, default=0, help="of weights, order and splits")
     of_method = parser.add_argument_group("options of the method, its own default unless given")
     for name, (kind, about) in method_options().items():
@@ -563,7 +566,7 @@ def add_fields(group: Any, kind: type, prefix: str = "") -> None:
 
 def method_builders() -> dict[str, Any]:
     """The functions of the built-in methods and their arguments, read without importing torch."""
-    return {name: taken for name, taken in functions("methods").items() if {"members", "classes", "k"} <= taken.keys()}
+    return {name: taken for name, taken in functions("methods").items() if {"members", "task", "k"} <= taken.keys()}
 
 
 def network_builders() -> dict[str, Any]:
@@ -573,7 +576,7 @@ def network_builders() -> dict[str, Any]:
 
 def method_options() -> dict[str, tuple[Any, str]]:
     """Option -> its type, and which methods take it with which default."""
-    decided = ("members", "classes", "groups")  # by the data, or by an option of its own
+    decided = ("members", "task", "groups")  # by the data, or by an option of its own
     found = options_of(method_builders(), decided)
     return {**found, "k": (found["k"][0], "members that take each example; 1, for cmcl 4")}
 

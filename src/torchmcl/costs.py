@@ -38,13 +38,16 @@ def is_memberwise(cost: Cost) -> bool:
 
 @memberwise
 def cross_entropy(logits: Tensor, target: Tensor, state: State) -> Tensor:
-    """l_m = -log p_m(y), the task's own loss: eq. 1 to 5 of Kim et al. 2022.
+    """l_m = -log p_m(y), the task's own loss: eq. 1 to 5 of Kim et al. 2022; of soft targets -sum_c y_c log p_m(c).
 
     >>> cross_entropy(torch.zeros(2, 1, 4), torch.tensor([3]), State())
     tensor([[1.3863],
             [1.3863]])
     """
-    return _label(log_probabilities(logits, state), target.expand(len(logits), *target.shape))
+    log_p = log_probabilities(logits, state)
+    if target.is_floating_point():
+        return state.by_example(-(target * log_p[:, :, : target.shape[1]]).sum(2))
+    return _label(log_p, target.expand(len(logits), *target.shape), state)
 
 
 @memberwise
@@ -65,7 +68,7 @@ def to_uniform(logits: Tensor, target: Tensor, state: State) -> Tensor:
     >>> to_uniform(torch.zeros(1, 1, 4), torch.tensor([3]), State())
     tensor([[0.]])
     """
-    return by_example(-log(logits.shape[2]) - log_probabilities(logits, state).mean(2))
+    return state.by_example(-log(logits.shape[2]) - log_probabilities(logits, state).mean(2))
 
 
 def to_random_label(logits: Tensor, target: Tensor, state: State) -> Tensor:
@@ -76,8 +79,9 @@ def to_random_label(logits: Tensor, target: Tensor, state: State) -> Tensor:
     >>> to_random_label(torch.zeros(1, 1, 4), torch.tensor([3]), State())
     tensor([[1.3863]])
     """
-    label = torch.randint(logits.shape[2], (len(logits), *target.shape), device=logits.device)
-    return _label(log_probabilities(logits, state), label)
+    members, examples, classes, *pixels = logits.shape
+    label = torch.randint(classes, (members, examples, *pixels), device=logits.device)
+    return _label(log_probabilities(logits, state), label, state)
 
 
 @memberwise
@@ -93,12 +97,13 @@ def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int |
             f"Expected {classes + 1} outputs, {classes} classes and the auxiliary one last, got {outputs}. "
             "Build the network with method.outputs."
         )
-    if target.device.type == "cpu" and int(target.max()) >= outputs - 1:
+    soft = target.is_floating_point()
+    if target.device.type == "cpu" and (last := target.shape[1] - 1 if soft else int(target.max())) >= outputs - 1:
         raise UsageError(
-            f"Expected targets from 0 to {outputs - 2}, below the auxiliary class, got {int(target.max())}. "
+            f"Expected targets from 0 to {outputs - 2}, below the auxiliary class, got {last}. "
             f"Give the network one output more than there are classes."
         )
-    return by_example(-log_probabilities(logits, state).select(2, outputs - 1))
+    return state.by_example(-log_probabilities(logits, state).select(2, outputs - 1))
 
 
 class Scaled(nn.Module):
@@ -136,11 +141,6 @@ def log_probabilities(logits: Tensor, state: State) -> Tensor:
     return log_p
 
 
-def _label(log_p: Tensor, label: Tensor) -> Tensor:
+def _label(log_p: Tensor, label: Tensor, state: State) -> Tensor:
     """-log p_m(label), log_p (M, B, C, …), label (M, B, …) -> (M, B)."""
-    return by_example(-log_p.gather(2, label.unsqueeze(2)).squeeze(2))
-
-
-def by_example(cost: Tensor) -> Tensor:
-    """(M, B, …) -> (M, B): the mean over pixels."""
-    return cost.flatten(2).mean(2) if cost.ndim > 2 else cost
+    return state.by_example(-log_p.gather(2, label.unsqueeze(2)).squeeze(2))

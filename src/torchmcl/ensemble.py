@@ -73,8 +73,7 @@ class Ensemble(nn.Module):
         """
         right_types(locals(), cls.build)
         if isinstance(method, str):
-            given = {"members": members, "classes": classes}
-            method = build_method(method, **{name: count for name, count in given.items() if count is not None})
+            method = build_method(method, 5 if members is None else members, 10 if classes is None else classes)
         if members not in (None, method.members) or classes not in (None, method.classes):
             raise UsageError(
                 f"Expected {method.members} members and {method.classes} classes, as the method was built, "

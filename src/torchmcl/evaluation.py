@@ -114,7 +114,8 @@ def calibrate_run(
     answers = list(specialists.stream(held))
     confidence = torch.cat([per_example(answer.confidence) for answer in answers])
     label = torch.cat([answer.label for answer in answers])
-    measured = selective(confidence, per_example((label != held.target).double()), found)
+    wrong = per_example((label != held.target).double(), specialists.method.task.valid(held.target))
+    measured = selective(confidence, wrong, found)
     return {"run": str(run), "examples": len(held), **measured["rejection"]}
 
 

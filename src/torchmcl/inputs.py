@@ -20,6 +20,7 @@ from torchmcl.data.loader import Batch, Loader
 from torchmcl.errors import UsageError
 from torchmcl.options import right_types
 from torchmcl.room import fits
+from torchmcl.state import IGNORE
 
 DEEPEST = 64  # axes of an array; a list may hold itself
 
@@ -198,9 +199,10 @@ def _target(target: Tensor, batch: Tensor, blueprint: Blueprint) -> Tensor:
     if tuple(target.shape) != expected or target.is_floating_point() or target.is_complex():
         raise UsageError(f"Expected whole numbers {expected} as labels, got {tuple(target.shape)} of {target.dtype}.")
     target = target.long().cpu()
-    if not 0 <= int(target.min()) <= int(target.max()) < len(blueprint.classes):
+    known = target[target != IGNORE] if blueprint.dense and len(blueprint.classes) <= IGNORE else target
+    if known.numel() and not 0 <= int(known.min()) <= int(known.max()) < len(blueprint.classes):
         raise UsageError(
-            f"Expected labels from 0 to {len(blueprint.classes) - 1}, got {int(target.min())} to {int(target.max())}."
+            f"Expected labels from 0 to {len(blueprint.classes) - 1}, got {int(known.min())} to {int(known.max())}."
         )
     return target
 

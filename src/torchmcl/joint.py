@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from torchmcl._utils.durations import Duration
 from torchmcl.costs import cross_entropy
+from torchmcl.errors import UsageError
 from torchmcl.opinions import Opinions
 from torchmcl.state import State
 
@@ -37,9 +38,11 @@ class Margin:
 
     def __call__(self, opinions: Opinions, target: Tensor, weights: Tensor, state: State) -> Tensor:
         """-> scalar."""
+        if target.is_floating_point():
+            raise UsageError("Expected integer targets for the margin of vMCL, got soft ones. Use another method.")
         together = opinions.weighted(opinions.logits.softmax(2))
-        truth = together.gather(1, target[:, None])
-        others = together.scatter(1, target[:, None], -torch.inf).amax(1, keepdim=True)
+        truth = together.gather(1, target[:, None])[:, 0]
+        others = together.scatter(1, target[:, None], -torch.inf).amax(1)
         return self.weight * state.mean((self.margin - truth + others).clamp_min(0))
 
 

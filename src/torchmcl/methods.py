@@ -7,8 +7,8 @@ option has its paper's default, [I] marks those inferred. A duration is a number
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any, get_type_hints
+from functools import cached_property, partial, wraps
+from typing import Any, TypeVar, cast, get_type_hints
 
 from torch import Tensor, nn
 
@@ -16,16 +16,17 @@ from torchmcl._utils.durations import Duration, check_duration, spelled_out
 from torchmcl._utils.frozen import FrozenDict
 from torchmcl._utils.registry import Registry
 from torchmcl.assignment import Annealed, Evolving, Relaxed, TopK, everyone, top_k
-from torchmcl.combine import Combiner, drop_auxiliary, gated, gated_logits, mean
-from torchmcl.costs import Scaled, cross_entropy, nothing, to_auxiliary, to_random_label, to_uniform
+from torchmcl.combine import Combiner, drop_auxiliary, gated, gated_logits
+from torchmcl.costs import Scaled, nothing, to_auxiliary, to_random_label, to_uniform
 from torchmcl.errors import UsageError, known_name
 from torchmcl.joint import BestTeacher, Choice, GatedTeacher, Joint, Margin, Similarity
 from torchmcl.memory import Memory, Record
 from torchmcl.objective import Objective, PerPixel, Phases, settles_after
 from torchmcl.options import plain_number, right_types
 from torchmcl.surveys import Held, ToTeacher
+from torchmcl.tasks import Task, as_task
 
-MOST = 100_000  # members, and classes
+MOST = 100_000  # members
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class Composition:
         objective: a new module with nothing learned
         k: how many members take each example once the objective has its final form
         auxiliary: whether networks have one output more than classes
-        combine: makes one answer of the members' outputs
+        combine: makes one answer of the members' outputs; the task's own unless given
         exchange: what members share unless told otherwise
         cut: where a network is split for the exchange
         gate: the kind of gate, or None
@@ -47,7 +48,7 @@ class Composition:
     objective: nn.Module
     k: int
     auxiliary: bool = False
-    combine: Combiner = mean
+    combine: Combiner | None = None
     exchange: str = "none"
     cut: str = "exchange"
     gate: str | None = None
@@ -59,13 +60,13 @@ class Composition:
 class Method:
     """A way to train an ensemble and to combine its members: a value that training never changes.
 
-    `compose(members, classes, **options)` returns the `Composition`; the same arguments give an equal method, and each
+    `compose(members, task, **options)` returns the `Composition`; the same arguments give an equal method, and each
     `new_objective()` is a fresh module that the run owns, with its memory and phase.
 
     Args:
-        compose: a function (members, classes, *, k=1, …) -> Composition
+        compose: a function (members, task, *, k=1, …) -> Composition
         members: M
-        classes: C, without the auxiliary class
+        task: what is predicted; an integer is the number of classes of a `Classification`
         options: every option of `compose`, defaults included
         unit: what members take or leave in segmentation, an image or a pixel
 
@@ -76,14 +77,14 @@ class Method:
 
     compose: Callable[..., Composition]
     members: int
-    classes: int
+    task: Task
     options: Mapping[str, Any] = field(default_factory=dict)
     unit: str = "image"
 
     def __post_init__(self) -> None:
         if not callable(self.compose):
             raise UsageError(
-                "Expected a function (members, classes, *, k=1, …) -> Composition, which composes a new objective for "
+                "Expected a function (members, task, *, k=1, …) -> Composition, which composes a new objective for "
                 f"each training, got {type(self.compose).__name__}."
             )
         known_name("unit", self.unit, ("image", "pixel"))
@@ -94,7 +95,7 @@ class Method:
         usual = {name: one.default for name, one in parameters.items() if one.default is not one.empty}
         options = {name: plain_number(value) for name, value in {**usual, **self.options}.items()}
         object.__setattr__(self, "members", plain_number(self.members))
-        object.__setattr__(self, "classes", plain_number(self.classes))
+        object.__setattr__(self, "task", as_task(self.task))
         object.__setattr__(self, "options", FrozenDict(options))
         if "k" in options and options["k"] is None:  # such as CMCL's, which depends on the number of members
             object.__setattr__(self, "options", FrozenDict({**options, "k": self.k}))
@@ -105,7 +106,7 @@ class Method:
         return PerPixel(objective) if self.unit == "pixel" else objective
 
     def _composed(self) -> Composition:
-        composed = self.compose(self.members, self.classes, **self.options)
+        composed = self.compose(self.members, self.task, **self.options)
         if not isinstance(composed, Composition):
             raise UsageError(f"Expected {self.name} to return a Composition, got {type(composed).__name__}.")
         return composed
@@ -125,19 +126,24 @@ class Method:
         return self._composition.k
 
     @property
+    def classes(self) -> int:
+        """The number of classes, without the auxiliary one; 0 where the task has none."""
+        return self.task.classes or 0
+
+    @property
     def auxiliary(self) -> bool:
         """Whether networks have an auxiliary class, the last output."""
         return self._composition.auxiliary
 
     @property
     def outputs(self) -> int:
-        """The outputs of each member's network: the classes, and the auxiliary class."""
-        return self.classes + self.auxiliary
+        """The outputs of each member's network: the task's, and the auxiliary class."""
+        return self.task.outputs + self.auxiliary
 
     @property
     def combine(self) -> Combiner:
         """Makes one answer of the members' outputs."""
-        return self._composition.combine
+        return self._composition.combine or self.task.combine
 
     @property
     def exchange(self) -> str:
@@ -185,43 +191,77 @@ class Method:
         return None if taken is None else top_k(taken, self.k, dim=1) & (taken > 0)
 
 
-def ie(members: int, classes: int, *, k: int = 1) -> Composition:
+F = TypeVar("F", bound=Callable[..., Composition])
+
+
+def any_task(method: F) -> F:
+    """Mark a method that takes any per-example loss; an integer in place of a task is a number of classes."""
+
+    @wraps(method)
+    def compose(members: int, task: Task | int, **options: Any) -> Composition:
+        return method(members, as_task(task), **options)
+
+    return cast(F, compose)
+
+
+def class_probabilities(method: F) -> F:
+    """Mark a method that needs class probabilities; raises UsageError, with its name, for other tasks."""
+
+    @wraps(method)
+    def compose(members: int, task: Task | int, **options: Any) -> Composition:
+        if (task := as_task(task)).classes is None:
+            raise UsageError(
+                f"Expected a task with class probabilities for {method.__name__}, got {task.name}. "
+                "Use a method that takes any loss: ie, mcl, smcl, relaxed, evolving or annealed."
+            )
+        return method(members, task, **options)
+
+    return cast(F, compose)
+
+
+@any_task
+def ie(members: int, task: Task, *, k: int = 1) -> Composition:
     """Independent ensemble: every member takes every example, whatever k."""
-    return Composition(Objective(cross_entropy, nothing, everyone), k=members)
+    return Composition(Objective(task, nothing, everyone), k=members)
 
 
-def mcl(members: int, classes: int, *, k: int = 1, round: int = 5) -> Composition:
+@any_task
+def mcl(members: int, task: Task, *, k: int = 1, round: int = 5) -> Composition:
     """Multiple choice learning by block coordinate descent, Guzman-Rivera et al. 2012; `round` in epochs [I]."""
-    return Composition(Objective(cross_entropy, nothing, Held(cross_entropy, TopK(k), every=round)), k)
+    return Composition(Objective(task, nothing, Held(task, TopK(k), every=round)), k)
 
 
-def smcl(members: int, classes: int, *, k: int = 1) -> Composition:
+@any_task
+def smcl(members: int, task: Task, *, k: int = 1) -> Composition:
     """Stochastic multiple choice learning, Lee et al. 2016."""
-    return Composition(Objective(cross_entropy, nothing, TopK(k)), k)
+    return Composition(Objective(task, nothing, TopK(k)), k)
 
 
+@class_probabilities
 def cmcl(
-    members: int, classes: int, *, k: int | None = None, beta: float = 0.75, stochastic: bool = False
+    members: int, task: Task, *, k: int | None = None, beta: float = 0.75, stochastic: bool = False
 ) -> Composition:
     """Confident multiple choice learning, Lee et al. 2017, k = 4; `stochastic` labelling is its version 1."""
     exact, k = Scaled(to_uniform, beta), min(4, members) if k is None else k
     leave = Scaled(to_random_label, beta) if stochastic else exact
-    objective = Objective(cross_entropy, leave, TopK(k), rank=exact)
+    objective = Objective(task, leave, TopK(k), rank=exact)
     return Composition(objective, k, exchange="feature_sharing", teaches_leaving=True)
 
 
+@class_probabilities
 def vmcl(
-    members: int, classes: int, *, k: int = 1, alpha: float = 1.0, delta: float = 0.5, eta: float = 1.0
+    members: int, task: Task, *, k: int = 1, alpha: float = 1.0, delta: float = 0.5, eta: float = 1.0
 ) -> Composition:
     """Versatile multiple choice learning, Tian et al. 2019: a reconstruction [I], its weights too."""
     joint: list[Joint] = [Margin(alpha, margin=delta), Choice(eta)]
-    objective = Objective(cross_entropy, nothing, TopK(k), joint=joint)
+    objective = Objective(task, nothing, TopK(k), joint=joint)
     return Composition(objective, k, combine=gated, exchange="weight_sharing", gate="conv", teaches_leaving=True)
 
 
+@class_probabilities
 def mcl_kd(
     members: int,
-    classes: int,
+    task: Task,
     *,
     k: int = 1,
     beta: float = 1.0,
@@ -231,14 +271,15 @@ def mcl_kd(
     """MCL with knowledge distillation, Mun et al. 2018; members are first trained independently for `pretrain` [I]."""
     check_duration(pretrain, "pretrain", least=0)
     leave = Scaled(ToTeacher(temperature=temperature, after=pretrain), beta)
-    alone, special = Objective(cross_entropy, nothing, everyone), Objective(cross_entropy, leave, TopK(k))
+    alone, special = Objective(task, nothing, everyone), Objective(task, leave, TopK(k))
     names = ("independent", "specialising")
     return Composition(Phases(alone, special, after=pretrain, names=names, option="pretrain"), k)
 
 
+@class_probabilities
 def amcl(
     members: int,
-    classes: int,
+    task: Task,
     *,
     k: int = 1,
     beta: float = 0.01,
@@ -255,10 +296,10 @@ def amcl(
     where they are not the targets') are ours.
     """
     check_duration(warmup, "warmup")
-    counted = Memory(groups or classes, members, k=k, balance=balance)
-    leave = partial(to_auxiliary, classes=classes)
-    by_loss = Objective(cross_entropy, Scaled(leave, beta), Record(TopK(k), counted))
-    by_memory = Objective(cross_entropy, Scaled(leave, gamma), counted.recall)
+    counted = Memory(groups or task.outputs, members, k=k, balance=balance)
+    leave = partial(to_auxiliary, classes=task.classes)
+    by_loss = Objective(task, Scaled(leave, beta), Record(TopK(k), counted))
+    by_memory = Objective(task, Scaled(leave, gamma), counted.recall)
     phases = Phases(by_loss, by_memory, after=warmup, names=("loss-based", "memory-based"), option="warmup")
     return Composition(
         phases if memory else by_loss,
@@ -271,19 +312,22 @@ def amcl(
     )
 
 
-def relaxed(members: int, classes: int, *, k: int = 1, eps: float = 0.05) -> Composition:
+@any_task
+def relaxed(members: int, task: Task, *, k: int = 1, eps: float = 0.05) -> Composition:
     """Relaxed winner-takes-all, Rupprecht et al. 2017."""
-    return Composition(Objective(cross_entropy, nothing, Relaxed(k, eps)), k)
+    return Composition(Objective(task, nothing, Relaxed(k, eps)), k)
 
 
-def evolving(members: int, classes: int, *, k: int = 1) -> Composition:
+@any_task
+def evolving(members: int, task: Task, *, k: int = 1) -> Composition:
     """Evolving winner-takes-all, Makansi et al. 2019."""
-    return Composition(Objective(cross_entropy, nothing, Evolving(k)), k)
+    return Composition(Objective(task, nothing, Evolving(k)), k)
 
 
+@any_task
 def annealed(
     members: int,
-    classes: int,
+    task: Task,
     *,
     k: int = 1,
     start: float = 0.5,
@@ -295,16 +339,18 @@ def annealed(
     A `decay` per epoch, published as 0.95 for schedules of hundreds of epochs, replaces the cooling.
     """
     check_duration(cooling, "cooling")
-    return Composition(Objective(cross_entropy, nothing, Annealed(k, start, decay, cooling)), k)
+    return Composition(Objective(task, nothing, Annealed(k, start, decay, cooling)), k)
 
 
-def emadnn(members: int, classes: int, *, k: int = 1, weight: float = 0.1, bounded: bool = True) -> Composition:
+@class_probabilities
+def emadnn(members: int, task: Task, *, k: int = 1, weight: float = 0.1, bounded: bool = True) -> Composition:
     """Efficient model averaging, Opitz et al. 2016 [I]: all take all, whatever k, and differ."""
-    return Composition(Objective(cross_entropy, nothing, everyone, joint=[Similarity(weight, bounded)]), k=members)
+    return Composition(Objective(task, nothing, everyone, joint=[Similarity(weight, bounded)]), k=members)
 
 
+@class_probabilities
 def one(
-    members: int, classes: int, *, k: int = 1, temperature: float = 3.0, rampup: Duration = "26.6667%"
+    members: int, task: Task, *, k: int = 1, temperature: float = 3.0, rampup: Duration = "26.6667%"
 ) -> Composition:
     """On-the-fly native ensemble, Lan et al. 2018: branches of one trunk learn from their gated sum, whatever k.
 
@@ -312,7 +358,7 @@ def one(
     """
     check_duration(rampup, "rampup")
     return Composition(
-        Objective(cross_entropy, nothing, everyone, joint=[GatedTeacher(temperature, rampup)]),
+        Objective(task, nothing, everyone, joint=[GatedTeacher(temperature, rampup)]),
         k=members,
         combine=gated_logits,
         exchange="weight_sharing",
@@ -321,9 +367,10 @@ def one(
     )
 
 
-def kdcl(members: int, classes: int, *, k: int = 1, temperature: float = 2.0) -> Composition:
+@class_probabilities
+def kdcl(members: int, task: Task, *, k: int = 1, temperature: float = 2.0) -> Composition:
     """Collaborative knowledge distillation, naive, Guo et al. 2020: all learn from the best, whatever k."""
-    return Composition(Objective(cross_entropy, nothing, everyone, joint=[BestTeacher(temperature)]), k=members)
+    return Composition(Objective(task, nothing, everyone, joint=[BestTeacher(temperature)]), k=members)
 
 
 _FAMILY: Registry[Callable[..., Composition]] = Registry(
@@ -342,7 +389,7 @@ def function(name: str) -> Callable[..., Composition]:
 
 
 def register(method: Callable[..., Composition]) -> Callable[..., Composition]:
-    """Register a method of your own, `(members, classes, *, k=1, …) -> Composition`, under the function's name."""
+    """Register a method of your own, `(members, task, *, k=1, …) -> Composition`, under the function's name."""
     return _FAMILY.register(method)
 
 
@@ -355,8 +402,8 @@ def options(name: str) -> list[str]:
     return list(inspect.signature(function(name)).parameters)[2:]
 
 
-def build(name: str, members: int = 5, classes: int = 10, **given: Any) -> Method:
-    """Build a method by its name for `members` networks and `classes` classes.
+def build(name: str, members: int = 5, classes: int | Task = 10, *, task: Task | None = None, **given: Any) -> Method:
+    """Build a method by its name for `members` networks and `classes` classes, or for another `task`.
 
     >>> method = build("amcl", members=5, classes=10, k=1, beta=.01, gamma=.5, warmup=5)
     >>> method.outputs, method.exchange, method.new_objective().memory.counts.shape
@@ -365,19 +412,20 @@ def build(name: str, members: int = 5, classes: int = 10, **given: Any) -> Metho
     known = options(name)
     if unknown := sorted(set(given) - set(known)):
         raise UsageError(f"Expected options of {name}: {', '.join(known)}; got {', '.join(unknown)}.")
-    _check_options(function(name), members, classes, given)
-    method = Method(function(name), members, classes, given)
+    task = as_task(classes if task is None else task)
+    _check_options(function(name), members, given)
+    method = Method(function(name), members, task, given)
     method.new_objective()  # an option that its parts refuse is refused here
     return method
 
 
-def _check_options(method: Callable[..., Composition], members: int, classes: int, given: Mapping[str, Any]) -> None:
+def _check_options(method: Callable[..., Composition], members: int, given: Mapping[str, Any]) -> None:
     hints = get_type_hints(method)
     for option in (option for option in given if hints.get(option) == Duration):
         check_duration(given[option], option, least=0)
-    right_types({"members": members, "classes": classes, **given}, method)
-    if not (1 <= members <= MOST and 2 <= classes <= MOST):
-        raise UsageError(f"Expected 1 to {MOST:,} members and 2 to {MOST:,} classes, got {members} and {classes}.")
+    right_types({"members": members, **given}, method)
+    if not 1 <= members <= MOST:
+        raise UsageError(f"Expected 1 to {MOST:,} members, got {members}.")
     if not 1 <= (1 if given.get("k") is None else given["k"]) <= members:
         raise UsageError(f"Expected 1 <= k <= {members} members, got k={given['k']}.")
     if given.get("round", 1) < 1:
@@ -408,7 +456,7 @@ def in_epochs(method: Method, epochs: int) -> Method:
 def is_registered(method: Method) -> bool:
     """Whether `build`, told the method's name and options, returns an equal method.
 
-    >>> is_registered(build("amcl", k=2)), is_registered(Method(lambda members, classes: ie(members, classes), 2, 3))
+    >>> is_registered(build("amcl", k=2)), is_registered(Method(lambda members, task: ie(members, task), 2, 3))
     (True, False)
     """
     return _FAMILY.get(method.name) is method.compose

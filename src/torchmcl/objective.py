@@ -13,8 +13,9 @@ from torchmcl.joint import Joint
 from torchmcl.memory import Memory
 from torchmcl.opinions import Opinions, describe
 from torchmcl.state import State
+from torchmcl.tasks import LABELS, Task
 
-__all__ = ["Objective", "Outcome", "PerPixel", "Phases", "State", "memory_of", "phase_of", "settles_after"]
+__all__ = ["Objective", "Outcome", "PerPixel", "Phases", "State", "memory_of", "phase_of", "settles_after", "task_of"]
 
 
 class Outcome(NamedTuple):
@@ -34,8 +35,8 @@ class Objective(nn.Module):
     `assign`, given each member's regret = take - leave: for the k least, L is the minimum over all choices of k members
     (eq. 3 and 5 of Kim et al. 2022). The choice carries no gradient.
 
-    `take` and `leave` are costs, `assign` an assignment, `joint` any number of costs of the ensemble as a whole;
-    `rank` is the cost to leave that enters the regret where it is not `leave` itself.
+    `take` is a task, whose loss it is, or a cost of labels; `leave` is a cost, `assign` an assignment, `joint` any
+    number of costs of the ensemble as a whole; `rank` is the cost to leave in the regret, `leave` unless given.
 
     >>> from torchmcl import costs, assignment
     >>> stochastic_mcl = Objective(costs.cross_entropy, costs.nothing, assignment.TopK(1))
@@ -45,10 +46,17 @@ class Objective(nn.Module):
     """
 
     def __init__(
-        self, take: Cost, leave: Cost, assign: Assignment, *, joint: Sequence[Joint] = (), rank: Cost | None = None
+        self,
+        take: Cost | Task,
+        leave: Cost,
+        assign: Assignment,
+        *,
+        joint: Sequence[Joint] = (),
+        rank: Cost | None = None,
     ) -> None:
         super().__init__()
-        self.take = take
+        self.task = take if isinstance(take, Task) else LABELS
+        self.take = take.loss if isinstance(take, Task) else take
         self.leave = leave
         self.assign = assign
         self.joint = tuple(joint)
@@ -64,9 +72,10 @@ class Objective(nn.Module):
         """Opinions or logits (M, B, C, …), target (B, …) -> outcome."""
         state = state or State()
         # Decided here: the assignment below runs without gradients.
-        opinions, target, state = inspect(opinions, target, replace(state, record=state.recording(self)))
+        opinions = Opinions.of(opinions)
+        target, state = self.task.prepare(opinions.logits, target, replace(state, record=state.recording(self)))
         with torch.autocast(opinions.logits.device.type, enabled=False):
-            take = self.take(opinions.logits, target, state)
+            take = self._taking(opinions.logits, target, state)
             leave = self.leave(opinions.logits, target, state)
             with torch.no_grad():
                 rank = leave if self.rank is None else self.rank(opinions.logits, target, state)
@@ -75,6 +84,15 @@ class Objective(nn.Module):
             for cost in self.joint:
                 loss = loss + cost(opinions, target, weights, state)
         return Outcome(loss, weights, take, leave)
+
+    def _taking(self, outputs: Tensor, target: Tensor, state: State) -> Tensor:
+        take = self.take(outputs, target, state)
+        if not isinstance(take, Tensor) or take.shape != outputs.shape[:2]:
+            raise UsageError(
+                f"Expected the loss of {self.task.name} to be one number per member and example, "
+                f"(M, B) = {tuple(outputs.shape[:2])}, got {describe(take)}. Average over what is left of the outputs."
+            )
+        return take
 
     @property
     def memory(self) -> Memory | None:
@@ -90,9 +108,10 @@ class Objective(nn.Module):
 
     def alone(self, logits: Tensor, weights: Tensor, target: Tensor, state: State) -> Tensor:
         """One member's part of the loss: its logits (B, C, …) and its weights (B,), known ahead -> scalar."""
-        opinions, target, state = inspect(logits[None], target, state)
+        opinions = Opinions.of(logits[None])
+        target, state = self.task.prepare(opinions.logits, target, state)
         with torch.autocast(logits.device.type, enabled=False):
-            take = self.take(opinions.logits, target, state)[0]
+            take = self._taking(opinions.logits, target, state)[0]
             return state.mean(weights * take + (1 - weights) * self.leave(opinions.logits, target, state)[0])
 
 
@@ -194,19 +213,30 @@ class PerPixel(nn.Module):
     def forward(self, opinions: Opinions | Tensor, target: Tensor, state: State | None = None) -> Outcome:
         """Opinions or logits (M, B, C, …), target (B, …) -> outcome with weights (M, B * pixels)."""
         state = state or State()
-        opinions, target, state = inspect(opinions, target, replace(state, record=state.recording(self)))
-        logits = opinions.logits.flatten(3).transpose(2, 3).flatten(1, 2) if target.ndim > 1 else opinions.logits
-        gate = None if opinions.gate is None else opinions.gate.repeat_interleave(target[0].numel(), dim=1)
-        weight = state.sample_weight
-        weight = None if weight is None else weight.repeat_interleave(target[0].numel())
-        state = replace(state, group=target.flatten(), index=None, sample_weight=weight)
-        outcome: Outcome = self.objective(Opinions(logits, gate), target.flatten(), state)
+        opinions = Opinions.of(opinions)
+        target = task_of(self).check(opinions.logits, target)
+        state = replace(state, record=state.recording(self))
+        logits = (
+            opinions.logits.flatten(3).transpose(2, 3).flatten(1, 2) if opinions.logits.ndim > 3 else opinions.logits
+        )
+        pixels = logits.shape[1] // opinions.logits.shape[1]
+        gate = None if opinions.gate is None else opinions.gate.repeat_interleave(pixels, dim=1)
+        weight = None if state.sample_weight is None else state.sample_weight.repeat_interleave(pixels)
+        soft = target.is_floating_point() and target.ndim > 2
+        target = target.flatten(2).transpose(1, 2).flatten(0, 1) if soft else target.flatten()
+        state = replace(state, group=None, index=None, sample_weight=weight)
+        outcome: Outcome = self.objective(Opinions(logits, gate), target, state)
         return outcome
 
     @property
     def memory(self) -> Memory | None:
         """The memory that it counts in, if it has one."""
         return memory_of(self)
+
+
+def task_of(objective: nn.Module) -> Task:
+    """The task of an objective; labels where it does not say."""
+    return next((part.task for part in objective.modules() if isinstance(part, Objective)), LABELS)
 
 
 def memory_of(objective: nn.Module) -> Memory | None:
@@ -233,34 +263,3 @@ def settles_after(objective: nn.Module, epochs: int, members: int) -> int:
     plain = [part for module in modules for part in (getattr(module, "assign", None), *getattr(module, "joint", ()))]
     found = (getattr(part, "settles_after", None) for part in (*modules, *plain))
     return max((settles(epochs, members) for settles in found if settles is not None), default=0)
-
-
-def inspect(opinions: Opinions | Tensor, target: Tensor, state: State) -> tuple[Opinions, Tensor, State]:
-    """Check what came, once, and complete it: logits in float32 or wider, targets int64, the group that is counted.
-
-    Targets are looked at on the CPU only: on another device that would wait for it at every step.
-    """
-    opinions = Opinions.of(opinions)
-    B, C, *pixels = opinions.logits.shape[1:]
-    if target.shape != (B, *pixels) or target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-        raise UsageError(
-            f"Expected logits (M, B, C, …) and an integer target (B, …), "
-            f"got {describe(opinions.logits)} and {describe(target)}."
-        )
-    if target.device.type == "cpu" and (int(target.min()) < 0 or int(target.max()) >= C):
-        raise UsageError(f"Expected targets from 0 to {C - 1}, got {int(target.min())} to {int(target.max())}.")
-    if state.sample_weight is not None:
-        _inspect_weight(state.sample_weight, B)
-    target = target.long()
-    group = target if state.group is None and not pixels else state.group
-    return opinions, target, replace(state, group=group, shared={})
-
-
-def _inspect_weight(weight: Tensor, B: int) -> None:
-    if weight.shape != (B,) or not weight.is_floating_point():
-        raise UsageError(f"Expected a floating point sample_weight (B,) = ({B},), got {describe(weight)}.")
-    if weight.device.type == "cpu" and not (bool((weight >= 0).all()) and 0 < float(weight.sum()) < float("inf")):
-        raise UsageError(
-            "Expected sample weights from 0 on, finite and not all zero, "
-            f"got {float(weight.min()):g} to {float(weight.max()):g}."
-        )

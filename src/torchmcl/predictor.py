@@ -125,7 +125,14 @@ class Specialists:
         if not parts:
             raise UsageError("Expected at least one labelled example, got none.")
         probabilities, target = (torch.cat(part) for part in zip(*parts, strict=True))
-        found = calibrated(probabilities, target, coverage=coverage, max_error=max_error, temperature=temperature)
+        found = calibrated(
+            probabilities,
+            target,
+            coverage=coverage,
+            max_error=max_error,
+            temperature=temperature,
+            ignore_index=self.method.task.ignore_index,
+        )
         self.blueprint = replace(self.blueprint, rejection=found)
         return found
 

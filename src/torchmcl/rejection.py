@@ -52,13 +52,21 @@ def tempered(probabilities: Tensor, temperature: float) -> Tensor:
     return (_log(probabilities) / temperature).softmax(1)
 
 
-def per_example(values: Tensor) -> Tensor:
-    """One number an example, (B, …) -> (B,): of an image's pixels, their mean."""
-    return values if values.ndim == 1 else wide(values).flatten(1).mean(1)
+def per_example(values: Tensor, valid: Tensor | None = None) -> Tensor:
+    """One number per example, (B, …) -> (B,): the mean over its pixels, or over those that are `valid` (B, …)."""
+    if values.ndim == 1:
+        return values
+    values = wide(values).flatten(1)
+    if valid is None:
+        return values.mean(1)
+    valid = valid.flatten(1).to(values.dtype)
+    return (values * valid).sum(1) / valid.sum(1).clamp_min(1)
 
 
-def fit_temperature(probabilities: Tensor, target: Tensor) -> float:
+def fit_temperature(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> float:
     """The temperature in [0.05, 20] of the least negative log-likelihood, (B, C, …), (B, …) -> T.
+
+    Labels that are `ignore_index` do not count.
 
     The likelihood is convex in 1/T, so that a bounded search for one number finds the one minimum.
 
@@ -70,9 +78,10 @@ def fit_temperature(probabilities: Tensor, target: Tensor) -> float:
     from scipy.optimize import minimize_scalar
 
     logarithms, target = _log(probabilities.double()), target.long()
+    ignored = -100 if ignore_index is None else ignore_index  # torch's own default is no label
 
     def likelihood(x: float) -> float:
-        return float(torch.nn.functional.cross_entropy(logarithms * exp(x), target))
+        return float(torch.nn.functional.cross_entropy(logarithms * exp(x), target, ignore_index=ignored))
 
     # Over x = log(1/T), in which it still falls before it rises: fine steps where T is large, too.
     found = minimize_scalar(
@@ -88,10 +97,12 @@ def calibrated(
     coverage: float | None = None,
     max_error: float | None = None,
     temperature: bool = False,
+    ignore_index: int | None = None,
 ) -> Rejection:
     """What validation examples say: combined probabilities (B, C, …), target (B, …) -> rejection.
 
     Either as many answers as `coverage` are accepted, or as many as keep their error at `max_error`, or all.
+    Labels that are `ignore_index` do not count.
 
     >>> confident = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])
     >>> calibrated(confident, torch.tensor([0, 0, 1]), max_error=0).coverage
@@ -99,9 +110,10 @@ def calibrated(
     """
     if (coverage is None) == (max_error is None) and not (temperature and coverage is None):
         raise UsageError(f"Expected one of coverage and max_error, got {coverage} and {max_error}.")
-    T = fit_temperature(probabilities, target) if temperature else 1.0
+    T = fit_temperature(probabilities, target, ignore_index) if temperature else 1.0
     sure, answer = tempered(probabilities, T).max(1)
-    confidence, wrong = per_example(sure), per_example((answer != target).double())
+    valid = None if ignore_index is None else target.ne(ignore_index)
+    confidence, wrong = per_example(sure), per_example((answer != target).double(), valid)
     threshold = 0.0
     if coverage is not None:
         threshold = for_coverage(confidence, coverage)

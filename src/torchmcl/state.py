@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torchmcl._utils.durations import Duration, epochs_of
 from torchmcl.errors import UsageError
 
+IGNORE = 255  # the label of pixels that do not count, as in Pascal VOC
+
 
 @dataclass(frozen=True)
 class State:
@@ -21,6 +23,7 @@ class State:
         sample_weight: (B,) how often each example counts, in losses and memories alike; once by default
         record: whether a memory counts this batch, and phases advance. By default only while the objective is in
             training mode and gradients are enabled, so that a validation loss leaves no trace
+        loss_weight: (B, …) the factor of each label in the loss, set by the task; memories do not count by it
         shared: what the costs of one batch compute once for all of them
 
     >>> State(epoch=3, epochs=100)
@@ -33,6 +36,7 @@ class State:
     index: Tensor | None = None
     sample_weight: Tensor | None = None
     record: bool | None = None
+    loss_weight: Tensor | None = field(default=None, repr=False)
     shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def at_epoch(self) -> int:
@@ -67,10 +71,22 @@ class State:
     def mean(self, cost: Tensor) -> Tensor:
         """The mean over examples and pixels, (B, …) -> scalar: sum_b s_b cost_b / sum_b s_b.
 
+        Costs of pixels are multiplied by the loss weights of pixels, costs of examples by those of examples.
+
         >>> State(sample_weight=torch.tensor([3.0, 1.0])).mean(torch.tensor([1.0, 2.0]))
         tensor(1.2500)
         """
+        if self.loss_weight is not None and self.loss_weight.ndim == cost.ndim:
+            cost = cost * self.loss_weight.to(cost.dtype)
         if self.sample_weight is None:
             return cost.mean()
         by_example, weight = cost.flatten(1).mean(1) if cost.ndim > 1 else cost, self.sample_weight.to(cost.dtype)
-        return (weight * by_example).sum() / weight.sum()
+        return (weight * by_example).sum() / weight.sum().clamp_min(torch.finfo(cost.dtype).tiny)
+
+    def by_example(self, cost: Tensor) -> Tensor:
+        """(M, B, …) -> (M, B): the mean over pixels, weighted where the task weighs them."""
+        if cost.ndim <= 2:
+            return cost
+        if self.loss_weight is not None and self.loss_weight.ndim > 1:
+            cost = cost * self.loss_weight.to(cost.dtype)
+        return cost.flatten(2).mean(2)

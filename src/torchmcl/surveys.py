@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from torchmcl._utils.durations import Duration
 from torchmcl.assignment import Assignment
-from torchmcl.costs import Cost, by_example
+from torchmcl.costs import Cost
 from torchmcl.errors import UsageError
 from torchmcl.opinions import Opinions, wide
 from torchmcl.processes import highest, many
 from torchmcl.state import State
+from torchmcl.tasks import LABELS, Task
 
 
 class Table(nn.Module):
@@ -117,9 +118,10 @@ class Held(Survey):
 
     foreseen = True
 
-    def __init__(self, cost: Cost, assign: Assignment, *, every: int) -> None:
+    def __init__(self, cost: Cost | Task, assign: Assignment, *, every: int) -> None:
         super().__init__(Table())
-        self.cost = cost
+        self.task = cost if isinstance(cost, Task) else LABELS
+        self.cost = cost.loss if isinstance(cost, Task) else cost
         self.assign = assign
         self.every = every
 
@@ -127,6 +129,7 @@ class Held(Survey):
         return self.table.stamp < 1 + (state.at_epoch() - 1) // self.every * self.every
 
     def note(self, logits: Tensor, target: Tensor, state: State) -> None:  # noqa: D102
+        target, state = self.task.prepare(logits, target, state)
         weights = self.assign(self.cost(logits, target, state), state)
         self.table.write(state.index, weights.T)
 
@@ -167,7 +170,7 @@ class ToTeacher(Survey):
             )
         teacher = self.table.read(state.index).transpose(0, 1)
         student = (wide(logits) / self.temperature).log_softmax(2)
-        return by_example(-((teacher / self.temperature).softmax(2) * student).sum(2))
+        return state.by_example(-((teacher / self.temperature).softmax(2) * student).sum(2))
 
 
 @torch.no_grad()

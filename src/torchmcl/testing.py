@@ -20,6 +20,7 @@ from torchmcl.objective import Outcome
 from torchmcl.opinions import Opinions
 from torchmcl.state import State
 from torchmcl.surveys import survey
+from torchmcl.tasks import Classification, Task
 
 EARLY, LATE = State(epoch=1, epochs=1000), State(epoch=1000, epochs=1000)
 
@@ -213,11 +214,11 @@ def _as_method(build: Callable[[int, int, int], Method | Composition | nn.Module
     if isinstance(built := build(4, 3, k), Method):
         return built
 
-    def compose(members: int, classes: int) -> Composition:
-        composed = build(members, classes, k)
+    def compose(members: int, task: Task) -> Composition:
+        composed = build(members, task.outputs, k)
         return composed if isinstance(composed, Composition) else Composition(cast(nn.Module, composed), k)
 
-    return Method(compose, 4, 3)
+    return Method(compose, 4, Classification(3))
 
 
 def _batch(M: int, B: int, C: int, pixels: tuple[int, ...], *, auxiliary: bool = False) -> tuple[Tensor, Tensor]:

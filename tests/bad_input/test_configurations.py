@@ -28,6 +28,7 @@ RECIPE = {
     "batch_size": st.sampled_from([1, 7, 64, 10**6]),
     "accumulate": st.integers(1, 4),
     "augment": st.sampled_from(["flip", "crop,flip", " color , cutout"]),
+    "class_weight": st.sampled_from(["balanced", "1,2", "a=3", " 1 , 2 "]),
     "optimizer": st.sampled_from(["sgd", "adam", "adamw"]),
     "learning_rate": st.floats(1e-4, 0.1),
     "momentum": st.floats(0, 0.95),

@@ -39,7 +39,7 @@ class Listener(nn.Module):
             note |= {"auxiliary": of_members(voices.auxiliary), "left": of_members(on_top)}
         if self.target is not None:
             target = self.target[self.heard : self.heard + len(x)].to(x.device)
-            note |= judged(opinions.logits, answer, target)
+            note |= judged(opinions.logits, answer, target, self.specialists.method.task.valid(target))
         self.heard += len(x)
         self.notes.append({name: value.cpu() for name, value in note.items()})
         return opinions
@@ -54,23 +54,29 @@ class Listener(nn.Module):
         return [name for name in scores.NAMES if name in self.notes[0]]
 
 
-def judged(logits: Tensor, answer: Answer, target: Tensor) -> dict[str, Tensor]:
+def judged(logits: Tensor, answer: Answer, target: Tensor, valid: Tensor | None = None) -> dict[str, Tensor]:
     """How right members, with logits (M, B, C or C + 1, …), and their one answer are on the target (B, …).
+
+    Only `valid` pixels, bool (B, …), count.
 
     Of pixels, their mean: `wrong` (B,); `errors` (B, M) over the real classes; `truth` (B,), the ensemble's probability
     of it, and `cross_entropy` (B, M), each member's; `reliability` (1, 3, 15), see `metrics.reliability`.
     """
-    combined, truth = answer.probabilities, target.long()[:, None]
-    each = logits.log_softmax(2).gather(2, truth.expand(len(logits), *truth.shape))[:, :, 0]
+    combined, known = answer.probabilities, target.long()
+    known = known if valid is None else known.masked_fill(~valid, 0)
+    each = logits.log_softmax(2).gather(2, known[:, None].expand(len(logits), -1, -1, *known.shape[1:]))[:, :, 0]
+    wrong = metrics.members_wrong(logits[:, :, : combined.shape[1]], target)
+    where = slice(None) if valid is None else valid
+    seen = combined if valid is None else combined.movedim(1, -1)[where]
     return {
-        "wrong": per_example((answer.label != target).double()),
-        "errors": metrics.pixel_errors(logits[:, :, : combined.shape[1]], target).T,
-        "truth": per_example(combined.gather(1, truth)[:, 0]),
-        "cross_entropy": of_members(-each),
-        "reliability": metrics.reliability(combined, target)[None],
+        "wrong": per_example((answer.label != target).double(), valid),
+        "errors": of_members(wrong.float(), valid),
+        "truth": per_example(combined.gather(1, known[:, None])[:, 0], valid),
+        "cross_entropy": of_members(-each, valid),
+        "reliability": metrics.reliability(seen, target[where])[None],
     }
 
 
-def of_members(values: Tensor) -> Tensor:
-    """One number a member and example, (M, B, …) -> (B, M)."""
-    return values.flatten(2).mean(2).T if values.ndim > 2 else values.T
+def of_members(values: Tensor, valid: Tensor | None = None) -> Tensor:
+    """One number per member and example, (M, B, …) -> (B, M)."""
+    return torch.stack([per_example(value, valid) for value in values], dim=1)

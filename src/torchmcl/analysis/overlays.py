@@ -13,6 +13,7 @@ from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
 from torchmcl.metrics import pixel_errors
 from torchmcl.predictor import Answer, Specialists
+from torchmcl.state import IGNORE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,8 +38,9 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
     images = few.images[torch.arange(len(few))]
     answer = specialists.predict(images, batch_size=64)
     members, classes = len(answer.members), len(specialists.classes)
-    errors = 100 * pixel_errors(answer.members[:, :, :classes], few.target)
-    together = 100 * pixel_errors(answer.probabilities[None], few.target)[0]
+    ignored = specialists.method.task.ignore_index
+    errors = 100 * pixel_errors(answer.members[:, :, :classes], few.target, ignored)
+    together = 100 * pixel_errors(answer.probabilities[None], few.target, ignored)[0]
     height, width = images.shape[2:]
     figure = style.new(1.75 * (members + 3), len(few) * (1.75 * height / width + 0.3))
     grid = figure.subplots(len(few), members + 3, squeeze=False)
@@ -56,8 +58,9 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
 def most_telling(specialists: Specialists, examples: Examples, count: int = 3) -> list[int]:
     """Images that members differ on most, auxiliary pixels being wrong, and the ensemble gets right; see `telling`."""
     answer: Answer = specialists.predict(examples.images[torch.arange(len(examples))], batch_size=64)
-    errors = pixel_errors(answer.members, examples.target)
-    together = pixel_errors(answer.probabilities[None], examples.target)[0]
+    ignored = specialists.method.task.ignore_index
+    errors = pixel_errors(answer.members, examples.target, ignored)
+    together = pixel_errors(answer.probabilities[None], examples.target, ignored)[0]
     groups = range(len(examples)) if examples.group is None else examples.group.tolist()
     return telling(errors, together, groups, count)
 
@@ -70,7 +73,9 @@ def show(axes: "Axes", image: Tensor, label: Tensor | None, title: str, *, auxil
 
 
 def laid_over(image: Tensor, label: Tensor | None, *, auxiliary: int | None = None) -> NDArray[np.uint8]:
-    """Classes (H, W) in colour over an image (C, H, W) -> (H, W, 3) bytes; the first class is left as it is.
+    """Classes (H, W) in colour over an image (C, H, W) -> (H, W, 3) bytes.
+
+    The first class and pixels to ignore are left as they are.
 
     >>> laid_over(torch.zeros(1, 1, 2, dtype=torch.uint8), torch.tensor([[0, 1]]), auxiliary=2)[0].tolist()
     [[0, 0, 0], [126, 87, 0]]
@@ -79,7 +84,7 @@ def laid_over(image: Tensor, label: Tensor | None, *, auxiliary: int | None = No
     if label is None:
         return plain
     shown = 0.35 * plain + 0.65 * plain.mean(-1, keepdims=True)  # colours are for the classes
-    for c in range(1, int(label.max()) + 1):
+    for c in (c for c in label.unique().tolist() if c not in (0, IGNORE)):
         colour = AUXILIARY if c == auxiliary else (FOREGROUND, *OTHERS)[(c - 1) % (1 + len(OTHERS))]
         shown[label.numpy() == c] = 0.45 * shown[label.numpy() == c] + 0.55 * np.array(colour)
     return shown.clip(0, 255).astype(np.uint8)

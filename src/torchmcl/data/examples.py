@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchmcl.data.files import Files
 from torchmcl.errors import UsageError
+from torchmcl.state import IGNORE
 
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -18,7 +19,7 @@ class Examples:
 
     Args:
         images: (N, C, H, W) uint8, a table (N, D) float32, or `Files` of (N, C, H, W) that are read when asked for
-        target: whole numbers, (N,) int64, or masks (N, H, W) uint8
+        target: whole numbers, (N,) int64, or masks (N, H, W) uint8, in which 255 marks pixels that do not count
         classes: the name of each target
         group: whole numbers, (N,) int64, the class that a memory counts where it is not the target
         groups: the name of each group
@@ -42,9 +43,12 @@ class Examples:
         if len(set(sizes)) > 1:
             raise UsageError(f"Expected as many targets and groups as images, got {' and '.join(map(str, sizes))}.")
         for label, names in ((self.target, self.classes), (self.group, self.groups)):
-            if label is not None and label.numel() and not 0 <= int(label.min()) <= int(label.max()) < len(names):
+            if label is None:
+                continue
+            known = label[label != IGNORE] if label.ndim > 1 and len(names) <= IGNORE else label
+            if known.numel() and not 0 <= int(known.min()) <= int(known.max()) < len(names):
                 raise UsageError(
-                    f"Expected labels from 0 to {len(names) - 1}, got {int(label.min())} to {int(label.max())}."
+                    f"Expected labels from 0 to {len(names) - 1}, got {int(known.min())} to {int(known.max())}."
                 )
 
     def __len__(self) -> int:
@@ -52,6 +56,11 @@ class Examples:
 
     def __repr__(self) -> str:
         return f"Examples({len(self)} of {tuple(self.images.shape[1:])}, {len(self.classes)} classes)"
+
+    @property
+    def dense(self) -> bool:
+        """Whether each pixel has a target."""
+        return self.target.ndim > 1
 
     @property
     def labels(self) -> Tensor:

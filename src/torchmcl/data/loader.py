@@ -30,8 +30,8 @@ class Batch(NamedTuple):
     """What this process gets of one step.
 
     `x` (B, C, H, W) or (B, D), prepared, float32 unless a preprocessing of your own says otherwise; `target` (B,) or
-    (B, H, W), `index` (B,), the places in the set, and `group` (B,) int64; `total` is the size of the step's batch over
-    all processes.
+    (B, H, W), or soft (B, C) where a transform makes it so; `index` (B,), the places in the set, and `group` (B,)
+    int64; `total` is the size of the step's batch over all processes.
     """
 
     x: Tensor
@@ -127,7 +127,8 @@ class Loader:
             if x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
             group = None if self._group is None else self._group[index].long()
-            yield Batch(self._prepare(x), target.long(), index, group, total)
+            target = target if target.is_floating_point() else target.long()
+            yield Batch(self._prepare(x), target, index, group, total)
 
     def _images(self, batches: list[Tensor]) -> Iterator[Tensor]:
         images = self._resident

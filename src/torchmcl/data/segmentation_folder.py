@@ -10,6 +10,7 @@ from torchmcl.data.files import EXTENSIONS, image_size, opened, read_image
 from torchmcl.data.folder import median_size
 from torchmcl.data.strata import Purpose, hold_out
 from torchmcl.errors import UsageError
+from torchmcl.state import IGNORE
 
 WHITE = 255  # what a mask of two classes has for 1
 
@@ -19,9 +20,10 @@ def load(
 ) -> DataSet:
     """PATH/images and PATH/masks, a mask for each image, of the same name: images (N, 3, H, W), masks (N, H, W).
 
-    A mask's pixels are classes, 0, 1, …; black and white are 0 and 1. PATH/classes.txt names them, one a line. The
-    group of an image is its folder below images, one for all where there is none; a fifth of each group, chosen by
-    `seed`, is the test set. Images are resized by bicubic, masks by nearest neighbour, to `size` or the median.
+    A mask's pixels are classes, 0, 1, …, or 255 where they do not count; in masks of black and white only, 0 and 255,
+    the classes are 0 and 1. PATH/classes.txt names them, one per line. The group of an image is its folder below images,
+    one for all where there is none; a fifth of each group, chosen by `seed`, is the test set. Images are resized by
+    bicubic, masks by nearest neighbour, to `size` or the median.
     """
     root = Path(path).expanduser()
     pairs = _pairs(root)
@@ -31,7 +33,7 @@ def load(
     masks = np.stack([read_mask(mask, image, size) for image, mask in pairs])
     if set(np.unique(masks)) <= {0, WHITE}:
         masks = masks // WHITE
-    classes = _classes(root, int(masks.max()) + 1)
+    classes = _classes(root, int(masks[masks != IGNORE].max(initial=0)) + 1)
     places = dict(zip(("train", "test"), hold_out(group, 0.2, seed=seed, purpose=Purpose.TEST), strict=True))
     made = {}
     for part in parts:

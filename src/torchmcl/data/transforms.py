@@ -172,10 +172,11 @@ def applied(transform: Transform, x: Tensor, target: Tensor, draw: Draw) -> tupl
             "Expected a transform (x, target, draw) -> (x, target), got "
             f"{type(problem).__name__}: {problem}. The last checkpoint is kept; resume with a transform that works."
         ) from problem
-    if sizes != (len(x), tuple(target.shape)):
+    soft = len(sizes[1]) == target.ndim + 1 and sizes[1][0] == len(x) and new_target.is_floating_point()
+    if sizes != (len(x), tuple(target.shape)) and not (soft and sizes[0] == len(x)):
         raise UsageError(
             f"Expected a transform that keeps the number of examples and the shape of targets, {len(x)} and "
-            f"{tuple(target.shape)}, got {sizes[0]} and {sizes[1]}."
+            f"{tuple(target.shape)}, or makes them soft (B, C, …), got {sizes[0]} and {sizes[1]}."
         )
     return new_x, new_target
 

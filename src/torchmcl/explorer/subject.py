@@ -150,7 +150,9 @@ class Subject:
 
     def _claimed(self, test: Examples, part: Tensor) -> tuple[Tensor, Tensor]:
         answer = self.specialists.predict(test.images[part])  # a batch at a time: masks of a whole set are large
-        return answer.member, per_example((answer.label != test.target[part]).double())
+        target = test.target[part]
+        valid = self.specialists.method.task.valid(target)
+        return answer.member, per_example((answer.label != target).double(), valid)
 
 
 def few_of_each(labels: Tensor, limit: int) -> Tensor:

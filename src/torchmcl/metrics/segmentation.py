@@ -4,15 +4,15 @@ import torch
 from torch import Tensor
 
 from torchmcl.errors import UsageError
-from torchmcl.metrics.errors import members_wrong, top1_wrong
+from torchmcl.metrics.errors import members_wrong
 from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Average, MemberAverage, Total
 
 
-def pixel_errors(probabilities: Tensor, target: Tensor) -> Tensor:
+def pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
     """Each member's part of wrong pixels in each image, (M, B, C, …), (B, …) -> (M, B).
 
-    e_mb = mean_pixels [argmax_c p_m(c) != y].
+    e_mb = mean_pixels [argmax_c p_m(c) != y], over the pixels whose label is not `ignore_index`; 0 where there is none.
 
     >>> background, foreground = torch.tensor([[.9, .9], [.1, .1]]), torch.tensor([[.1, .1], [.9, .9]])
     >>> pixel_errors(torch.stack([background, foreground])[:, None], torch.tensor([[0, 0]]))
@@ -20,10 +20,14 @@ def pixel_errors(probabilities: Tensor, target: Tensor) -> Tensor:
             [1.]])
     """
     wrong = members_wrong(probabilities, target)
-    return wrong.reshape(*wrong.shape[:2], -1).float().mean(-1)
+    wrong = wrong.reshape(*wrong.shape[:2], -1).float()
+    if ignore_index is None:
+        return wrong.mean(-1)
+    valid = target.ne(ignore_index).reshape(len(target), -1).float()
+    return (wrong * valid).sum(-1) / valid.sum(-1).clamp_min(1)
 
 
-def oracle_pixel_error(probabilities: Tensor, target: Tensor) -> Tensor:
+def oracle_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
     """Part of wrong pixels of the best member of each image, (M, B, C, …), (B, …) -> ().
 
     mean_B min_m e_mb. The member is chosen for the image as a whole; `oracle_error` would choose one for each pixel.
@@ -32,10 +36,10 @@ def oracle_pixel_error(probabilities: Tensor, target: Tensor) -> Tensor:
     >>> oracle_pixel_error(torch.stack([left, right])[:, None], torch.tensor([[0, 0]]))
     tensor(0.5000)
     """
-    return pixel_errors(probabilities, target).amin(0).mean()
+    return _image_errors(probabilities, target, ignore_index).amin(0).mean()
 
 
-def top1_pixel_error(probabilities: Tensor, target: Tensor) -> Tensor:
+def top1_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
     """Part of wrong pixels of the combined answer, (B, C, …), (B, …) -> ().
 
     mean_B mean_pixels [argmax_c p(c) != y].
@@ -43,10 +47,10 @@ def top1_pixel_error(probabilities: Tensor, target: Tensor) -> Tensor:
     >>> top1_pixel_error(torch.tensor([[[.9, .1], [.1, .9]]]), torch.tensor([[0, 0]]))
     tensor(0.5000)
     """
-    return _top1_pixel_errors(probabilities, target).mean()
+    return _image_errors(probabilities[None], target, ignore_index).mean()
 
 
-def member_pixel_errors(probabilities: Tensor, target: Tensor) -> Tensor:
+def member_pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
     """Each member's part of wrong pixels, mean over images, (M, B, C, …), (B, …) -> (M,).
 
     mean_B e_mb.
@@ -55,10 +59,10 @@ def member_pixel_errors(probabilities: Tensor, target: Tensor) -> Tensor:
     >>> member_pixel_errors(torch.stack([background, foreground])[:, None], torch.tensor([[0, 0]]))
     tensor([0., 1.])
     """
-    return pixel_errors(probabilities, target).mean(1)
+    return _image_errors(probabilities, target, ignore_index).mean(1)
 
 
-def mean_iou(prediction: Tensor, target: Tensor, classes: int) -> Tensor:
+def mean_iou(prediction: Tensor, target: Tensor, classes: int, ignore_index: int | None = None) -> Tensor:
     """Intersection over union of each class over all pixels, mean over classes, (B, …), (B, …) -> ().
 
     mean_c |prediction = c and target = c| / |prediction = c or target = c|, over the classes that occur in either.
@@ -66,16 +70,23 @@ def mean_iou(prediction: Tensor, target: Tensor, classes: int) -> Tensor:
     >>> mean_iou(torch.tensor([[0, 0, 1, 1]]), torch.tensor([[0, 1, 1, 1]]), classes=3)  # of 1/2 and 2/3
     tensor(0.5833)
     """
-    return _mean_over_present(_overlap(prediction, target, classes))
+    return _mean_over_present(_overlap(prediction, target, classes, ignore_index))
 
 
-def _top1_pixel_errors(probabilities: Tensor, target: Tensor) -> Tensor:
-    return top1_wrong(probabilities, target).reshape(len(target), -1).float().mean(1)
+def _image_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None) -> Tensor:
+    """`pixel_errors` of the images that have a pixel to count, (M, images)."""
+    errors = pixel_errors(probabilities, target, ignore_index)
+    return errors if ignore_index is None else errors[:, target.ne(ignore_index).flatten(1).any(1)]
 
 
-def _overlap(prediction: Tensor, target: Tensor, classes: int) -> Tensor:
+def _overlap(prediction: Tensor, target: Tensor, classes: int, ignore_index: int | None = None) -> Tensor:
     """Pixels in the intersection and in the union of each class, (2, classes)."""
     check("prediction (B, …) and target (B, …)", prediction, target)
+    if ignore_index is not None:
+        valid = target != ignore_index
+        if not valid.any():
+            return torch.zeros(2, classes, dtype=torch.int64, device=target.device)
+        prediction, target = prediction[valid], target[valid]
     prediction, target = prediction.long(), target.long()
     low, high = torch.stack([prediction, target]).aminmax()
     if low < 0 or high >= classes:
@@ -104,9 +115,13 @@ class OraclePixelError(Average):
 
     higher_is_better = False
 
+    def __init__(self, *, ignore_index: int | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.ignore_index = ignore_index
+
     def update(self, probabilities: Tensor, target: Tensor) -> None:
         """Take in probabilities (M, B, C, …), target (B, …)."""
-        self._average(pixel_errors(probabilities, target).amin(0))
+        self._average(_image_errors(probabilities, target, self.ignore_index).amin(0))
 
 
 @final
@@ -121,9 +136,13 @@ class Top1PixelError(Average):
 
     higher_is_better = False
 
+    def __init__(self, *, ignore_index: int | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.ignore_index = ignore_index
+
     def update(self, probabilities: Tensor, target: Tensor) -> None:
         """Take in combined probabilities (B, C, …), target (B, …)."""
-        self._average(_top1_pixel_errors(probabilities, target))
+        self._average(_image_errors(probabilities[None], target, self.ignore_index)[0])
 
 
 @final
@@ -138,9 +157,13 @@ class MemberPixelErrors(MemberAverage):
 
     higher_is_better = False
 
+    def __init__(self, members: int, *, ignore_index: int | None = None, **options: Any) -> None:
+        super().__init__(members, **options)
+        self.ignore_index = ignore_index
+
     def update(self, probabilities: Tensor, target: Tensor) -> None:
         """Take in probabilities (M, B, C, …), target (B, …)."""
-        self._average(pixel_errors(probabilities, target))
+        self._average(_image_errors(probabilities, target, self.ignore_index))
 
 
 @final
@@ -156,13 +179,13 @@ class MeanIoU(Total):
 
     higher_is_better = True
 
-    def __init__(self, classes: int, **options: Any) -> None:
+    def __init__(self, classes: int, *, ignore_index: int | None = None, **options: Any) -> None:
         super().__init__(2, classes, dtype=torch.int64, **options)
-        self.classes = classes
+        self.classes, self.ignore_index = classes, ignore_index
 
     def update(self, prediction: Tensor, target: Tensor) -> None:
         """Take in predicted classes (B, …), target (B, …)."""
-        self._add(_overlap(prediction, target, self.classes))
+        self._add(_overlap(prediction, target, self.classes, self.ignore_index))
 
     def compute(self) -> Tensor:
         """Mean over the classes that occurred so far."""

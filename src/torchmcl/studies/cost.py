@@ -110,7 +110,8 @@ def count(
     >>> count("ie", "resnet18", 5, 10, DATA["cifar10"]).parameters
     55869810
     """
-    of = methods.build(method, members, classes, **({"k": 1} if "k" in methods.options(method) else {}))
+    options: dict[str, Any] = {"k": 1} if "k" in methods.options(method) else {}
+    of = methods.build(method, members, classes, **options)
     split, stem, body, features = one_member(network, of.outputs, of.cut, data.shape, width)
     device = "cpu" if preset == "light" else "meta"  # light fusion turns autocast off, which no device has not
     heard = [torch.zeros(features.shape, device=device, requires_grad=True)] * members

@@ -134,12 +134,12 @@ def ask(specialists: Specialists, examples: Examples, run: Path) -> Trained:
 @torch.no_grad()
 def mask_errors(specialists: Specialists, loader: Loader) -> Tensor:
     """Part of wrong pixels of the ensemble, then of each member, in each image, (1 + M, N)."""
-    parts = []
+    parts, ignored = [], specialists.method.task.ignore_index
     for batch in loader:
         opinions = specialists.ensemble(batch.x)
         members = opinions.logits.float().softmax(2)[:, :, : specialists.method.classes]
         combined = specialists.method.combine(opinions)[None]
-        parts.append(torch.cat([pixel_errors(part, batch.target) for part in (combined, members)]))
+        parts.append(torch.cat([pixel_errors(part, batch.target, ignored) for part in (combined, members)]))
     return torch.cat(parts, dim=1)
 
 

@@ -18,11 +18,12 @@ from torchmcl.training.source import Source
 if TYPE_CHECKING:
     from torchmcl.data.examples import DataSet
     from torchmcl.methods import Method
+    from torchmcl.tasks import Task
 
 DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # arguments of networks that follow from data and method
 # Options that were added since results were stored, and the value at which nothing changes. There they are left out of
 # the identity, so that earlier results keep their hash.
-ADDED = {"augment": None, "transform": None, "accumulate": 1}
+ADDED = {"augment": None, "transform": None, "accumulate": 1, "task": None, "class_weight": None}
 # Options that do not matter to the numbers.
 BESIDE = {"checkpoint_steps", "tensorboard", "data_dir", *(one.name for one in fields(Machine))} - {"precision"}
 # Arguments of `fit` or of a command that are not options of a training.
@@ -33,7 +34,8 @@ OF_THE_CALL = ("callbacks", "out", "overwrite", "resume", "quiet", "debug", "con
 class MethodConfig:
     """A method, its members and its options.
 
-    `classes` is set by a `Method` object, and must be the data's; `given` is a `Method` that is not registered.
+    `classes` is set by a `Method` object, and must be the data's; `given` is a `Method` that is not registered. `task`
+    is the name of a task, None where the data decides; that of a `Task` begins with `own:`.
     """
 
     name: str = "amcl"
@@ -42,22 +44,26 @@ class MethodConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
     classes: int | None = field(default=None, compare=False)
     given: Any = field(default=None, compare=False)
+    task: str | None = None
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        right_types({"members": self.members, "unit": self.unit}, MethodConfig)
+        right_types({"members": self.members, "unit": self.unit, "task": self.task}, MethodConfig)
         known_name("unit", self.unit, ("image", "pixel"))
         object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
         self.build(self.classes or 2)  # what is wrong with the options is said here
 
     @classmethod
-    def of(cls, method: "str | Method", members: int | None, unit: str, options: Mapping[str, Any]) -> "MethodConfig":
+    def of(
+        cls, method: "str | Method", members: int | None, unit: str, options: Mapping[str, Any], task: Any = None
+    ) -> "MethodConfig":
         """From a method's name, or from a `Method`, which states its members and options itself."""
         from torchmcl import methods
 
+        task = cls._task(method, task)
         if isinstance(method, str):
             known_name("method", method, methods.names())
-            return cls(method, 5 if members is None else members, unit, options)
+            return cls(method, 5 if members is None else members, unit, options, task=task)
         if options:
             raise UsageError(
                 f"Expected options for a method given by name, got {', '.join(options)} beside a Method. "
@@ -71,24 +77,39 @@ class MethodConfig:
         if "pixel" in (unit, method.unit):
             method, unit = replace(method, unit="pixel"), "pixel"
         if methods.is_registered(method):
-            return cls(method.name, method.members, unit, method.options, method.classes)
-        return cls(f"{OWN}{method.name}", method.members, unit, method.options, method.classes, method)
+            return cls(method.name, method.members, unit, method.options, method.classes, task=task)
+        return cls(f"{OWN}{method.name}", method.members, unit, method.options, method.classes, method, task)
 
-    def build(self, classes: int, groups: int | None = None) -> "Method":
-        """The method for a number of classes, and of groups where a memory counts those."""
+    @staticmethod
+    def _task(method: "str | Method", task: Any) -> str | None:
+        """The name of a task, which a `Method` may state as well; None where the data decides."""
+        from torchmcl import tasks
+
+        if task is None and not isinstance(method, str) and method.task != tasks.Classification(method.classes or 2):
+            task = method.task
+        if isinstance(task, str) and not task.startswith(OWN):
+            known_name("task", task, tasks.names())
+        elif not (task is None or isinstance(task, str | tasks.Task)):
+            raise UsageError(f"Expected a task out of {', '.join(tasks.names())}, or a Task, got {task!r}.")
+        return None if task is None else named(task)
+
+    def build(self, task: "Task | int", groups: int | None = None) -> "Method":
+        """The method for a task or a number of classes, and of groups where a memory counts those."""
         from torchmcl import methods
+        from torchmcl.tasks import as_task
 
-        if self.classes not in (None, classes):
+        task = as_task(task)
+        if self.classes not in (None, task.classes or 0):
             raise UsageError(
-                f"Expected a method for {self.members} members and {classes} classes, "
+                f"Expected a method for {self.members} members and {task.classes} classes, "
                 f"got one for {self.members} and {self.classes}."
             )
         if self.given is not None:
-            return self.given
+            return replace(self.given, task=task)
         options = dict(self.options)
         if "groups" in methods.options(self.name) and options.get("groups") is None:
             options["groups"] = groups
-        return replace(methods.build(self.name, self.members, classes, **options), unit=self.unit)
+        return replace(methods.build(self.name, self.members, task=task, **options), unit=self.unit)
 
     def resolved(self, data: str, epochs: int) -> "MethodConfig":
         """With every option spelled out and durations in epochs.
@@ -194,6 +215,7 @@ class TrainConfig:
         preset: str = "default",
         unit: str = "image",
         cut: int | None = None,
+        task: Any = None,
         seed: int = 0,
         checkpoint_steps: int = 1000,
         tensorboard: bool = False,
@@ -202,14 +224,17 @@ class TrainConfig:
     ) -> "TrainConfig":
         """Read flat options, each of which belongs to exactly one part; None means the default.
 
-        `method`, `network` and `data` are names or objects: a `Method`, a callable or list, a `DataSet`.
+        `method`, `network`, `data` and `task` are names or objects: a `Method`, a callable or list, a `DataSet`, a
+        `Task`.
         """
         # An optimiser or a schedule of the caller's own is known by its name.
         own = {name: named(options[name]) for name in ("optimizer", "schedule") if callable(options.get(name))}
+        if options.get("class_weight") is not None:
+            own["class_weight"] = spelled_weights(options["class_weight"])
         parts = sort({**options, **own}, method, network)
         name, source = (data, Source(**parts["data"])) if isinstance(data, str) else _loaded(data, parts["data"])
         return cls(
-            MethodConfig.of(method, members, unit, parts["method"]),
+            MethodConfig.of(method, members, unit, parts["method"], task),
             NetworkConfig(named(network), exchange, preset, cut, parts["network"]),
             name,
             source,
@@ -244,6 +269,7 @@ class TrainConfig:
             "exchange": self.network.exchange,
             "preset": self.network.preset,
             "unit": self.method.unit,
+            "task": self.method.task,
             "cut": self.network.cut,
             "seed": self.seed,
             "checkpoint_steps": self.checkpoint_steps,
@@ -336,6 +362,24 @@ def named(thing: Any) -> str:
         return f"{OWN}list"
     name = getattr(thing, "name", None) or getattr(thing, "__name__", None) or type(thing).__name__
     return f"{OWN}{name}"
+
+
+def spelled_weights(weights: Any) -> str:
+    """Class weights in one line, as a command line gives them: balanced, one number per class, or name=number.
+
+    >>> spelled_weights([1, 2.5]), spelled_weights({"cat": 2}), spelled_weights("balanced")
+    ('1,2.5', 'cat=2', 'balanced')
+    """
+    if isinstance(weights, str):
+        return weights
+    try:
+        if isinstance(weights, Mapping):
+            return ",".join(f"{name}={float(weight):g}" for name, weight in weights.items())
+        return ",".join(f"{float(weight):g}" for weight in weights)
+    except (TypeError, ValueError) as problem:
+        raise UsageError(
+            f"Expected class_weight as 'balanced', one number per class, or numbers by class name, got {weights!r}."
+        ) from problem
 
 
 def _stored(value: Any) -> Any:

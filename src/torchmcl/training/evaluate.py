@@ -74,9 +74,11 @@ def evaluate_pixels(
 
     Auxiliary pixels count as the best real class, as in the paper's post-processing, or, `strict`, as wrong.
     """
-    oracle, strict, top1 = metrics.OraclePixelError(), metrics.OraclePixelError(), metrics.Top1PixelError()
-    each, each_strict = metrics.MemberPixelErrors(method.members), metrics.MemberPixelErrors(method.members)
-    overlap = metrics.MeanIoU(method.classes)
+    ignored: Any = {"ignore_index": method.task.ignore_index}
+    oracle, strict = metrics.OraclePixelError(**ignored), metrics.OraclePixelError(**ignored)
+    each = metrics.MemberPixelErrors(method.members, **ignored)
+    each_strict = metrics.MemberPixelErrors(method.members, **ignored)
+    top1, overlap = metrics.Top1PixelError(**ignored), metrics.MeanIoU(method.classes, **ignored)
     for metric in (oracle, strict, top1, each, each_strict, overlap):
         metric.to(loader.device)
     training = ensemble.training

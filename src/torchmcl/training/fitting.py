@@ -1,13 +1,13 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from torchmcl import atomic, metrics, networks
+from torchmcl import atomic, metrics, networks, tasks
 from torchmcl._utils.randomness import isolated
 from torchmcl.data import transforms
 from torchmcl.data.examples import DataSet, Examples
@@ -23,7 +23,9 @@ from torchmcl.predictor import Blueprint, Specialists
 from torchmcl.processes import together
 from torchmcl.sealed import seal
 from torchmcl.serialization.legacy import is_earlier
+from torchmcl.state import IGNORE
 from torchmcl.stored import training_config
+from torchmcl.tasks import Task
 from torchmcl.training.board import Board
 from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.config import TrainConfig, difference
@@ -57,6 +59,7 @@ def fit(
     preset: str = "default",
     unit: str = "image",
     cut: int | None = None,
+    task: Task | str | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -79,6 +82,7 @@ def fit(
         preset: the preset of the exchange
         unit: what members take or leave in segmentation: an image, counted by its group, or a pixel, by its class
         cut: the number of layers of an `nn.Sequential` of your own that come before the exchange
+        task: what is predicted, a name in `tasks.names()` or a `Task`; classification unless the data has masks
         seed: of weights, order and splits
         out: a folder to keep everything in; a training that was interrupted continues with `resume`
         overwrite: replace an earlier run in that folder
@@ -110,6 +114,7 @@ def fit(
         preset=preset,
         unit=unit,
         cut=cut,
+        task=task,
         seed=seed,
         checkpoint_steps=checkpoint_steps,
         tensorboard=tensorboard,
@@ -122,7 +127,8 @@ def fit(
     if place.finished:
         return _same_run(place, config, network, data)
     with isolated():
-        own = {name: options[name] for name in ("optimizer", "schedule") if callable(options.get(name))}
+        own: dict[str, Any] = {name: options[name] for name in ("optimizer", "schedule") if callable(options.get(name))}
+        own["task"] = method.task if task is None and isinstance(method, Method) else task
         job = prepare(_resolved(config, place), network, data, transform, **own)
         return _trained(job, place, Callbacks(callbacks), quiet=quiet)
 
@@ -197,21 +203,22 @@ def prepare(
     *,
     optimizer: OptimizerBuilder | None = None,
     schedule: Schedule | None = None,
+    task: Task | str | None = None,
 ) -> Job:
     """Load the data and build the ensemble; the other arguments are needed where they are objects of the caller's."""
     config = config.resolved()
     chosen = data if isinstance(data, DataSet) else config.source.load(config.data, config.seed)
     if config.recipe.patience and chosen.validation is None:
         raise UsageError("Expected a validation split to be patient with, got none. Pass data_validation, such as 0.1.")
-    _check_own(config, {"transform": transform, "optimizer": optimizer, "schedule": schedule})
-    dense = chosen.train.target.ndim > 1
-    if config.method.unit == "pixel" and not dense:
+    _check_own(config, {"transform": transform, "optimizer": optimizer, "schedule": schedule, "task": task})
+    if config.method.unit == "pixel" and not chosen.train.dense:
         raise UsageError(f"Expected masks for unit pixel, got labels of whole images in {chosen.name}.")
     by_group = chosen.train.groups and config.method.unit == "image"
-    method = config.method.build(len(chosen.train.classes), len(chosen.train.groups) if by_group else None)
+    predicted = _task(config, task, chosen)
+    method = config.method.build(predicted, len(chosen.train.groups) if by_group else None)
     blueprint = plan(config, method, chosen)
     own = network if config.network.own else None
-    method, ensemble = blueprint.build(own, method=config.method.given and method, seed=config.seed)
+    method, ensemble = blueprint.build(own, method=method, seed=config.seed)
     if not config.network.own:
         _check_input_size(ensemble, blueprint)
     augment = transforms.build(config.recipe.augment, cast(Transform | None, transform))
@@ -222,11 +229,59 @@ def _check_own(config: TrainConfig, given: dict[str, Any]) -> None:
     """Raises UsageError for an object of the caller's that a configuration knows by its name only."""
     flat = config.flat()
     for name, value in given.items():
-        if str(flat[name]).startswith(OWN) and not callable(value):
+        if str(flat[name]).startswith(OWN) and (value is None or isinstance(value, str)):
             raise UsageError(
                 f"Expected the {name} that the run was begun with, got only its name, {flat[name]}. "
                 f"Continue it from Python and pass {name}=…."
             )
+
+
+def _task(config: TrainConfig, given: Task | str | None, data: DataSet) -> Task:
+    """What is predicted: the given task, or the one that the data asks for, with the weights of the classes."""
+    name, train, classes = config.method.task, data.train, len(data.train.classes)
+    if isinstance(given, Task) and name is not None:
+        task = given
+    elif name is not None:
+        task = tasks.build(name, classes)
+    elif train.dense:
+        ignored = any(bool((part.target == IGNORE).any()) for part in data.parts.values())
+        task = tasks.Segmentation(classes, ignore_index=IGNORE if ignored else None)
+    else:
+        task = tasks.Classification(classes)
+    if task.classes != classes:
+        raise UsageError(
+            f"Expected a task for the {classes} classes of {data.name}, got {task.name} for {task.classes or 'none'}."
+        )
+    if config.recipe.class_weight is None:
+        return task
+    if not isinstance(task, tasks.Classification | tasks.Segmentation):
+        raise UsageError(f"Expected class_weight for classes, got it beside {task.name}. Put it into the task's loss.")
+    return replace(task, class_weight=_class_weight(config.recipe.class_weight, train))
+
+
+def _class_weight(spelled: str, train: Examples) -> tuple[float, ...]:
+    """One number per class; balanced, in inverse proportion to how often each occurs, with the mean 1 over the set."""
+    classes = len(train.classes)
+    if spelled.strip() == "balanced":
+        counts = train.target.flatten().bincount(minlength=classes)[:classes].double()
+        return tuple((counts.sum() / (classes * counts.clamp_min(1))).tolist())
+    parts = [part.strip() for part in spelled.split(",")]
+    try:
+        if all("=" in part for part in parts):
+            named = {name: float(weight) for name, _, weight in (part.rpartition("=") for part in parts)}
+            if unknown := sorted(set(named) - set(train.classes)):
+                raise UsageError(f"Expected class_weight for the classes of the data, got one for {unknown[0]!r}.")
+            return tuple(named.get(name, 1.0) for name in train.classes)
+        weights = tuple(float(part) for part in parts)
+    except ValueError as problem:
+        if isinstance(problem, UsageError):
+            raise
+        raise UsageError(
+            f"Expected class_weight as balanced, one number per class, or name=number, got {spelled!r}."
+        ) from problem
+    if len(weights) != classes:
+        raise UsageError(f"Expected class_weight for each of {classes} classes, got {len(weights)} numbers.")
+    return weights
 
 
 def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
@@ -235,8 +290,11 @@ def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
     shape = tuple(images.shape[1:])
     if not config.network.own:
         options = networks.fitting(config.network.name, shape) | options
+    own_task = str(config.method.task).startswith(OWN)
+    labels = isinstance(method.task, tasks.Classification | tasks.Segmentation)  # which answer alike, whatever the loss
+    nameless = bool(config.method.given) or (own_task and not labels)
     return Blueprint(
-        method=None if config.method.given else config.method.name,
+        method=None if nameless else config.method.name,
         members=method.members,
         classes=data.train.classes,
         network=None if config.network.own else config.network.name,
@@ -246,9 +304,10 @@ def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
         exchange=config.network.exchange,
         preset=config.network.preset,
         unit=config.method.unit,
-        dense=data.train.target.ndim > 1,
+        dense=data.train.dense,
         cut=config.network.cut,
-        method_options={} if config.method.given else dict(method.options),
+        task=None if own_task else config.method.task,
+        method_options={} if nameless else dict(method.options),
         network_options=options,
     )
 

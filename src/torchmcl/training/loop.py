@@ -191,10 +191,13 @@ class Training:
 
     def _accumulate(self, batch: Batch, epoch: int) -> Tensor:
         """Forward and backward of a batch, or of a part of it -> its loss; what members take is counted."""
-        group = batch.target if batch.group is None else batch.group
+        group = self.method.task.group(batch.target) if batch.group is None else batch.group
         loss, weights, wanted = self._gradients(batch, State(epoch, self.epochs, group, batch.index))
-        counted = batch.target.flatten() if self.per_pixel else group
+        counted = batch.target.flatten() if self.per_pixel else cast(Tensor, group)
+        valid = self.method.task.valid(counted)
         for sums, chosen in ((self.at.taken, weights), (self.at.wanted, wanted)):
+            if valid is not None:
+                chosen, counted = chosen * valid, counted.masked_fill(~valid, 0)
             sums += metrics.taken(chosen, counted, groups=len(self.groups)).to(sums)
         return loss
 
@@ -258,8 +261,9 @@ class Training:
         self.last_taken = taken
         self._warn(row, taken)
         # Until the method has its final form, a lower error says nothing about the ensemble that is to be kept.
-        if self.recipe.patience and epoch > self.settled and row["top1_error"] < at.best:
-            at.best, at.best_epoch = row["top1_error"], epoch
+        watched = row.get(self.method.task.monitor, np.inf)
+        if self.recipe.patience and epoch > self.settled and watched < at.best:
+            at.best, at.best_epoch = watched, epoch
             self._keep_best()
         at.epoch, at.batch, at.loss, at.taken, at.wanted = epoch + 1, 0, 0.0, self._nothing(), self._nothing()
         self._save(torch.zeros((), dtype=torch.float64))

@@ -27,6 +27,7 @@ class Recipe:
         batch_size: examples a step, over all processes together
         augment: transforms of training images, in this order: flip,crop,color,cutout; none unless given
         accumulate: parts that each batch is computed in, one after another, for batches that do not fit into memory
+        class_weight: the factor of each class in the loss: balanced (by how rare it is), or 1,2,0.5, or cat=2,dog=0.5
         optimizer: sgd (with Nesterov momentum), adam or adamw
         learning_rate: at the start
         momentum: Nesterov's, for sgd
@@ -43,6 +44,7 @@ class Recipe:
     batch_size: int = 128
     augment: str | None = None
     accumulate: int = 1
+    class_weight: str | None = None
     optimizer: str = "sgd"
     learning_rate: float = 0.1
     momentum: float = 0.9
