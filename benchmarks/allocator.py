@@ -42,7 +42,7 @@ def measured(members: int, rounds: int) -> dict[str, float]:
         for name, way in WAYS.items():
             with way():
                 start = time.perf_counter()
-                fit("ie", "simple_cnn", data, members=members, epochs=1, quiet=True)
+                fit("ie", "simple_cnn", data, members=members, epochs=1, verbose=False)
                 seconds[name].append((time.perf_counter() - start) / STEPS)
     found = {name: round(1000 * median(times[1:]), 1) for name, times in seconds.items()}
     return {**found, "ratio": round(found["usual"] / found["kept"], 3)}

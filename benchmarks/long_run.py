@@ -30,7 +30,7 @@ def measured(epochs: int, folder: Path) -> list[dict[str, float]]:
 
     Training._finish = watched  # type: ignore[method-assign]
     try:
-        fit("amcl", "mlp", "digits", epochs=epochs, out=folder, quiet=True, **OPTIONS)
+        fit("amcl", "mlp", "digits", epochs=epochs, out=folder, verbose=False, **OPTIONS)
     finally:
         Training._finish = finish  # type: ignore[method-assign]
     return rows

@@ -35,7 +35,7 @@ def digits_run(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("shared") / "run"
     options = {"members": 3, "epochs": 8, "warmup": 3, "width": 8, "preset": "light", "k": 1}
-    fit("amcl", "simple_cnn", "digits", out=folder, quiet=True, **options)
+    fit("amcl", "simple_cnn", "digits", out=folder, verbose=False, **options)
     return folder
 
 
@@ -54,7 +54,7 @@ def masks_run(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("shared") / "masks"
     options = {"members": 2, "epochs": 2, "warmup": 1, "width": 4, "preset": "light", "data_limit": 200}
-    fit("amcl", "fcn", "digits-masks", out=folder, quiet=True, **options)
+    fit("amcl", "fcn", "digits-masks", out=folder, verbose=False, **options)
     return folder
 
 

@@ -37,7 +37,7 @@ def installed() -> None:
 
 def trained(folder: Path) -> None:
     """Train, keep, load, ask, from Python and by the command."""
-    options = {"members": 2, "epochs": 5, "warmup": 2, "width": 8, "preset": "light", "quiet": True}
+    options = {"members": 2, "epochs": 5, "warmup": 2, "width": 8, "preset": "light", "verbose": False}
     specialists = fit("amcl", "simple_cnn", "digits", out=folder / "run", **options)
     digits = data.load("digits", parts=("test",)).test
     answer = specialists.predict(digits)

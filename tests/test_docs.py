@@ -7,6 +7,7 @@ runs. <!-- test: examples/… --> marks an example, which runs by itself. A bloc
 
 import copy
 import doctest
+import logging
 import os
 import re
 import runpy
@@ -108,7 +109,13 @@ def data(monkeypatch, tmp_path):
     monkeypatch.setattr(methods, "_FAMILY", copy.copy(methods._FAMILY))
     torch.manual_seed(0)
     Image.new("L", (8, 8), 128).save("photo.png")
-    return found if any(Path(found).glob("cifar-10-*")) and found else None
+    logger = logging.getLogger("torchmcl")
+    handlers, level = list(logger.handlers), logger.level
+    yield found if any(Path(found).glob("cifar-10-*")) and found else None
+    for handler in [one for one in logger.handlers if one not in handlers]:
+        logger.removeHandler(handler)
+        handler.close()
+    logger.setLevel(level)
 
 
 @pytest.mark.parametrize(

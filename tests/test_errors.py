@@ -113,7 +113,7 @@ def only(kind):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained") / "run"
-    fit(**OPTIONS, out=folder, quiet=True)
+    fit(**OPTIONS, out=folder, verbose=False)
     return folder
 
 
@@ -129,7 +129,7 @@ def test_a_damaged_checkpoint(run):
         checkpoint.read(path)
     (run / "metrics.json").unlink()
     with only(DamagedFileError):
-        fit(**OPTIONS, out=run, resume=True, quiet=True)
+        fit(**OPTIONS, out=run, resume=True, verbose=False)
 
 
 def test_a_checkpoint_that_is_whole_is_not_called_damaged(tmp_path):
@@ -226,13 +226,13 @@ def test_a_damaged_image_whoever_reads_it(workers, tmp_path):
 
 def test_a_diverged_training():
     with only(DivergedError):
-        fit(**{**OPTIONS, "epochs": 9}, learning_rate=1e18, schedule="constant", quiet=True)
+        fit(**{**OPTIONS, "epochs": 9}, learning_rate=1e18, schedule="constant", verbose=False)
 
 
 def test_a_run_resumed_with_other_options_is_a_mistake_of_the_caller(run):
     (run / "metrics.json").unlink()
     with only(UsageError):
-        fit(**OPTIONS, seed=1, out=run, resume=True, quiet=True)
+        fit(**OPTIONS, seed=1, out=run, resume=True, verbose=False)
 
 
 @pytest.mark.parametrize("kind", CLASSES)

@@ -46,7 +46,7 @@ def runs(tmp_path_factory):
             data_classes=KNOWN,
             out=folder / method,
             **options,
-            quiet=True,
+            verbose=False,
         )
     return folder
 
@@ -210,7 +210,7 @@ def places(runs, tmp_path_factory):
     (folder / "empty").mkdir()
     np.savez(folder / "wide.npz", x=np.zeros((20, 9, 9), dtype=np.uint8), y=np.arange(20) % 2)
     Specialists.load(runs / "amcl").save(folder / "saved")
-    fit("ie", "mlp", "digits", members=2, epochs=1, width=4, data_validation=0, out=folder / "bare", quiet=True)
+    fit("ie", "mlp", "digits", members=2, epochs=1, width=4, data_validation=0, out=folder / "bare", verbose=False)
     return {
         "run": runs / "amcl",
         "empty": folder / "empty",
@@ -239,7 +239,7 @@ def test_bad_input(kind, places, capsys):
 @pytest.mark.usefixtures("real")
 def test_cifar10_against_svhn(tmp_path, capsys):
     options = {"members": 2, "epochs": 1, "width": 4, "preset": "light", "data_limit": 500}
-    fit("amcl", "simple_cnn", "cifar10", out=tmp_path / "run", quiet=True, **options)
+    fit("amcl", "simple_cnn", "cifar10", out=tmp_path / "run", verbose=False, **options)
     found = figures(f"evaluate {tmp_path}/run --data cifar10 --unseen svhn", capsys)
     assert (found["examples"], found["unseen"]["examples"]) == (10_000, 10_000)
     assert len(found["unseen"]["scores"]) == 7
@@ -268,7 +268,7 @@ def test_segmentation(tmp_path, capsys):
         width=4,
         batch_size=4,
         out=run,
-        quiet=True,
+        verbose=False,
         data_validation=0.2,
     )
     promised = figures(f"calibrate {run} --coverage 0.5", capsys)

@@ -203,7 +203,7 @@ def test_floating_point_images(tmp_path):
     rng = np.random.default_rng(0)
     images = rng.normal(size=(40, 3, 8, 8)).astype(np.float32)
     own = data.from_arrays(torch.tensor(images), np.arange(40) % 2)
-    specialists = fit("ie", "simple_cnn", own, members=2, epochs=1, width=2, quiet=True)
+    specialists = fit("ie", "simple_cnn", own, members=2, epochs=1, width=2, verbose=False)
     export(specialists, tmp_path / "model.pt2")
     check(specialists, pt2_runner((tmp_path / "model.pt2").read_bytes()))
 

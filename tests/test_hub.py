@@ -63,7 +63,7 @@ def test_the_card_tells_the_figures(digits_run, tmp_path):
 
 
 def test_a_model_without_figures_says_none(tmp_path):
-    specialists = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, quiet=True)
+    specialists = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False)
     assert specialists.figures["examples"] == 359
     specialists.save(tmp_path / "saved")
     Specialists.load(tmp_path / "saved").push_to_hub("me/plain", api=Folder(tmp_path))

@@ -166,7 +166,7 @@ def test_batches_of_nothing(specialists, x):
 def test_rows_of_a_table():
     rows = np.random.default_rng(0).normal(size=(60, 4))
     own = data.from_arrays(rows, rows[:, 0] > 0)
-    specialists = fit("ie", "mlp", own, members=2, epochs=1, width=4, quiet=True)
+    specialists = fit("ie", "mlp", own, members=2, epochs=1, width=4, verbose=False)
     expected = specialists.predict(torch.tensor(rows[:5]))
     for form in (rows[:5], rows[:5].tolist(), [rows[:2], rows[2:5]], rows[:5].astype(np.float32)):
         alike(specialists.predict(form), expected)
@@ -219,7 +219,7 @@ def own_network(outputs):
 
 
 def test_a_network_of_ones_own_is_given_again(tmp_path, x):
-    trained = fit("smcl", own_network, "digits", members=2, epochs=1, out=tmp_path / "run", quiet=True)
+    trained = fit("smcl", own_network, "digits", members=2, epochs=1, out=tmp_path / "run", verbose=False)
     with pytest.raises(UsageError, match="pass network="):
         Specialists.load(tmp_path / "run")
     alike(Specialists.load(tmp_path / "run", network=own_network).predict(x), trained.predict(x))
@@ -237,7 +237,7 @@ def by_the_last(members, classes, *, k=1):
 
 def test_a_method_of_ones_own_is_given_again(tmp_path, x):
     method = methods.Method(by_the_last, 2, 10)
-    trained = fit(method, "mlp", "digits", epochs=1, width=8, out=tmp_path / "run", quiet=True)
+    trained = fit(method, "mlp", "digits", epochs=1, width=8, out=tmp_path / "run", verbose=False)
     with pytest.raises(UsageError, match="pass method="):
         Specialists.load(tmp_path / "run")
     alike(Specialists.load(tmp_path / "run", method=method).predict(x), trained.predict(x))
@@ -258,7 +258,7 @@ def test_a_method_that_was_registered_elsewhere(tmp_path, monkeypatch):
         return methods.smcl(members, classes, k=k)
 
     monkeypatch.setitem(methods._FAMILY, "mine", mine)
-    fit("mine", "mlp", "digits", members=2, epochs=1, width=8, out=tmp_path, quiet=True)
+    fit("mine", "mlp", "digits", members=2, epochs=1, width=8, out=tmp_path, verbose=False)
     monkeypatch.delitem(methods._FAMILY, "mine")
     with pytest.raises(UsageError, match=r"'mine', which nobody registered here: pass method="):
         Specialists.load(tmp_path)

@@ -53,7 +53,7 @@ def register_all():
 
 def test_all_of_them_in_one_run(tmp_path, capsys):
     register_all()
-    options = {"members": 2, "epochs": 2, "hidden": 6, "weight_of_mine": 0.2, "data_validation": 0.1, "quiet": True}
+    options = {"members": 2, "epochs": 2, "hidden": 6, "weight_of_mine": 0.2, "data_validation": 0.1, "verbose": False}
     trained = fit("my_method", "my_network", "my_data", out=tmp_path / "run", **options)
     assert trained.blueprint.preprocess == "my_preprocess"
     assert trained.method.options["weight_of_mine"] == 0.2
@@ -72,7 +72,7 @@ def test_a_run_of_what_is_not_registered_here_is_refused_in_one_line(tmp_path, m
         for module, name in ((networks, "_BUILDERS"), (preprocess, "_PREPARATIONS"), (data, "_REGISTERED")):
             patch.setattr(module, name, copy.copy(getattr(module, name)))
         register_all()
-        fit("ie", "my_network", "my_data", members=2, epochs=1, out=tmp_path / "run", quiet=True)
+        fit("ie", "my_network", "my_data", members=2, epochs=1, out=tmp_path / "run", verbose=False)
     with pytest.raises(UsageError, match="my_preprocess"):
         Specialists.load(tmp_path / "run")
 
@@ -94,4 +94,4 @@ def test_a_name_is_given_once(kind):
 def test_members_of_a_network_without_a_cut_do_not_exchange():
     register_all()
     with pytest.warns(UserWarning, match="building without"):
-        fit("amcl", "my_network", "my_data", members=2, epochs=2, exchange="default", quiet=True)
+        fit("amcl", "my_network", "my_data", members=2, epochs=2, exchange="default", verbose=False)

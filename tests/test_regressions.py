@@ -26,7 +26,7 @@ from torchmcl.report.cautions import cautions
 from torchmcl.studies.spec import Spec
 from torchmcl.training.config import TrainConfig
 
-TINY = {"network": "mlp", "data": "digits", "width": 8, "data_limit": 300, "quiet": True}
+TINY = {"network": "mlp", "data": "digits", "width": 8, "data_limit": 300, "verbose": False}
 
 
 def warnings_of(specialists):
@@ -58,7 +58,7 @@ def test_2_a_schedule_needs_a_state(name):
 
 def test_3_durations_follow_the_schedule():
     """AMCL reaches its memory in two epochs; 5 of 100 epochs stay 5; no duration silently swallows the training."""
-    specialists = fit("amcl", "simple_cnn", "digits", members=3, width=8, epochs=2, quiet=True)
+    specialists = fit("amcl", "simple_cnn", "digits", members=3, width=8, epochs=2, verbose=False)
     assert specialists.memory.fixed
     assert specialists.method.options["warmup"] == 1
     for name, epochs in (("cifar10", 100), ("cifar100", 125), ("tiny-imagenet", 150), ("icoseg", 300)):
@@ -97,7 +97,7 @@ def best_of(specialists, validation):
 def test_5_early_stopping_restores_all_of_the_best_epoch(kept, tmp_path):
     digits = data.load("digits", limit=300, validation=0.2)
     options = {"members": 2, "network": "mlp", "width": 16, "epochs": 60, "learning_rate": 0.3, "patience": 3}
-    specialists = fit("amcl", data=digits, warmup=6, out=tmp_path / "run" if kept else None, quiet=True, **options)
+    specialists = fit("amcl", data=digits, warmup=6, out=tmp_path / "run" if kept else None, verbose=False, **options)
     figures = specialists.figures
     assert 6 < figures["best_epoch"] == figures["epochs"] - 3 < 57  # patience begins after the warm-up
     assert figures["validation"]["top1_error"] == best_of(specialists, digits.validation)
@@ -131,7 +131,7 @@ def test_7_what_is_stored_is_resolved(tmp_path):
     fit("amcl", **TINY, epochs=3, members=2, out=tmp_path / "run")
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     state = torch.load(tmp_path / "run" / "checkpoints" / "last.pt", weights_only=True)
-    for kept in (config, json.loads(state["choices"]), Spec({**TINY, "method": "amcl", "quiet": None}).configuration):
+    for kept in (config, json.loads(state["choices"]), Spec({**TINY, "method": "amcl", "verbose": None}).configuration):
         assert kept["beta"] == 0.01
         assert kept["warmup"] >= 1
         assert kept["drop_every"] >= 1
@@ -198,7 +198,7 @@ def photographs(tmp_path):
 def test_10_a_run_is_evaluated_on_what_it_set_aside(photographs, tmp_path):
     name = f"folder:{photographs}"
     loaded = data.load(name, seed=1, size=8)
-    fit("ie", "mlp", loaded, members=2, epochs=2, width=8, seed=0, out=tmp_path / "run", quiet=True)
+    fit("ie", "mlp", loaded, members=2, epochs=2, width=8, seed=0, out=tmp_path / "run", verbose=False)
     trained = {image.numpy().tobytes() for image in loaded.train.images}
     for other in (None, name):
         asked = look(tmp_path / "run", other).examples
@@ -213,7 +213,7 @@ def test_10_a_run_is_evaluated_on_what_it_set_aside(photographs, tmp_path):
 
 def test_11_options_on_loaded_data_are_refused():
     with pytest.raises(UsageError, match="data_limit for a data set given by name"):
-        fit("ie", "mlp", data.load("digits"), width=8, epochs=1, members=2, data_limit=50, quiet=True)
+        fit("ie", "mlp", data.load("digits"), width=8, epochs=1, members=2, data_limit=50, verbose=False)
 
 
 def test_12_a_finished_run_is_not_returned_for_another(tmp_path):
@@ -327,11 +327,11 @@ def test_another_folder_of_the_data_is_looked_into(photographs, tmp_path):
 def test_a_data_set_of_ones_own_is_not_taken_for_one_of_that_name(tmp_path):
     digits = data.load("digits", limit=300)
     own = DataSet("digits", {name: part.subset(range(20)) for name, part in digits.parts.items()}, digits.preprocess)
-    fit("ie", "mlp", own, width=8, epochs=1, members=2, out=tmp_path / "run", quiet=True)
+    fit("ie", "mlp", own, width=8, epochs=1, members=2, out=tmp_path / "run", verbose=False)
     with pytest.raises(UsageError, match="trained on an object named 'digits'"):
         evaluate_run(Path(tmp_path / "run"))
     changed = replace(digits, parts=own.parts)  # loaded by name, then changed
-    fit("ie", "mlp", changed, width=8, epochs=1, members=2, out=tmp_path / "changed", quiet=True)
+    fit("ie", "mlp", changed, width=8, epochs=1, members=2, out=tmp_path / "changed", verbose=False)
     with pytest.raises(UsageError, match="Expected the test set that"):
         evaluate_run(Path(tmp_path / "changed"))
 
@@ -366,7 +366,7 @@ def test_a_finished_run_of_ones_own_method_and_data_is_returned_for_these_only(t
         return methods.smcl(members, classes, k=k)
 
     method, digits = methods.Method(own, 2, 10), data.load("digits", limit=np.int64(100))
-    options = {"network": "mlp", "epochs": 1, "width": np.int64(8), "quiet": True, "out": tmp_path / "run"}
+    options = {"network": "mlp", "epochs": 1, "width": np.int64(8), "verbose": False, "out": tmp_path / "run"}
     fit(method, data=digits, **options)
     assert fit(method, data=digits, resume=True, **options).method == method
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["cost"] == "own:cross_entropy"
@@ -387,7 +387,7 @@ def test_a_network_without_a_cut_trains_without_exchange():
 
 def test_early_stopping_resumed_after_its_last_epoch_stops_there(tmp_path):
     options = {"members": 2, "network": "mlp", "width": 16, "epochs": 60, "learning_rate": 0.3, "patience": 2}
-    options |= {"data": "digits", "data_limit": 300, "quiet": True, "out": tmp_path / "run"}
+    options |= {"data": "digits", "data_limit": 300, "verbose": False, "out": tmp_path / "run"}
     whole = fit("ie", **options).figures
     (tmp_path / "run" / "metrics.json").unlink()  # as if killed before it was written
     assert fit("ie", resume=True, **options).figures == whole

@@ -41,7 +41,7 @@ def evil_run(tmp_path_factory):
                 folder / "images" / name / f"{i}.png"
             )
     options = {"members": 2, "epochs": 2, "warmup": 1, "width": 4, "preset": "light", "data_size": 16}
-    fit("amcl", "simple_cnn", f"folder:{folder}/images", out=folder / "run", quiet=True, **options)
+    fit("amcl", "simple_cnn", f"folder:{folder}/images", out=folder / "run", verbose=False, **options)
     return folder / "run"
 
 
@@ -86,7 +86,7 @@ def test_in_a_browser(pages, browser, name, width, scheme):
 @pytest.mark.parametrize(("data", "network"), [("cifar10", "simple_cnn"), ("icoseg", "fcn")])
 def test_of_photographs(data, network, browser, tmp_path):
     options = {"members": 2, "epochs": 2, "warmup": 1, "width": 4, "preset": "light", "batch_size": 32}
-    fit("amcl", network, data, data_limit=100, out=tmp_path / "run", quiet=True, **options)
+    fit("amcl", network, data, data_limit=100, out=tmp_path / "run", verbose=False, **options)
     page = report.write([tmp_path / "run"], tmp_path / "report.html", limit=200)
     assert page.stat().st_size < 5_000_000
     for width in ("desktop", "phone"):
@@ -218,7 +218,15 @@ def test_a_table_has_no_pictures(tmp_path):
     y = rng.integers(0, 2, 200)
     np.savez(tmp_path / "t.npz", x=(rng.normal(size=(200, 4)) + 3 * y[:, None]).astype(np.float32), y=y)
     fit(
-        "amcl", "mlp", f"npz:{tmp_path}/t.npz", members=2, epochs=2, warmup=1, width=8, out=tmp_path / "run", quiet=True
+        "amcl",
+        "mlp",
+        f"npz:{tmp_path}/t.npz",
+        members=2,
+        epochs=2,
+        warmup=1,
+        width=8,
+        out=tmp_path / "run",
+        verbose=False,
     )
     text = report.write([tmp_path / "run"], tmp_path / "r.html").read_text(encoding="utf-8")
     assert "<img" not in text
@@ -310,7 +318,7 @@ def test_a_saved_model_needs_data(digits_run, tmp_path):
 
 
 def test_where_everyone_takes_everything_nothing_is_pure(digits_run, tmp_path):
-    fit("ie", "mlp", "digits", members=2, epochs=1, width=4, out=tmp_path / "run", quiet=True)
+    fit("ie", "mlp", "digits", members=2, epochs=1, width=4, out=tmp_path / "run", verbose=False)
     (purity,) = (measure for measure in MEASURES if measure.name == "Purity")
     assert purity.text(look(tmp_path / "run", limit=20)) == NONE
     assert purity.text(look(digits_run, limit=20)).endswith(" %")

@@ -116,7 +116,7 @@ def test_a_folder_without_a_model(tmp_path):
 
 def test_a_foreign_config(saved, tmp_path):
     options = {"members": 3, "epochs": 4, "warmup": 3, "width": 8, "preset": "light", "k": 1}
-    fit("amcl", "simple_cnn", "digits", quiet=True, **options).save(tmp_path / "two")
+    fit("amcl", "simple_cnn", "digits", verbose=False, **options).save(tmp_path / "two")
     shutil.copy(tmp_path / "two" / "config.yaml", saved)
     refused(saved, r"config.yaml that belongs to model.safetensors, got one of another model, with sha256")
 
@@ -144,7 +144,7 @@ def test_a_model_needs_no_config(saved, digits_run):
 
 
 def test_saving_over_a_saved_model_replaces_it(saved):
-    other = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, quiet=True)
+    other = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False)
     other.save(saved)
     assert Specialists.load(saved).blueprint == other.blueprint
 
@@ -152,7 +152,7 @@ def test_saving_over_a_saved_model_replaces_it(saved):
 def test_saving_into_the_run_of_another_is_refused(run, digits_run):
     before = (run / "model.safetensors").read_bytes()
     with pytest.raises(UsageError, match="of another model"):
-        fit("ie", "mlp", "digits", members=2, epochs=1, width=4, quiet=True).save(run)
+        fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False).save(run)
     assert (run / "model.safetensors").read_bytes() == before
     Specialists.load(run).save(run)
     assert (run / "config.yaml").read_bytes() == (digits_run / "config.yaml").read_bytes()
@@ -160,7 +160,7 @@ def test_saving_into_the_run_of_another_is_refused(run, digits_run):
 
 
 def test_a_model_of_an_earlier_version_whose_weights_have_the_names_of_members(tmp_path):
-    model = fit("ie", "mlp", "digits", members=3, epochs=1, width=4, quiet=True)
+    model = fit("ie", "mlp", "digits", members=3, epochs=1, width=4, verbose=False)
     each = Ensemble([networks.build("mlp", 10, inputs=64, width=4) for _ in range(3)])
     each.load_state_dict(model.ensemble.state_dict())
     tensors = {f"ensemble.{name}": weight for name, weight in each.state_dict().items()}

@@ -16,7 +16,7 @@ from torchmcl.opinions import Opinions
 
 ANY = ("ie", "mcl", "smcl", "relaxed", "evolving", "annealed")
 PROBABILITIES = ("cmcl", "vmcl", "mcl_kd", "amcl", "emadnn", "one", "kdcl")
-TINY = {"network": "mlp", "width": 8, "members": 2, "quiet": True}
+TINY = {"network": "mlp", "width": 8, "members": 2, "verbose": False}
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def test_a_task_of_ones_own_in_fit(tmp_path):
     soft = fit("smcl", epochs=2, task=Classification(10, loss=smoothed), out=tmp_path / "run", **TINY)
     assert plain.figures["top1_error"] != soft.figures["top1_error"] or plain.figures["nll"] != soft.figures["nll"]
     assert "task: own:Classification" in (tmp_path / "run" / "config.yaml").read_text()
-    again = fit(methods.build("smcl", 2, task=Classification(10, loss=smoothed)), "mlp", epochs=2, width=8, quiet=True)
+    again = fit(methods.build("smcl", 2, task=Classification(10, loss=smoothed)), "mlp", epochs=2, width=8, verbose=False)
     assert again.figures["nll"] == soft.figures["nll"]
     from torchmcl import Specialists
 
@@ -323,7 +323,7 @@ def test_ignored_pixels_in_fit_and_evaluation(tmp_path, unit):
         return Examples(examples.images, target, examples.classes, examples.group, examples.groups)
 
     parts = {name: with_ignored(part) for name, part in masks.parts.items()}
-    options = {"network": "fcn", "members": 2, "width": 4, "epochs": 2, "warmup": 1, "quiet": True}
+    options = {"network": "fcn", "members": 2, "width": 4, "epochs": 2, "warmup": 1, "verbose": False}
     run = fit("amcl", data=DataSet("masks", parts, masks.preprocess), unit=unit, out=tmp_path / "run", **options)
     assert run.method.task.ignore_index == 255
     label, target = run.predict(parts["test"]).label[1:], parts["test"].target[1:]

@@ -1,5 +1,6 @@
 """Specialist ensembles: networks that each learn their own part of the data and know what is not theirs."""
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from torchmcl.training.fitting import fit
 
 __version__ = "0.1.0.dev0"
+
+# A program that does not configure logging sees no records; without this, Python would print warnings.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Imported when they are first used: torch takes seconds, and a help text does without it.
 _MODULES = ("assignment", "combine", "costs", "data", "joint", "methods", "metrics", "networks", "tasks", "testing")

@@ -68,17 +68,16 @@ def train(options: dict[str, Any]) -> int:
     from torchmcl.training.fitting import fit
     from torchmcl.training.signals import Interrupted
 
-    configs = options.pop("config", None)
+    configs, quiet = options.pop("config", None), options.pop("quiet")
     resume = options.pop("resume")
     if resume is not None:
-        here = {"out": resume, "resume": True, "quiet": options["quiet"]}
-        options = {**training_config(Path(resume)), **changes_of_resumed(options), **here}
+        options = {**training_config(Path(resume)), **changes_of_resumed(options), "out": resume, "resume": True}
     elif options["out"] is None:
         raise UsageError(f"Expected --out, the folder to keep the run in, or --resume RUN. Try: {EXAMPLE}")
     else:
         options = with_earlier_defaults(options, configs)
     try:
-        fit(**options)
+        fit(**options, verbose=not quiet)
     except Interrupted as stopped:
         print(f"\ntorchmcl: stopped by {stopped}, everything saved. Go on: torchmcl train --resume {options['out']}")
         return 128 + stopped.number
@@ -88,7 +87,7 @@ def train(options: dict[str, Any]) -> int:
         raise UsageError(
             f"Expected options of a training in {resume}/config.yaml, got: {one_line(problem)}"
         ) from problem
-    if not options.get("quiet"):
+    if not quiet:
         print(f"kept in {options['out']}. Look: torchmcl evaluate {options['out']}")
     return 0
 
@@ -101,7 +100,7 @@ def changes_of_resumed(options: dict[str, Any]) -> dict[str, Any]:
     from torchmcl.training.config import BESIDE
 
     usual = build_parser().parse_args(["train"])["train"].as_dict()
-    given = {name: value for name, value in options.items() if name != "quiet" and value != usual.get(name)}
+    given = {name: value for name, value in options.items() if value != usual.get(name)}
     if other := [name for name in given if name not in BESIDE]:
         raise UsageError(
             f"Expected --resume RUN, which continues with the run's own configuration, got --{other[0]} besides. "

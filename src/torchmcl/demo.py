@@ -86,13 +86,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, default=30, help="epochs of each training (default 30)")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and order (default 0)")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the runs (default runs/demo)")
+    parser.add_argument("--quiet", action="store_true", help="show results, not the progress of the trainings")
     options = parser.parse_args(arguments)
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)
     results = {}
     for name in COMPARED:
-        console.rule(f"training {name}", align="left")
+        if not options.quiet:
+            console.rule(f"training {name}", align="left")
         run = options.out / name
         own: dict[str, Any] = {"warmup": warmup(options.epochs)} if name == "amcl" else {}
         try:
@@ -107,6 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
                 seed=options.seed,
                 out=run,
                 overwrite=True,
+                verbose=not options.quiet,
                 **own,
             )
         except TorchmclError as problem:

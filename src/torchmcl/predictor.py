@@ -33,7 +33,7 @@ class Specialists:
     """A trained ensemble for inference; `memory` says which member owns which class, where the method remembers it.
 
     >>> from torchmcl.training import fit
-    >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=2, width=8, quiet=True)
+    >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=2, width=8, verbose=False)
     >>> answer = specialists.predict(torch.zeros(3, 1, 8, 8, dtype=torch.uint8))
     >>> answer.label.shape, answer.probabilities.shape, answer.members.shape
     (torch.Size([3]), torch.Size([3, 10]), torch.Size([2, 3, 11]))

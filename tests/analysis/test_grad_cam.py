@@ -18,7 +18,7 @@ def trained():
     large = data.from_arrays(
         F.interpolate(digits.train.images, scale_factor=2).numpy(), digits.train.target.numpy(), preprocess="scale"
     )
-    return fit("amcl", "simple_cnn", large, members=2, epochs=2, warmup=1, width=4, batch_size=32, quiet=True), large
+    return fit("amcl", "simple_cnn", large, members=2, epochs=2, warmup=1, width=4, batch_size=32, verbose=False), large
 
 
 def by_hand(specialists, images, target, m):

@@ -54,7 +54,7 @@ def test_owners_are_the_memory_s(digits_look, digits_run):
 
 def test_without_a_memory_who_took_most_owns(tmp_path):
     for method in ("ie", "smcl"):
-        fit(method, "mlp", "digits", members=2, epochs=1, width=8, out=tmp_path / method, quiet=True)
+        fit(method, "mlp", "digits", members=2, epochs=1, width=8, out=tmp_path / method, verbose=False)
     everyone, some = look(tmp_path / "ie"), look(tmp_path / "smcl")
     assert everyone.owners.all()
     assert not everyone.specialised
@@ -65,7 +65,7 @@ def test_without_a_memory_who_took_most_owns(tmp_path):
 
 def test_a_pixel_has_no_owner_of_its_image(tmp_path):
     options = {"members": 2, "epochs": 1, "width": 4, "preset": "light", "data_limit": 60, "unit": "pixel"}
-    fit("amcl", "fcn", "digits-masks", out=tmp_path / "run", quiet=True, **options)
+    fit("amcl", "fcn", "digits-masks", out=tmp_path / "run", verbose=False, **options)
     found = look(tmp_path / "run")
     assert found.groups == found.examples.classes
     assert found.assigned.shape == (2, 2)

@@ -14,7 +14,7 @@ def trained():
     images = (60 + 120 * mask[:, None]).expand(12, 3, 16, 20).clone()
     examples = data.Examples(images, mask, ("ground", "thing"), torch.arange(12) % 3, ("a", "b", "c"))
     own = data.DataSet("own", {"train": examples, "test": examples})
-    return fit("amcl", "fcn", own, members=2, epochs=2, warmup=1, width=4, batch_size=4, quiet=True), examples
+    return fit("amcl", "fcn", own, members=2, epochs=2, warmup=1, width=4, batch_size=4, verbose=False), examples
 
 
 def test_a_grid_of_chosen_images(trained):

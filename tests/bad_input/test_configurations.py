@@ -198,7 +198,7 @@ def test_trainings(tmp_path_factory, named, recipe, network, rest):
     method.pop("groups", None)
     given = {"network": "mlp", **method, **network, **rest, **recipe, "epochs": 1, "data_limit": 40}
     out = tmp_path_factory.mktemp("trainings") / "run"
-    specialists = ends_well(lambda: fit(name, data="digits", out=out, quiet=True, **given))
+    specialists = ends_well(lambda: fit(name, data="digits", out=out, verbose=False, **given))
     if specialists is not None:
         assert Specialists.load(out).blueprint == specialists.blueprint
         assert specialists.figures["examples"] == 359

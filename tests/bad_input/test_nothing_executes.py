@@ -22,7 +22,7 @@ from torchmcl.studies import execute, records
 from torchmcl.training import fit
 
 HARMS, OPCODES = list(harms(Path("x"))), list(opcodes(Path("x")))
-TINY = {"members": 2, "epochs": 1, "width": 4, "quiet": True}
+TINY = {"members": 2, "epochs": 1, "width": 4, "verbose": False}
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from torchmcl.data import download
+from torchmcl import data
+from torchmcl.data import digits, download
 from torchmcl.data.download import SOURCES, Source, obtain, unpack
 from torchmcl.errors import UsageError
 
@@ -86,6 +87,26 @@ def test_downloaded_and_unpacked(served, monkeypatch, empty_cache, name, tqdm) -
     assert {path.name for path in empty_cache.iterdir()} == {"set", name}
     archive.unlink()
     assert obtain(["set", "other"]) == empty_cache / "set"  # nobody is asked again
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_a_download_is_reported(served, monkeypatch, empty_cache, verbose, caplog, capfd) -> None:
+    folder, address = served
+    publish(monkeypatch, tar(folder / "set.tar.gz", {"set/file.txt": b"hello"}), address)
+
+    def reader(parts, *, directory, seed):
+        obtain(["set"])
+        return digits.load(parts)
+
+    monkeypatch.setattr(data, "_REGISTERED", {"set": reader})
+    with caplog.at_level("INFO", logger="torchmcl"):
+        data.load("set", verbose=verbose)
+    line = f"Downloading {address}set.tar.gz into {empty_cache}."
+    assert [(record.name, record.getMessage()) for record in caplog.records if record.name.startswith("torchmcl")] == [
+        ("torchmcl.data.download", line)
+    ]
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", f"{line}\n" if verbose else "")
 
 
 def test_a_single_file(served, monkeypatch, empty_cache) -> None:

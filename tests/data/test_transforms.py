@@ -11,7 +11,7 @@ from torchmcl.data.examples import Examples
 from torchmcl.data.loader import Loader
 from torchmcl.data.transforms import NAMES, Color, Crop, Cutout, Draw, Flip, build
 
-TINY = {"network": "mlp", "data": "digits", "members": 2, "epochs": 2, "width": 8, "data_limit": 300, "quiet": True}
+TINY = {"network": "mlp", "data": "digits", "members": 2, "epochs": 2, "width": 8, "data_limit": 300, "verbose": False}
 
 
 def images(count=6, side=8, dtype=torch.uint8):
@@ -100,7 +100,7 @@ def test_training_is_augmented_and_evaluation_is_not():
 
 
 def test_masks_are_augmented_too():
-    options = {"members": 2, "epochs": 1, "width": 4, "preset": "light", "data_limit": 60, "quiet": True}
+    options = {"members": 2, "epochs": 1, "width": 4, "preset": "light", "data_limit": 60, "verbose": False}
     found = fit("ie", "fcn", "digits-masks", augment="flip,crop", **options)
     assert found.figures["top1_error"] < 100
 
@@ -138,7 +138,7 @@ def test_names_that_are_none_and_tables_are_refused(tmp_path, capsys):
     assert "Expected a transform out of flip, crop, color, cutout" in capsys.readouterr().err
     table = data.from_arrays(torch.randn(40, 5).numpy(), (torch.arange(40) % 2).numpy(), validation=0.1)
     with pytest.raises(UsageError, match=r"Expected images \(B, C, H, W\) for crop"):
-        fit("ie", "mlp", table, members=2, epochs=1, width=8, augment="crop", quiet=True)
+        fit("ie", "mlp", table, members=2, epochs=1, width=8, augment="crop", verbose=False)
 
 
 def test_a_transform_of_ones_own_is_asked_for_again(tmp_path, capsys):

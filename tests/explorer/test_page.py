@@ -23,7 +23,9 @@ def subject(run):
 @pytest.fixture(scope="module")
 def masks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("masks") / "run"
-    fit("amcl", "fcn", "digits-masks", members=2, epochs=2, warmup=1, width=4, preset="light", out=folder, quiet=True)
+    fit(
+        "amcl", "fcn", "digits-masks", members=2, epochs=2, warmup=1, width=4, preset="light", out=folder, verbose=False
+    )
     return Subject.open(folder)
 
 
@@ -97,7 +99,7 @@ def test_a_run_whose_test_set_is_gone(subject):
 
 
 def test_networks_without_pooling_have_no_map():
-    specialists = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, quiet=True)
+    specialists = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False)
     subject = Subject("x", specialists)
     page = look.page(subject, subject.look(torch.zeros(1, 8, 8, dtype=torch.uint8)))
     assert "No Grad-CAM. Expected a network with a global average pooling" in page
@@ -107,7 +109,7 @@ def test_networks_without_pooling_have_no_map():
 
 def test_rows_of_a_table_are_no_pictures(digits_test):
     rows = digits_test.images.flatten(1).float()
-    specialists = fit("ie", "mlp", from_arrays(rows, digits_test.target), members=2, epochs=1, width=4, quiet=True)
+    specialists = fit("ie", "mlp", from_arrays(rows, digits_test.target), members=2, epochs=1, width=4, verbose=False)
     with pytest.raises(UsageError, match="run on images"):
         Subject("x", specialists)
 

@@ -8,6 +8,7 @@ from sklearn.datasets import load_sample_image
 from browser import opened
 from serving import serving
 from torchmcl.data.files import read_image
+from torchmcl.explorer.serve import LOGGER, errors_shown
 from torchmcl.predictor import Specialists
 
 PHOTOGRAPH = "china.jpg"  # one that comes with scikit-learn: nothing in it is a digit
@@ -38,6 +39,16 @@ def pictures(tmp_path_factory, digits_test, specialists):
     Image.new("1", (9000, 9000)).save(folder / "bomb.png")
     (folder / "huge.png").write_bytes(np.random.default_rng(0).bytes(11_000_000))
     return folder
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_errors_are_shown_or_only_logged(verbose, capfd, caplog):
+    with errors_shown(verbose):
+        LOGGER.error("a request failed")
+        LOGGER.warning("nothing much")
+    LOGGER.error("later")
+    assert capfd.readouterr().err == ("a request failed\n" if verbose else "")
+    assert caplog.messages == ["a request failed", "nothing much", "later"]
 
 
 def send(seen, path):

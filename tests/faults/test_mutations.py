@@ -79,7 +79,7 @@ def check(path, read, tally, what, alike=same, unchecked=False):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
-    fit(**OPTIONS, patience=9, out=folder, quiet=True)
+    fit(**OPTIONS, patience=9, out=folder, verbose=False)
     return folder
 
 
@@ -217,13 +217,13 @@ def test_through_the_command_line(run, tmp_path, capsys, tally):
 
 def test_data_that_changed_under_a_run_is_refused(npz, tmp_path):
     options = {**OPTIONS, "data": f"npz:{npz}", "data_limit": None, "data_validation": 0.0, "out": tmp_path / "run"}
-    fit(**options, quiet=True)
+    fit(**options, verbose=False)
     (tmp_path / "run" / "metrics.json").unlink()
     arrays = dict(np.load(npz))
     arrays["y"] = arrays["y"][::-1]
     np.savez(npz, **arrays)
     with pytest.raises(UsageError, match="it was begun with labels"):
-        fit(**options, resume=True, quiet=True)
+        fit(**options, resume=True, verbose=False)
 
 
 def test_a_run_is_not_continued_as_another(run, tmp_path):
@@ -231,8 +231,8 @@ def test_a_run_is_not_continued_as_another(run, tmp_path):
     (tmp_path / "run" / "metrics.json").unlink()
     for change in ({"epochs": 3}, {"learning_rate": 0.2}, {"beta": 0.5}, {"batch_size": 32}, {"seed": 1}):
         with pytest.raises(UsageError, match=f"begun with {next(iter(change))} "):
-            fit(**{**OPTIONS, "patience": 9, **change}, out=tmp_path / "run", resume=True, quiet=True)
-    fit(**OPTIONS, patience=9, gamma=0.5, workers=0, out=tmp_path / "run", resume=True, quiet=True)  # said otherwise
+            fit(**{**OPTIONS, "patience": 9, **change}, out=tmp_path / "run", resume=True, verbose=False)
+    fit(**OPTIONS, patience=9, gamma=0.5, workers=0, out=tmp_path / "run", resume=True, verbose=False)  # said otherwise
     assert read_figures(tmp_path / "run") == read_figures(run)
 
 

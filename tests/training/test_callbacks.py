@@ -7,7 +7,7 @@ from stopping import stopped_and_continued
 from torchmcl import UsageError, fit
 from torchmcl.training import Callback
 
-TINY = {"network": "mlp", "data": "digits", "members": 2, "epochs": 3, "width": 8, "data_limit": 300, "quiet": True}
+TINY = {"network": "mlp", "data": "digits", "members": 2, "epochs": 3, "width": 8, "data_limit": 300, "verbose": False}
 
 
 class Noted(Callback):

@@ -17,7 +17,7 @@ from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.source import Source
 
-TINY = {"network": "mlp", "data": "digits", "members": 2, "width": 8, "data_limit": 200, "quiet": True}
+TINY = {"network": "mlp", "data": "digits", "members": 2, "width": 8, "data_limit": 200, "verbose": False}
 
 
 @given(
@@ -131,7 +131,7 @@ def test_objects_are_recorded_as_such(tmp_path, capsys):
     def network(outputs):
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, outputs))
 
-    options = {"members": 2, "epochs": 1, "data_limit": 200, "quiet": True}
+    options = {"members": 2, "epochs": 1, "data_limit": 200, "verbose": False}
     fit("ie", network, "digits", out=tmp_path / "run", **options)
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["network"] == "own:network"
     (tmp_path / "run" / "metrics.json").unlink()

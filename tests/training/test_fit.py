@@ -13,7 +13,7 @@ from torchmcl import DivergedError, UsageError, methods
 from torchmcl.predictor import Specialists
 from torchmcl.training import fit
 
-TINY = {"network": "mlp", "members": 2, "epochs": 3, "width": 16, "quiet": True, "data_limit": 400}
+TINY = {"network": "mlp", "members": 2, "epochs": 3, "width": 16, "verbose": False, "data_limit": 400}
 
 
 def state_of(run):
@@ -32,7 +32,7 @@ def test_every_method_trains_from_the_same_call(method, tmp_path):
 
 
 def test_amcl_learns_digits(tmp_path):
-    fit("amcl", "simple_cnn", "digits", members=3, epochs=8, warmup=3, width=8, out=tmp_path / "run", quiet=True)
+    fit("amcl", "simple_cnn", "digits", members=3, epochs=8, warmup=3, width=8, out=tmp_path / "run", verbose=False)
     figures = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert figures["oracle_error"] <= figures["top1_error"] < 15
     assert figures["purity"] == 100
@@ -55,7 +55,7 @@ def test_a_run_folder(tmp_path):
 
 def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path):
     for name, seed in (("one", 0), ("two", 0), ("other", 1)):
-        fit("cmcl", "simple_cnn", "digits", members=2, epochs=2, width=4, seed=seed, out=tmp_path / name, quiet=True)
+        fit("cmcl", "simple_cnn", "digits", members=2, epochs=2, width=4, seed=seed, out=tmp_path / name, verbose=False)
     one, two, other = (state_of(tmp_path / name) for name in ("one", "two", "other"))
     assert same(one, two)
     assert not same(one["ensemble"], other["ensemble"])
@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path):
 )
 def test_stopped_anywhere_and_continued_is_as_never_stopped(method, options, tmp_path, monkeypatch):
     """After every batch of a short training, one by one: stop, continue in a fresh training, compare to the bit."""
-    arguments = {"network": "simple_cnn", "members": 2, "epochs": 4, "width": 4, "batch_size": 100, "quiet": True}
+    arguments = {"network": "simple_cnn", "members": 2, "epochs": 4, "width": 4, "batch_size": 100, "verbose": False}
     arguments |= {"data_limit": 300, "data": "digits", **options}
     fit(method, out=tmp_path / "whole", **arguments)
     stops = {1, 4, 5, 9}
@@ -112,7 +112,7 @@ def test_early_stopping_keeps_the_best(tmp_path):
 
 def test_specialists_come_back_from_the_folder(tmp_path):
     run = tmp_path / "run"
-    trained = fit("amcl", "simple_cnn", "digits", members=2, epochs=2, width=4, out=run, quiet=True)
+    trained = fit("amcl", "simple_cnn", "digits", members=2, epochs=2, width=4, out=run, verbose=False)
     loaded = Specialists.load(run)
     x = torch.randint(256, (5, 1, 8, 8), dtype=torch.uint8)
     one, two = trained.predict(x), loaded.predict(x, batch_size=2)
@@ -153,7 +153,7 @@ def test_own_network_own_method_own_data():
     x, y = torch.randn(200, 6), torch.randint(3, (200,))
     own = data.from_arrays(x, y)
     method = methods.build("smcl", members=2, classes=3)
-    specialists = fit(method, network, own, epochs=2, quiet=True)
+    specialists = fit(method, network, own, epochs=2, verbose=False)
     assert specialists.predict(x[:4]).probabilities.shape == (4, 3)
 
 
@@ -169,7 +169,7 @@ def test_tensorboard_when_asked(tmp_path):
 
 
 def test_bf16_trains_nearly_as_float32(tmp_path):
-    arguments = {"network": "simple_cnn", "members": 2, "epochs": 6, "warmup": 2, "width": 8, "quiet": True}
+    arguments = {"network": "simple_cnn", "members": 2, "epochs": 6, "warmup": 2, "width": 8, "verbose": False}
     errors = {}
     for precision in ("32", "bf16-mixed"):
         fit("amcl", data="digits", out=tmp_path / precision, precision=precision, **arguments)

@@ -64,7 +64,7 @@ def test_a_schedule_that_ends_before_the_method_has_its_final_form():
 
 
 def test_members_of_amcl_are_not_blamed_before_they_were_told():
-    sure = {"members": 4, "width": 16, "epochs": 3, "data_validation": 0.2, "quiet": True}
+    sure = {"members": 4, "width": 16, "epochs": 3, "data_validation": 0.2, "verbose": False}
     blamed = [
         any(
             "sure of what is not theirs" in text

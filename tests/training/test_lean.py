@@ -136,7 +136,7 @@ def test_ten_members_hold_no_more_than_one_and_a_bit():
 
 
 def test_training_lean_is_training(tmp_path):
-    told = {"members": 2, "epochs": 3, "warmup": 1, "width": 4, "data_limit": 300, "quiet": True, "preset": "light"}
+    told = {"members": 2, "epochs": 3, "warmup": 1, "width": 4, "data_limit": 300, "verbose": False, "preset": "light"}
     runs = [fit("amcl", "simple_cnn", "digits", lean=lean, **told) for lean in (False, True)]
     one, other = (run.ensemble.state_dict() for run in runs)
     torch.testing.assert_close(other, one, rtol=1e-2, atol=1e-3)
@@ -144,4 +144,4 @@ def test_training_lean_is_training(tmp_path):
 
 def test_lean_and_compiled_is_refused():
     with pytest.raises(UsageError, match="lean or compile"):
-        fit("ie", lean=True, compile=True, quiet=True)
+        fit("ie", lean=True, compile=True, verbose=False)

@@ -11,7 +11,7 @@ from stopping import stopped_and_continued
 from torchmcl import UsageError, cli, fit
 from torchmcl.training import loop as loops
 
-TINY = {"network": "simple_cnn", "data": "digits", "members": 2, "width": 4, "data_limit": 300, "quiet": True}
+TINY = {"network": "simple_cnn", "data": "digits", "members": 2, "width": 4, "data_limit": 300, "verbose": False}
 
 
 def plain_sgd(parameters):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from torchmcl._utils.registry import Registry
+from torchmcl._utils.reports import VERBOSE, verbosity
 from torchmcl.data import cifar, digits, folder, icoseg, npz, preprocess, segmentation_folder, svhn, tiny_imagenet
 from torchmcl.data.arrays import from_arrays
 from torchmcl.data.examples import DataSet, Examples
@@ -74,6 +75,7 @@ def load(
     seed: int = 0,
     size: int | tuple[int, int] | None = None,
     parts: Sequence[str] = ("train", "test"),
+    verbose: bool = True,
 ) -> DataSet:
     """A data set by its name, or your own: folder:PATH, segmentation-folder:PATH or npz:PATH.
 
@@ -86,6 +88,7 @@ def load(
         seed: chooses for `limit` and `validation`, and the test set where none is published (but that of digits)
         size: (H, W), or one side of a square, that files of images are resized to
         parts: "train" or "test" alone reads no more than is needed for it
+        verbose: show the progress of a download; see `fit` for logging
 
     >>> digits = load("digits", classes="3,8", validation=0.1)
     >>> digits.train, digits.validation, digits.test
@@ -97,7 +100,8 @@ def load(
         raise UsageError(f"Expected parts out of train, test, got {', '.join(parts) or 'none'}.")
     if seed < 0:
         raise UsageError(f"Expected a seed from 0 on, got {seed}.")
-    data = _read(name, directory, parts, seed, _pair(name, size))
+    with verbosity(verbose and VERBOSE.get()):
+        data = _read(name, directory, parts, seed, _pair(name, size))
     data = choose(data, classes=classes, limit=limit, validation=validation, seed=seed)
     chosen = classes if classes is None or isinstance(classes, str) else tuple(map(str, classes))
     source = {"dir": directory, "classes": chosen, "limit": limit, "validation": validation, "size": size, "seed": seed}

@@ -1,15 +1,19 @@
+import logging
 import os
+import sys
 import tarfile
 import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urljoin, urlsplit
 
 from torchmcl import atomic
+from torchmcl._utils.reports import VERBOSE, muted, say
 from torchmcl.data.find import cache, find, missing, places
 from torchmcl.errors import DamagedFileError, DiskFullError, TorchmclError, UsageError
 
@@ -28,6 +32,7 @@ class Source:
         return self.url.rsplit("/", 1)[1]
 
 
+LOGGER = logging.getLogger(__name__)
 _CIFAR = "https://www.cs.toronto.edu/~kriz/"
 _SVHN = "https://ufldl.stanford.edu/housenumbers/"
 _MB = 10**6
@@ -93,9 +98,12 @@ def _downloaded(source: Source, folder: Path) -> Path:
         if not announced.isdecimal() or int(announced) > source.most:
             raise UsageError(f"Expected at most {source.most} bytes from {source.url}, it announces more.")
 
-    fetch = pooch.HTTPDownloader(progressbar=find_spec("tqdm") is not None, timeout=30, hooks={"response": looked_at})
+    bar = VERBOSE.get() and sys.stderr.isatty() and find_spec("tqdm") is not None
+    fetch = pooch.HTTPDownloader(progressbar=bar, timeout=30, hooks={"response": looked_at})
 
     def counted(url: str, path: str, *_: Any) -> None:
+        show = partial(print, file=sys.stderr) if VERBOSE.get() else None
+        say(LOGGER, logging.INFO, f"Downloading {url} into {folder}.", show)
         try:
             with open(path, "wb") as file:
                 fetch(url, _Counted(file, source), None)
@@ -103,7 +111,8 @@ def _downloaded(source: Source, folder: Path) -> Path:
             for response in answers:
                 response.close()
 
-    return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=counted))
+    with muted(pooch.get_logger()):  # which is outside of the hierarchy and writes to standard error
+        return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=counted))
 
 
 class _Counted:

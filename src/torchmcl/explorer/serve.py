@@ -1,20 +1,33 @@
+import logging
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from torchmcl._utils.reports import say, shown_by_logging
 from torchmcl.errors import UsageError
 from torchmcl.explorer.guard import LOOPBACK, Guard
 
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")  # none is fetched
+LOGGER = logging.getLogger(__name__)
 
 
 def serve(
-    run: str | Path, *, host: str = "127.0.0.1", port: int = 7860, auth: str | None = None, results: str = "results"
+    run: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 7860,
+    auth: str | None = None,
+    results: str = "results",
+    verbose: bool = True,
 ) -> None:
     """Show a run in the browser until it is stopped; loopback alone unless another host is asked for.
 
-    `auth` is USER:PASSWORD, or a file with one such line for everybody who may come in.
+    `auth` is USER:PASSWORD, or a file with one such line for everybody who may come in. With `verbose` the address and
+    errors are shown on the console; either way they are records of the logger `torchmcl.explorer`.
     """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -24,16 +37,19 @@ def serve(
     except ImportError as absent:
         raise UsageError("Expected gradio for the explorer, found none. Try: pip install 'torchmcl[web]'") from absent
     people = credentials(auth)
-    with bound(host, port) as listening:
+    with bound(host, port) as listening, errors_shown(verbose):
         app = application(Path(run), Path(results), people, LOOPBACK if host in LOOPBACK else ())
         place = listening.getsockname()
         shown = f"[{place[0]}]" if ":" in place[0] else place[0]
-        print(f"Look: http://{shown}:{place[1]}  (Ctrl-C ends it)", flush=True)
+        address = f"Look: http://{shown}:{place[1]}  (Ctrl-C ends it)"
+        say(LOGGER, logging.INFO, address, partial(print, flush=True) if verbose else None)
         if host not in LOOPBACK and not people:
-            print("torchmcl: everybody who reaches this address can look. Ask for a password: --auth", file=sys.stderr)
+            text = "Everybody who reaches this address can look. Ask for a password: --auth"
+            say(LOGGER, logging.WARNING, text, partial(print, file=sys.stderr) if verbose else None)
         config = uvicorn.Config(
             app,
             log_level="error",
+            log_config=None,  # its loggers follow the program's configuration
             limit_concurrency=256,
             timeout_keep_alive=15,
             timeout_graceful_shutdown=2,
@@ -42,6 +58,22 @@ def serve(
             ws="none",
         )
         uvicorn.Server(config).run(sockets=[listening])
+
+
+@contextmanager
+def errors_shown(verbose: bool) -> Iterator[None]:
+    """Errors on standard error while this lasts, unless a handler of the caller's shows them."""
+    if not verbose or shown_by_logging(LOGGER, logging.ERROR):
+        yield
+        return
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.ERROR)
+    package = logging.getLogger("torchmcl")
+    package.addHandler(handler)
+    try:
+        yield
+    finally:
+        package.removeHandler(handler)
 
 
 def application(run: Path, results: Path, people: list[str], hosts: tuple[str, ...]) -> Guard:

@@ -48,7 +48,7 @@ def execute(spec: Spec, folder: str | Path) -> Result:
         if fresh:
             shutil.rmtree(run)  # killed before it began
         started = time.perf_counter()
-        fit(**spec.options, out=run, resume=not fresh, quiet=True)
+        fit(**spec.options, out=run, resume=not fresh, verbose=False)
         if not finished:
             elapsed = round(time.perf_counter() - started, 1)
             atomic.write(

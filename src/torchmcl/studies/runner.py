@@ -60,14 +60,19 @@ def run(
     results: str | Path = "results",
     work: str | Path = "runs/studies",
     seeds: int | None = None,
+    verbose: bool = True,
 ) -> int:
-    """Run what is missing of some studies -> number of runs that failed. Every result is kept as it comes."""
+    """Run what is missing of some studies -> number of runs that failed. Every result is kept as it comes.
+
+    With `verbose` it shows on the console how runs end; either way these are records of the logger `torchmcl.studies`.
+    """
     store = Store(results)
     wanted = missing(names, scale, store, seeds)
     atomic.make_folder(Path(work))
     failed = 0
     specs = [want.spec for want in wanted]
-    with Screen(specs, Path(work)) as screen, stoppable(), closing(runner(specs, Path(work))) as events:
+    screen = Screen(specs, Path(work), verbose=verbose)
+    with screen, stoppable(), closing(runner(specs, Path(work))) as events:
         for event in events:
             if event.result is not None:
                 want = next(want for want in wanted if want.spec.hash == event.spec.hash)

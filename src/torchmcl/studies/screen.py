@@ -1,4 +1,5 @@
 import csv
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,15 +10,21 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from torchmcl._utils.reports import say
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result
 
+LOGGER = logging.getLogger("torchmcl.studies")
+
 
 class Screen:
-    """One table of a study's runs while they run; without a terminal, a line as each is over."""
+    """Reports on a study's runs: a line as each is over, and on a terminal a table of those that run.
 
-    def __init__(self, specs: Sequence[Spec], work: Path) -> None:
-        self.console = Console(highlight=False)
+    Lines are records of the logger `torchmcl.studies` and, with `verbose`, are shown on the console.
+    """
+
+    def __init__(self, specs: Sequence[Spec], work: Path, *, verbose: bool = True) -> None:
+        self.console, self.verbose = Console(highlight=False), verbose
         self.total, self.work = len(specs), work
         self.began: dict[Spec, float] = {}
         self.epochs: dict[Spec, int] = {}
@@ -26,7 +33,7 @@ class Screen:
 
     def __enter__(self) -> "Screen":
         """Show it, on a terminal."""
-        if self.total and self.console.is_terminal:
+        if self.total and self.verbose and self.console.is_terminal:
             self.live.start()
         return self
 
@@ -41,7 +48,7 @@ class Screen:
         if what == "started":
             self.began[spec] = time.monotonic()
             if reason:
-                self.console.print(Text(f"{spec.label}: started again, {reason}"), soft_wrap=True)
+                self.line(f"{spec.label}: started again, {reason}", logging.WARNING)
             return
         if what == "trained":
             self.epochs[spec] = epochs
@@ -53,7 +60,18 @@ class Screen:
             about = f"oracle error {test['oracle_error']:.2f} %, top-1 error {test['top1_error']:.2f} %"
         self.over.append((spec, what, about))
         line = f"{len(self.over)}/{self.total}  {spec.label}: {what}, {about}  ({duration(took)})"
-        self.console.print(Text(line), soft_wrap=True)
+        self.line(line, logging.ERROR if what == "failed" else logging.INFO)
+
+    def line(self, text: str, level: int) -> None:
+        """Report a line above the table, which is taken away meanwhile."""
+        running = self.live.is_started
+        self.live.stop()
+        say(LOGGER, level, text, self._print if self.verbose else None)
+        if running:
+            self.live.start()
+
+    def _print(self, text: str) -> None:
+        self.console.print(Text(text), soft_wrap=True)
 
     def table(self) -> Table:
         """How all runs stand."""

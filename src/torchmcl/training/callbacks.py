@@ -20,7 +20,7 @@ class Callback:
     ...     def on_epoch_end(self, metrics):
     ...         print(metrics["epoch"], sorted(metrics)[:2])
     >>> from torchmcl import fit
-    >>> _ = fit("ie", "mlp", "digits", members=2, epochs=2, width=8, callbacks=[Errors()], quiet=True)
+    >>> _ = fit("ie", "mlp", "digits", members=2, epochs=2, width=8, callbacks=[Errors()], verbose=False)
     1 ['epoch', 'learning_rate']
     2 ['epoch', 'learning_rate']
     """

@@ -9,6 +9,7 @@ import torch
 
 from torchmcl import atomic, metrics, networks, tasks
 from torchmcl._utils.randomness import isolated
+from torchmcl._utils.reports import muted, verbosity
 from torchmcl.data import transforms
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader, at_once
@@ -42,6 +43,7 @@ from torchmcl.training.folder import (
     write_flow,
 )
 from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
+from torchmcl.training.machine import ENGINE
 from torchmcl.training.progress import Screen
 from torchmcl.versions import versions
 
@@ -68,7 +70,7 @@ def fit(
     tensorboard: bool = False,
     transform: Transform | str | None = None,
     callbacks: Sequence[Any] = (),
-    quiet: bool = False,
+    verbose: bool = True,
     **options: Any,
 ) -> Specialists:
     """Train an ensemble, by the paper's recipe unless told otherwise, and return it for inference.
@@ -91,7 +93,8 @@ def fit(
         tensorboard: write a log for TensorBoard
         transform: augments training batches after the transforms that `augment` names, see `data.transforms`
         callbacks: objects with hooks that are called at named places of the training, see `Callback`
-        quiet: print nothing
+        verbose: show progress on the console. Either way, lines are records of the logger `torchmcl.training`; a
+            handler of yours that writes them to the console shows them instead
         options: those of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
             learning_rate, …), of `Machine` (precision, devices, …) and, with `data_` before them, of `Source`.
             `optimizer` is a name, or a callable that is given all (name, parameter) and returns an optimiser, with
@@ -100,7 +103,7 @@ def fit(
     The caller's generators, threads and signal handlers are as before when it returns or raises. Trainings in several
     threads take turns. In a thread other than the main one, signals are left to the caller.
 
-    >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=2, width=8, quiet=True)
+    >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=2, width=8, verbose=False)
     >>> specialists.classes[:3]
     ('0', '1', '2')
     """
@@ -126,11 +129,11 @@ def fit(
         inspect_folder(place.folder, overwrite=overwrite, resume=resume)
     if place.finished:
         return _same_run(place, config, network, data)
-    with isolated():
+    with isolated(), verbosity(verbose):
         own: dict[str, Any] = {name: options[name] for name in ("optimizer", "schedule") if callable(options.get(name))}
         own["task"] = method.task if task is None and isinstance(method, Method) else task
         job = prepare(_resolved(config, place), network, data, transform, **own)
-        return _trained(job, place, Callbacks(callbacks), quiet=quiet)
+        return _trained(job, place, Callbacks(callbacks), verbose=verbose)
 
 
 def _resolved(config: TrainConfig, place: "Place") -> TrainConfig:
@@ -344,12 +347,13 @@ def _same_run(place: Place, config: TrainConfig, network: Any, data: str | DataS
     return Specialists.load(place.folder, network=own, method=config.method.given)
 
 
-def _trained(job: Job, place: Place, callbacks: Callbacks, *, quiet: bool) -> Specialists:
+def _trained(job: Job, place: Place, callbacks: Callbacks, *, verbose: bool) -> Specialists:
     """Train to the end, and keep and evaluate what was learned."""
-    folder, fabric = place.folder, job.config.machine.build()
+    folder, fabric = place.folder, job.config.machine.build(verbose=verbose)
     with _hold_folder(place):
-        fabric.launch()
-        screen = Screen(quiet=quiet or not fabric.is_global_zero)
+        with muted(*ENGINE, when=not verbose):
+            fabric.launch()
+        screen = Screen(verbose=verbose, rank=fabric.global_rank)
         if folder is not None and fabric.is_global_zero:
             start_folder(folder, job.config.flat(), overwrite=place.overwrite)
         with _board(job.config, folder, fabric) as board:

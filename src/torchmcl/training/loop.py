@@ -1,4 +1,5 @@
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -290,7 +291,7 @@ class Training:
     def _say(self, warnings: list[str]) -> None:
         for new in (text for text in warnings if text not in self.at.warnings):
             self.at.warnings.append(new)
-            self.screen.line(f"warning: {new}")
+            self.screen.line(new, logging.WARNING)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a continuation needs."""

@@ -1,13 +1,16 @@
+import logging
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from torchmcl._utils.reports import muted
 from torchmcl.errors import UsageError
 from torchmcl.options import plain_fields, right_types
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
+ENGINE = tuple(map(logging.getLogger, ("lightning.fabric", "lightning.pytorch")))
 Precision = Literal["32", "bf16-mixed", "16-mixed"]
 
 
@@ -46,12 +49,12 @@ class Machine:
         if self.lean and self.compile:
             raise UsageError("Expected lean or compile, got both: what is compiled answers for all members at once.")
 
-    def build(self) -> "Fabric":
+    def build(self, *, verbose: bool = True) -> "Fabric":
         """The engine; `launch` then starts the processes, and each goes on from there with its own rank."""
         from lightning.fabric import Fabric
 
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), muted(*ENGINE, when=not verbose):
                 warnings.filterwarnings("ignore", message=".*fp16 is not supported on CPU")  # said below, as an error
                 fabric = Fabric(
                     accelerator=self.accelerator,

@@ -1,19 +1,28 @@
+import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from torchmcl._utils.reports import say
+
+LOGGER = logging.getLogger("torchmcl.training")
+
 
 class Screen:
-    """What a person sees of a training: a bar for the epoch, a line after each, warnings as they come.
+    """Reports on a training: a bar for the epoch, a line after each epoch, warnings.
 
-    The bar appears on a terminal only; `quiet` shows nothing at all.
+    Lines are records of the logger `torchmcl.training` and, with `verbose`, are shown on the console. The bar appears
+    only on a terminal. Of several processes, only the first one (`rank` 0) reports.
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self.console = Console(quiet=quiet, highlight=False, stderr=False)
+    def __init__(self, *, verbose: bool = True, rank: int = 0) -> None:
+        self.rank, self.verbose = rank, verbose and rank == 0
+        self.console = Console(quiet=not self.verbose, highlight=False, stderr=False)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -21,7 +30,7 @@ class Screen:
             TimeRemainingColumn(),
             TextColumn("{task.fields[about]}"),
         )
-        shown = self.console.is_terminal and not quiet
+        shown = self.console.is_terminal and self.verbose
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not shown)
         self.shown = 0.0
         self.task = self.progress.add_task("", total=1, about="", visible=False)
@@ -54,6 +63,23 @@ class Screen:
             self.progress.update(self.task, about=f"loss {float(loss.detach()):.3f}  shares {parts}  {phase}")
         self.progress.advance(self.task)
 
-    def line(self, text: str) -> None:
-        """Something to keep."""
+    def line(self, text: str, level: int = logging.INFO) -> None:
+        """Report a line above the bar."""
+        if self.rank == 0:
+            with self._without_bar():
+                say(LOGGER, level, text, self._print if self.verbose else None)
+
+    def _print(self, text: str) -> None:
         self.console.print(text, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def _without_bar(self) -> Iterator[None]:
+        """Take the bar away for a moment: a handler of the caller's may write to the same terminal."""
+        running = self.progress.live.is_started
+        if running:
+            self.progress.stop()
+        try:
+            yield
+        finally:
+            if running:
+                self.progress.start()
