@@ -18,9 +18,10 @@ class Soft:
         return torch.exp(-(regret.detach() - best).clamp_min(0))
 
 
-def soft_cmcl(members, classes, *, k=1, beta=0.75):
+@methods.class_probabilities
+def soft_cmcl(members, task, *, k=1, beta=0.75):
     """CMCL with soft edges."""
-    objective = Objective(costs.cross_entropy, costs.Scaled(costs.to_uniform, beta), Soft(k))
+    objective = Objective(task, costs.Scaled(costs.to_uniform, beta), Soft(k))
     return Composition(objective, k, exchange="feature_sharing", teaches_leaving=True)
 
 

@@ -239,7 +239,9 @@ def test_a_task_of_ones_own_in_fit(tmp_path):
     soft = fit("smcl", epochs=2, task=Classification(10, loss=smoothed), out=tmp_path / "run", **TINY)
     assert plain.figures["top1_error"] != soft.figures["top1_error"] or plain.figures["nll"] != soft.figures["nll"]
     assert "task: own:Classification" in (tmp_path / "run" / "config.yaml").read_text()
-    again = fit(methods.build("smcl", 2, task=Classification(10, loss=smoothed)), "mlp", epochs=2, width=8, verbose=False)
+    again = fit(
+        methods.build("smcl", 2, task=Classification(10, loss=smoothed)), "mlp", epochs=2, width=8, verbose=False
+    )
     assert again.figures["nll"] == soft.figures["nll"]
     from torchmcl import Specialists
 

@@ -21,9 +21,9 @@ def load(
     """PATH/images and PATH/masks, a mask for each image, of the same name: images (N, 3, H, W), masks (N, H, W).
 
     A mask's pixels are classes, 0, 1, …, or 255 where they do not count; in masks of black and white only, 0 and 255,
-    the classes are 0 and 1. PATH/classes.txt names them, one per line. The group of an image is its folder below images,
-    one for all where there is none; a fifth of each group, chosen by `seed`, is the test set. Images are resized by
-    bicubic, masks by nearest neighbour, to `size` or the median.
+    the classes are 0 and 1. PATH/classes.txt names them, one per line. The group of an image is its folder below
+    images, one for all where there is none; a fifth of each group, chosen by `seed`, is the test set. Images are
+    resized by bicubic, masks by nearest neighbour, to `size` or the median.
     """
     root = Path(path).expanduser()
     pairs = _pairs(root)

@@ -1,0 +1,147 @@
+"""Specialist ensembles as a LightningModule, for projects that already use a `Trainer`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from torchmcl import methods
+from torchmcl.ensemble import Ensemble, Network
+from torchmcl.errors import UsageError
+from torchmcl.methods import Method
+from torchmcl.objective import Outcome, phase_of
+from torchmcl.opinions import Opinions
+from torchmcl.state import State
+from torchmcl.surveys import Survey, survey
+from torchmcl.training.recipe import Recipe
+
+INDEXED = "Expected batches (x, target, index) for {name}, which remembers single examples, got {got}."
+
+
+class SpecialistModule(LightningModule):
+    """A method, an ensemble and a recipe as a LightningModule: the same objective, combiner and metrics as `fit`.
+
+    Batches are (x, target), or (x, target, index) where the method remembers single examples (MCL, MCL-KD); x is
+    prepared by the data loader. The objective is a submodule, so that checkpoints of the `Trainer` have its memory.
+
+    Args:
+        method: a name in `methods.names()`, or a `Method`
+        network: a name, a callable or a list of them, see `Ensemble.build`; or an `Ensemble`
+        members: the number of networks, of a method given by name
+        classes: the number of classes, of a method given by name
+        exchange: what members share; the method's own unless given
+        seed: of the weights
+        optimizer: a callable that is given all (name, parameter) and returns an optimiser; the recipe's unless given
+        options: those of the method and the network given by name, and of `Recipe`, which `fit` takes as well
+
+    Logged are `train_loss`, the share of the examples that each member takes, and for validation and test sets the
+    metrics of the task, such as `val_top1_error`, as fractions.
+
+    >>> module = SpecialistModule("amcl", "mlp", members=3, classes=10, inputs=64, width=8, learning_rate=0.05)
+    >>> module(torch.zeros(2, 64)).logits.shape
+    torch.Size([3, 2, 11])
+    """
+
+    def __init__(
+        self,
+        method: str | Method = "amcl",
+        network: Network | Sequence[Network] | Ensemble = "simple_cnn",
+        *,
+        members: int = 5,
+        classes: int = 10,
+        exchange: str = "default",
+        seed: int = 0,
+        optimizer: Callable[[list[tuple[str, torch.nn.Parameter]]], Optimizer] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        recipe = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
+        self.recipe, self.optimizer = Recipe(**recipe), optimizer
+        if isinstance(method, str):
+            own = {name: options.pop(name) for name in methods.options(method) if name in options}
+            method = methods.build(method, members, classes, **own)
+        self.method = method
+        self.objective = method.new_objective()
+        if isinstance(network, Ensemble):
+            self.ensemble = network
+        else:
+            self.ensemble = Ensemble.build(method, network, exchange=exchange, seed=seed, **options)
+
+    def forward(self, x: Tensor) -> Opinions:
+        """(B, …) -> the members' outputs (M, B, …)."""
+        output: Opinions = self.ensemble(x)
+        return output
+
+    def at(self) -> State:
+        """The epoch and the number of epochs, as the `Trainer` counts them."""
+        epochs = self.trainer.max_epochs
+        return State(self.current_epoch + 1, epochs if epochs is not None and epochs > 0 else None)
+
+    def on_train_epoch_start(self) -> None:
+        """Show the training set to the parts of the objective that need a pass over it."""
+        loader: Any = self.trainer.train_dataloader
+        if any(isinstance(part, Survey) for part in self.objective.modules()):
+            survey(self.objective, self.ensemble, self._indexed(loader), self.at())
+
+    def training_step(self, batch: Sequence[Tensor], batch_idx: int) -> Tensor:
+        """The loss of a batch."""
+        x, target, index = self._parts(batch)
+        now = self.at()
+        state = State(now.epoch, now.epochs, index=index)
+        outcome: Outcome = self.objective(self(x), target, state)
+        shares = {f"share_{m}": share for m, share in enumerate(outcome.weights.mean(1), start=1)}
+        self.log("train_loss", outcome.loss, on_step=True, on_epoch=True, batch_size=len(x), prog_bar=True)
+        self.log_dict(shares, on_step=False, on_epoch=True, batch_size=len(x))
+        return outcome.loss
+
+    def validation_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
+        """Log the metrics of the validation set."""
+        self._measure("val", batch)
+
+    def test_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
+        """Log the metrics of the test set."""
+        self._measure("test", batch)
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """The ensemble's prediction: probabilities (B, C, …) where the task has classes."""
+        x = batch if isinstance(batch, Tensor) else batch[0]
+        return self.method.combine(self(x))
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser and the schedule of the recipe, by epochs."""
+        if self.optimizer is not None:
+            built = self.optimizer(list(self.ensemble.named_parameters()))
+        else:
+            built = self.recipe.build(self.ensemble.parameters())
+        recipe = replace(self.recipe, epochs=self.recipe.epochs or self.at().epochs)
+        schedule = LambdaLR(built, lambda epoch: recipe.factor(min(epoch + 1, recipe.length())))
+        return {"optimizer": built, "lr_scheduler": {"scheduler": schedule, "interval": "epoch"}}
+
+    @property
+    def phase(self) -> str:
+        """The phase that the objective is in; empty where it has no phases."""
+        return phase_of(self.objective)
+
+    def _measure(self, part: str, batch: Sequence[Tensor]) -> None:
+        x, target, _ = self._parts(batch)
+        output = Opinions.of(self(x))
+        found = self.method.task.metrics(output, self.method.combine(output), target)
+        logged = {f"{part}_{name}": value.mean() for name, value in found.items()}
+        self.log_dict(logged, on_step=False, on_epoch=True, batch_size=len(x), sync_dist=True)
+
+    def _parts(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        if not isinstance(batch, list | tuple) or len(batch) not in (2, 3) or not isinstance(batch[0], Tensor):
+            raise UsageError(f"Expected batches (x, target) or (x, target, index), got {type(batch).__name__}.")
+        return batch[0], batch[1], batch[2] if len(batch) == 3 else None
+
+    def _indexed(self, loader: Any) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for batch in loader:
+            x, target, index = self._parts(self.transfer_batch_to_device(batch, self.device, 0))
+            if index is None:
+                raise UsageError(INDEXED.format(name=self.method.name, got="(x, target)"))
+            yield x, target, index
