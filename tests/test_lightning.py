@@ -19,11 +19,8 @@ with warnings.catch_warnings():
     from torchmcl.lightning import SpecialistModule
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore:.*logging interval"),
     pytest.mark.filterwarnings("ignore:.*have no .val_dataloader"),
-    pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec"),
-    pytest.mark.filterwarnings("ignore:.*shuffle=True. in val"),
 ]
 
 
