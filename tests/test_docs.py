@@ -82,6 +82,13 @@ def run(words: list[str], mark: str, data: str | None) -> None:
         assert program in ("source", "pip", "git", "cd"), f"{program}: mark the block <!-- test: parse -->"
 
 
+def after(diff: str) -> str:
+    """The code that a diff of a plain program leads to."""
+    lines = diff.splitlines()
+    assert any(line.startswith("-") for line in lines)
+    return "\n".join(line[1:] for line in lines if not line.startswith("-"))
+
+
 def parse(words: list[str]) -> None:
     """Check that every option of a torchmcl command exists and takes what it is given."""
     start = next((at for at, word in enumerate(words) if word in ("torchmcl", "torchmcl.cli")), None)
@@ -134,6 +141,8 @@ def test_page(path, data, capsys):
         elif block.language == "python" and block.code.startswith(">>> "):
             test = doctest.DocTestParser().get_doctest(block.code, {}, path.name, str(path), 0)
             assert doctest.DocTestRunner().run(test).failed == 0
+        elif block.language == "diff":  # what it leads to
+            exec(compile(after(block.code), str(path), "exec"), names)
         elif block.language == "python":
             exec(compile(block.code, str(path), "exec"), names)
         else:
