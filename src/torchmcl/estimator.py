@@ -21,6 +21,7 @@ from torchmcl.data.examples import Examples
 from torchmcl.data.loader import Loader
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import DivergedError, UsageError
+from torchmcl.inference import outputs
 from torchmcl.methods import Method
 from torchmcl.opinions import Opinions
 from torchmcl.seeds import seed_of
@@ -165,11 +166,11 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "ensemble_")
         return self._ask(X, lambda opinions: opinions.logits.softmax(2), dim=1)
 
-    @torch.no_grad()
     def _ask(self, X: Any, heard: Callable[[Opinions], Tensor], *, dim: int) -> NDArray[Any]:
         x = self._prepare(validate_data(self, X, reset=False, dtype=self._precision(X), allow_nd=True))
         weight = next(self.ensemble_.parameters())
-        parts = [heard(self.ensemble_(part.to(weight))).cpu() for part in x.split(512)]
+        batches = (part.to(weight) for part in x.split(512))
+        parts = [heard(said).cpu() for _, said in outputs(self.ensemble_, batches)]
         return torch.cat(parts, dim).numpy()
 
     def _inspect(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Any, Any, Any]:

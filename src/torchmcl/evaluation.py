@@ -13,8 +13,8 @@ from torchmcl.analysis.listen import Listener
 from torchmcl.analysis.look import Look
 from torchmcl.data.examples import Examples
 from torchmcl.data.files import EXTENSIONS, Files
-from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError
+from torchmcl.inference import outputs
 from torchmcl.predictor import Specialists
 from torchmcl.rejection import Rejection, per_example, tempered
 from torchmcl.serialization.legacy import upgraded_config
@@ -62,7 +62,7 @@ def look(
     figures = evaluate(
         specialists.method,
         listener,
-        _loader(specialists, examples),
+        specialists.loader(examples),
         lambda opinions: tempered(combine(opinions), temperature),
     )
     figures = {
@@ -77,8 +77,8 @@ def look(
     if unseen is not None:
         foreign = _spread(_unseen(unseen, unseen_classes, specialists, source), limit)
         other = Listener(specialists)
-        for batch in _loader(specialists, foreign):
-            other(batch.x)
+        for _ in outputs(other, specialists.loader(foreign)):
+            pass  # it notes what it needs
         found = {name: separation(listener.gathered(name), other.gathered(name)) for name in listener.scores}
         figures["unseen"] = {
             "data": unseen,
@@ -155,16 +155,6 @@ def separation(inlier: Tensor, outlier: Tensor) -> dict[str, float]:
         "aupr": percent(metrics.aupr(inlier, outlier)),
         "fpr95": percent(metrics.fpr_at_95_tpr(inlier, outlier)),
     }
-
-
-def _loader(specialists: Specialists, examples: Examples) -> Loader:
-    return Loader(
-        examples,
-        batch_size=specialists.batch_size,
-        shuffle=False,
-        device=specialists.device,
-        preprocess=specialists.blueprint.preprocess,
-    )
 
 
 def _config(run: Path) -> dict[str, Any]:

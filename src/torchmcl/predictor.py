@@ -13,11 +13,14 @@ from torchmcl.answers import Answer, judge
 from torchmcl.blueprint import Blueprint
 from torchmcl.crew import adopted
 from torchmcl.data import preprocess as preprocessing
+from torchmcl.data.examples import Examples
 from torchmcl.data.files import image_size
-from torchmcl.data.loader import at_once
+from torchmcl.data.loader import Loader, at_once
 from torchmcl.data.masks import write_mask
+from torchmcl.data.preprocess import channels_last
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
+from torchmcl.inference import outputs
 from torchmcl.inputs import batches, pairs
 from torchmcl.memory import Memory
 from torchmcl.methods import Method
@@ -80,8 +83,11 @@ class Specialists:
 
     def stream(self, x: Any, *, batch_size: int | None = None) -> Iterator[Answer]:
         """The same, an answer a batch, for what is too large to hold: nothing is read before it is asked for."""
-        for batch in batches(x, self.blueprint, self.batch_size if batch_size is None else batch_size):
-            yield self.ask(batch).to("cpu")
+        size = self.batch_size if batch_size is None else batch_size
+        for _, opinions in outputs(self.ensemble, map(self.ready, batches(x, self.blueprint, size))):
+            with torch.no_grad():
+                answer = self.judge(opinions)
+            yield answer.to("cpu")
 
     @torch.no_grad()
     def ask(self, batch: Tensor) -> Answer:
@@ -89,10 +95,23 @@ class Specialists:
         return self.judge(self.hear(batch))
 
     def hear(self, batch: Tensor) -> Opinions:
-        """One batch (B, …) as it was read -> what the members say."""
-        x = self.prepare(batch.to(self.device))
-        opinions: Opinions = self.ensemble(x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x)
+        """One batch (B, …) as it was read -> the members' outputs, without gradients."""
+        [(_, opinions)] = outputs(self.ensemble, [self.ready(batch)])
         return opinions
+
+    def loader(self, examples: Examples) -> Loader:
+        """Batches of labelled examples in their order, prepared, where the weights are."""
+        return Loader(
+            examples,
+            batch_size=self.batch_size,
+            shuffle=False,
+            device=self.device,
+            preprocess=self.blueprint.preprocess,
+        )
+
+    def ready(self, batch: Tensor) -> Tensor:
+        """One batch (B, …) as it was read -> the same as the members read it, where the weights are."""
+        return channels_last(self.prepare(batch.to(self.device)))
 
     def prepare(self, batch: Tensor) -> Tensor:
         """What is done to a batch (B, …) before members see it."""
@@ -121,7 +140,8 @@ class Specialists:
         """
         right_types({"coverage": coverage, "max_error": max_error, "temperature": temperature}, self.calibrate)
         size = self.batch_size if batch_size is None else batch_size
-        parts = [(self.method.combine(self.hear(x)).cpu(), y) for x, y in pairs(validation, self.blueprint, size)]
+        labelled = ((self.ready(x), y) for x, y in pairs(validation, self.blueprint, size))
+        parts = [(self.method.combine(said).cpu(), y) for (_, y), said in outputs(self.ensemble, labelled)]
         if not parts:
             raise UsageError("Expected at least one labelled example, got none.")
         probabilities, target = (torch.cat(part) for part in zip(*parts, strict=True))

@@ -12,6 +12,7 @@ from torchmcl._utils.durations import Duration
 from torchmcl.assignment import Assignment
 from torchmcl.costs import Cost
 from torchmcl.errors import UsageError
+from torchmcl.inference import outputs
 from torchmcl.opinions import Opinions, wide
 from torchmcl.processes import highest, many
 from torchmcl.state import State
@@ -188,16 +189,10 @@ def survey(
     due = [part for part in objective.modules() if isinstance(part, Survey) and part.due(state)]
     if not due:
         return False
-    training = isinstance(ensemble, nn.Module) and ensemble.training
-    if isinstance(ensemble, nn.Module):
-        ensemble.eval()
-    for x, target, index in batches:
-        logits = ensemble(x).logits
+    for (_, target, index), said in outputs(ensemble, batches):
         for part in due:
-            part.note(logits, target, replace(state, index=index))
+            part.note(said.logits, target, replace(state, index=index))
     for part in due:
         part.table.gather()
         part.table.stamp = state.at_epoch()
-    if isinstance(ensemble, nn.Module):
-        ensemble.train(training)
     return True

@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from torchmcl.analysis import style
 from torchmcl.analysis.picture import picture
-from torchmcl.data import preprocess as preprocessing
 from torchmcl.errors import UsageError
+from torchmcl.inference import evaluating
 from torchmcl.predictor import Specialists
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ def grad_cam(specialists: Specialists, images: Tensor, target: Tensor) -> Tensor
     except ImportError as absent:
         raise UsageError("Expected captum for Grad-CAM, found none. Try: pip install 'torchmcl[plots]'") from absent
 
-    ensemble = specialists.ensemble.eval()
-    x = preprocessing.apply(specialists.blueprint.preprocess)(images.to(specialists.device))
-    target = target.to(specialists.device)
+    ensemble, target = specialists.ensemble, target.to(specialists.device)
+    x = specialists.prepare(images.to(specialists.device))
     maps = []
-    for m in range(len(ensemble.bodies)):
-        of_member = LayerGradCam(lambda x, m=m: ensemble(x).logits[m], pooling(ensemble.bodies[m]))
-        raw = of_member.attribute(x, target, attribute_to_layer_input=True, relu_attributions=True).detach()
-        fine = F.interpolate(raw, size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
-        maps.append(fine / fine.amax((1, 2), keepdim=True).clamp_min(1e-12))
+    with evaluating(ensemble):  # and not `outputs`, since it needs gradients
+        for m in range(len(ensemble.bodies)):
+            of_member = LayerGradCam(lambda x, m=m: ensemble(x).logits[m], pooling(ensemble.bodies[m]))
+            raw = of_member.attribute(x, target, attribute_to_layer_input=True, relu_attributions=True).detach()
+            fine = F.interpolate(raw, size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
+            maps.append(fine / fine.amax((1, 2), keepdim=True).clamp_min(1e-12))
     return torch.stack(maps).cpu()
 
 

@@ -19,9 +19,7 @@ class Listener(nn.Module):
         self.specialists, self.ensemble, self.target = specialists, specialists.ensemble, target
         self.notes: list[dict[str, Tensor]] = []
         self.heard = 0
-        self.eval()  # a module is born in training mode, and evaluation goes back to what it finds
 
-    @torch.no_grad()
     def forward(self, x: Tensor) -> Opinions:
         """(B, …), prepared -> opinions."""
         opinions: Opinions = self.ensemble(x)

@@ -124,11 +124,9 @@ class Loader:
         for index, images, total, step in zip(batches, self._images(batches), totals, steps, strict=True):
             index = index.to(self.device)
             x, target = self._augmented(images.to(self.device), self._target[index], total, step)
-            if x.dim() == 4:
-                x = x.contiguous(memory_format=torch.channels_last)
             group = None if self._group is None else self._group[index].long()
             target = target if target.is_floating_point() else target.long()
-            yield Batch(self._prepare(x), target, index, group, total)
+            yield Batch(self._prepare(preprocessing.channels_last(x)), target, index, group, total)
 
     def _images(self, batches: list[Tensor]) -> Iterator[Tensor]:
         images = self._resident

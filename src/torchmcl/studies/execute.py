@@ -22,6 +22,7 @@ from torchmcl.allocator import memory_kept
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError
+from torchmcl.inference import outputs
 from torchmcl.metrics import pixel_errors
 from torchmcl.predictor import Specialists
 from torchmcl.stored import training_config
@@ -114,15 +115,8 @@ def surroundings() -> dict[str, Any]:
 def ask(specialists: Specialists, examples: Examples, run: Path) -> Trained:
     """What a trained ensemble answers to examples, once."""
     method, ensemble = specialists.method, specialists.ensemble
-    dense = examples.target.ndim > 1
-    loader = Loader(
-        examples,
-        batch_size=specialists.batch_size,
-        shuffle=False,
-        device=specialists.device,
-        preprocess=specialists.blueprint.preprocess,
-    )
-    if dense:
+    loader = specialists.loader(examples)
+    if examples.target.ndim > 1:
         figures = evaluate(method, ensemble, loader)
         return Trained(specialists, examples, run, figures, mask_errors(specialists, loader).cpu())
     members, combined, target = answers(method, ensemble, loader)
@@ -135,8 +129,7 @@ def ask(specialists: Specialists, examples: Examples, run: Path) -> Trained:
 def mask_errors(specialists: Specialists, loader: Loader) -> Tensor:
     """Part of wrong pixels of the ensemble, then of each member, in each image, (1 + M, N)."""
     parts, ignored = [], specialists.method.task.ignore_index
-    for batch in loader:
-        opinions = specialists.ensemble(batch.x)
+    for batch, opinions in outputs(specialists.ensemble, loader):
         members = opinions.logits.float().softmax(2)[:, :, : specialists.method.classes]
         combined = specialists.method.combine(opinions)[None]
         parts.append(torch.cat([pixel_errors(part, batch.target, ignored) for part in (combined, members)]))

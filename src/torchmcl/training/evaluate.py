@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torchmcl import metrics
 from torchmcl.combine import Combiner
 from torchmcl.data.loader import Batch, Loader
+from torchmcl.inference import outputs
 from torchmcl.methods import Method
 from torchmcl.processes import gathered
 
@@ -20,13 +21,10 @@ def answers(
     Over several processes each passes over its part and all have the whole in the end, ordered by number of example.
     """
     combine = combine or method.combine
-    training, parts = ensemble.training, []
-    ensemble.eval()
-    for batch in batches:
-        opinions = ensemble(batch.x)
+    parts = []
+    for batch, opinions in outputs(ensemble, batches):
         members = opinions.logits.float().softmax(2).transpose(0, 1)
         parts.append((batch.index, members, combine(opinions), batch.target))
-    ensemble.train(training)
     index, members, combined, target = (gathered(torch.cat(part)) for part in zip(*parts, strict=True))
     order = index.argsort()
     return members[order].transpose(0, 1), combined[order], target[order]
@@ -81,10 +79,7 @@ def evaluate_pixels(
     top1, overlap = metrics.Top1PixelError(**ignored), metrics.MeanIoU(method.classes, **ignored)
     for metric in (oracle, strict, top1, each, each_strict, overlap):
         metric.to(loader.device)
-    training = ensemble.training
-    ensemble.eval()
-    for batch in loader:
-        opinions = ensemble(batch.x)
+    for batch, opinions in outputs(ensemble, loader):
         members, combined = opinions.logits.float().softmax(2), (combine or method.combine)(opinions)
         for metric, probabilities in (
             (oracle, members[:, :, : method.classes]),
@@ -95,7 +90,6 @@ def evaluate_pixels(
         ):
             metric.update(probabilities, batch.target)
         overlap.update(combined.argmax(1), batch.target)
-    ensemble.train(training)
     return {
         "oracle_error": percent(oracle.compute()),
         "oracle_error_strict": percent(strict.compute()),

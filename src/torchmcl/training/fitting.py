@@ -17,6 +17,7 @@ from torchmcl.data.transforms import Transform
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
 from torchmcl.hub import read_figures
+from torchmcl.inference import outputs
 from torchmcl.methods import Method
 from torchmcl.objective import memory_of
 from torchmcl.options import OWN, right_types
@@ -315,17 +316,15 @@ def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
     )
 
 
-@torch.no_grad()
 def _check_input_size(ensemble: torch.nn.Module, blueprint: Blueprint) -> None:
     """Raises UsageError for images that are too small for a network, before any training."""
     try:
-        ensemble.eval()(torch.zeros(1, *blueprint.shape))
+        list(outputs(ensemble, [torch.zeros(1, *blueprint.shape)]))
     except RuntimeError as problem:
         raise UsageError(
             f"Expected examples large enough for {blueprint.network}, got {blueprint.shape}: {problem}. "
             "Take larger images or another network."
         ) from problem
-    ensemble.train()
 
 
 def _same_run(place: Place, config: TrainConfig, network: Any, data: str | DataSet) -> Specialists:
