@@ -1,4 +1,5 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from torchmcl.errors import TorchmclError, UsageError
@@ -58,14 +59,20 @@ class Callbacks:
     def tell(self, hook: str, *arguments: Any) -> None:
         """Call a hook of each callback that has it."""
         for one in self.callbacks:
-            if (call := getattr(one, hook, None)) is None:
-                continue
-            try:
-                call(*arguments)
-            except TorchmclError:
-                raise
-            except Exception as problem:
-                raise UsageError(
-                    f"Expected callbacks that do not fail, got {type(problem).__name__} in {hook} of "
-                    f"{type(one).__name__}: {problem}. What is saved is kept; resume without it, or mend it."
-                ) from problem
+            if (call := getattr(one, hook, None)) is not None:
+                with guarded("callbacks", f"{hook} of {type(one).__name__}"):
+                    call(*arguments)
+
+
+@contextmanager
+def guarded(kind: str, place: str) -> Iterator[None]:
+    """Raise UsageError in one line, which names the place, for an error in an object of the caller's."""
+    try:
+        yield
+    except TorchmclError:
+        raise
+    except Exception as problem:
+        raise UsageError(
+            f"Expected {kind} that do not fail, got {type(problem).__name__} in {place}: {problem}. "
+            "What is saved is kept; resume without it, or mend it."
+        ) from problem

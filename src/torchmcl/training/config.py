@@ -27,7 +27,7 @@ ADDED = {"augment": None, "transform": None, "accumulate": 1, "task": None, "cla
 # Options that do not matter to the numbers.
 BESIDE = {"checkpoint_steps", "tensorboard", "data_dir", *(one.name for one in fields(Machine))} - {"precision"}
 # Arguments of `fit` or of a command that are not options of a training.
-OF_THE_CALL = ("callbacks", "out", "overwrite", "resume", "verbose", "quiet", "debug", "config")
+OF_THE_CALL = ("callbacks", "loggers", "metrics", "out", "overwrite", "resume", "verbose", "quiet", "debug", "config")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,10 +11,16 @@ from torchmcl.inference import outputs
 from torchmcl.methods import Method
 from torchmcl.processes import gathered
 
+Also = Callable[[Tensor, Tensor], object]  # given the combined probabilities (B, C, …) and the target of each batch
+
 
 @torch.no_grad()
 def answers(
-    method: Method, ensemble: nn.Module, batches: Iterable[Batch], combine: Combiner | None = None
+    method: Method,
+    ensemble: nn.Module,
+    batches: Iterable[Batch],
+    combine: Combiner | None = None,
+    also: Also | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One pass over the data -> probabilities of members (M, N, C or C + 1) and combined (N, C), target (N,).
 
@@ -25,19 +31,28 @@ def answers(
     for batch, opinions in outputs(ensemble, batches):
         members = opinions.logits.float().softmax(2).transpose(0, 1)
         parts.append((batch.index, members, combine(opinions), batch.target))
+        if also is not None:
+            also(*parts[-1][2:])
     index, members, combined, target = (gathered(torch.cat(part)) for part in zip(*parts, strict=True))
     order = index.argsort()
     return members[order].transpose(0, 1), combined[order], target[order]
 
 
-def evaluate(method: Method, ensemble: nn.Module, loader: Loader, combine: Combiner | None = None) -> dict[str, Any]:
+def evaluate(
+    method: Method,
+    ensemble: nn.Module,
+    loader: Loader,
+    combine: Combiner | None = None,
+    also: Also | None = None,
+) -> dict[str, Any]:
     """Errors and calibration on labelled examples, in percent except for nll and brier; logits are computed once.
 
-    `combine` replaces the method's own combiner.
+    `combine` replaces the method's own combiner; `also` is called with the combined probabilities and the target of
+    each batch.
     """
     if loader.examples.target.ndim > 1:
-        return evaluate_pixels(method, ensemble, loader, combine)
-    return summary(method, *answers(method, ensemble, loader, combine), classes=loader.examples.classes)
+        return evaluate_pixels(method, ensemble, loader, combine, also)
+    return summary(method, *answers(method, ensemble, loader, combine, also), classes=loader.examples.classes)
 
 
 def summary(
@@ -66,7 +81,11 @@ def summary(
 
 @torch.no_grad()
 def evaluate_pixels(
-    method: Method, ensemble: nn.Module, loader: Loader, combine: Combiner | None = None
+    method: Method,
+    ensemble: nn.Module,
+    loader: Loader,
+    combine: Combiner | None = None,
+    also: Also | None = None,
 ) -> dict[str, Any]:
     """Errors in percent of the pixels, batch by batch: masks of a whole set are never held at once.
 
@@ -90,6 +109,8 @@ def evaluate_pixels(
         ):
             metric.update(probabilities, batch.target)
         overlap.update(combined.argmax(1), batch.target)
+        if also is not None:
+            also(combined, batch.target)
     return {
         "oracle_error": percent(oracle.compute()),
         "oracle_error_strict": percent(strict.compute()),

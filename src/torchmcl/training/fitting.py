@@ -1,11 +1,12 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torchmetrics import Metric
 
 from torchmcl import atomic, metrics, networks, tasks
 from torchmcl._utils.randomness import isolated
@@ -28,10 +29,10 @@ from torchmcl.serialization.legacy import is_earlier
 from torchmcl.state import IGNORE
 from torchmcl.stored import training_config
 from torchmcl.tasks import Task
-from torchmcl.training.board import Board
 from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.config import TrainConfig, difference
 from torchmcl.training.evaluate import evaluate, percent, percents
+from torchmcl.training.extra import named_metrics
 from torchmcl.training.folder import (
     as_json,
     first_process,
@@ -43,6 +44,7 @@ from torchmcl.training.folder import (
     write_config,
     write_flow,
 )
+from torchmcl.training.loggers import Loggers, tensorboard_logger
 from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
 from torchmcl.training.machine import ENGINE
 from torchmcl.training.progress import Screen
@@ -71,6 +73,8 @@ def fit(
     tensorboard: bool = False,
     transform: Transform | str | None = None,
     callbacks: Sequence[Any] = (),
+    loggers: Sequence[Any] = (),
+    metrics: Any = None,
     verbose: bool = True,
     **options: Any,
 ) -> Specialists:
@@ -94,6 +98,10 @@ def fit(
         tensorboard: write a log for TensorBoard
         transform: augments training batches after the transforms that `augment` names, see `data.transforms`
         callbacks: objects with hooks that are called at named places of the training, see `Callback`
+        loggers: Lightning's loggers (CSVLogger, TensorBoardLogger, MLFlowLogger, WandbLogger, …), which are given the
+            configuration, the row of each epoch and the test metrics
+        metrics: torchmetrics metrics, {name: metric} or a list, of the combined probabilities (B, C, …) and the target
+            (B, …): on the validation split for log.csv and the loggers, on the test set as `extra` in metrics.json
         verbose: show progress on the console. Either way, lines are records of the logger `torchmcl.training`; a
             handler of yours that writes them to the console shows them instead
         options: those of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
@@ -133,8 +141,10 @@ def fit(
     with isolated(), verbosity(verbose):
         own: dict[str, Any] = {name: options[name] for name in ("optimizer", "schedule") if callable(options.get(name))}
         own["task"] = method.task if task is None and isinstance(method, Method) else task
-        job = prepare(_resolved(config, place), network, data, transform, **own)
-        return _trained(job, place, Callbacks(callbacks), verbose=verbose)
+        job = prepare(_resolved(config, place), network, data, transform, extra=named_metrics(metrics), **own)
+        board = [tensorboard_logger(place.folder)] if tensorboard and place.folder is not None else []
+        logged = Loggers([*loggers, *board], job.config.flat())
+        return _trained(job, place, logged, Callbacks([logged, *callbacks]), verbose=verbose)
 
 
 def _resolved(config: TrainConfig, place: "Place") -> TrainConfig:
@@ -176,6 +186,7 @@ class Job:
     transform: Transform | None = None
     optimizer: OptimizerBuilder | None = None
     schedule: Schedule | None = None
+    extra: Mapping[str, Metric] = field(default_factory=dict)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -207,6 +218,7 @@ def prepare(
     *,
     optimizer: OptimizerBuilder | None = None,
     schedule: Schedule | None = None,
+    extra: Mapping[str, Metric] | None = None,
     task: Task | str | None = None,
 ) -> Job:
     """Load the data and build the ensemble; the other arguments are needed where they are objects of the caller's."""
@@ -226,7 +238,7 @@ def prepare(
     if not config.network.own:
         _check_input_size(ensemble, blueprint)
     augment = transforms.build(config.recipe.augment, cast(Transform | None, transform))
-    return Job(config, chosen, blueprint, method, ensemble, augment, optimizer, schedule)
+    return Job(config, chosen, blueprint, method, ensemble, augment, optimizer, schedule, extra or {})
 
 
 def _check_own(config: TrainConfig, given: dict[str, Any]) -> None:
@@ -346,25 +358,25 @@ def _same_run(place: Place, config: TrainConfig, network: Any, data: str | DataS
     return Specialists.load(place.folder, network=own, method=config.method.given)
 
 
-def _trained(job: Job, place: Place, callbacks: Callbacks, *, verbose: bool) -> Specialists:
+def _trained(job: Job, place: Place, loggers: Loggers, callbacks: Callbacks, *, verbose: bool) -> Specialists:
     """Train to the end, and keep and evaluate what was learned."""
     folder, fabric = place.folder, job.config.machine.build(verbose=verbose)
-    with _hold_folder(place):
+    with _hold_folder(place), loggers:
         with muted(*ENGINE, when=not verbose):
             fabric.launch()
         screen = Screen(verbose=verbose, rank=fabric.global_rank)
         if folder is not None and fabric.is_global_zero:
             start_folder(folder, job.config.flat(), overwrite=place.overwrite)
-        with _board(job.config, folder, fabric) as board:
-            training = _training(job, fabric, screen, board, folder, callbacks)
-            if place.resume and folder is not None:
-                training.continue_from(folder)
-                if fabric.is_global_zero and is_earlier(read_config(folder)):
-                    write_config(folder, job.config.flat())
-            training.run()
+        training = _training(job, fabric, screen, folder, callbacks)
+        if place.resume and folder is not None:
+            training.continue_from(folder)
+            if fabric.is_global_zero and is_earlier(read_config(folder)):
+                write_config(folder, job.config.flat())
+        training.run()
         training.restore_best()
         result = Specialists(job.blueprint, job.method, training.kept, memory_of(training.objective))
         result.figures = figures = report(training, job.loader(fabric, job.data.test), job.data)
+        loggers.test(figures)
         if folder is not None and fabric.is_global_zero:
             _keep(folder, result, training)
         screen.line(
@@ -384,22 +396,7 @@ def _hold_folder(place: Place) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _board(config: TrainConfig, folder: Path | None, fabric: "Fabric") -> Iterator[Board | None]:
-    """The log for TensorBoard, where one is wanted."""
-    if not config.tensorboard or folder is None or not fabric.is_global_zero:
-        yield None
-        return
-    board = Board(folder / "tensorboard")
-    try:
-        yield board
-    finally:
-        board.close()
-
-
-def _training(
-    job: Job, fabric: "Fabric", screen: Screen, board: Board | None, folder: Path | None, callbacks: Callbacks
-) -> Training:
+def _training(job: Job, fabric: "Fabric", screen: Screen, folder: Path | None, callbacks: Callbacks) -> Training:
     config, data, loader = job.config, job.data, partial(job.loader, fabric)
     return Training(
         fabric,
@@ -412,7 +409,6 @@ def _training(
         groups=job.groups,
         seed=config.seed,
         screen=screen,
-        board=board,
         folder=folder,
         checkpoint_steps=config.checkpoint_steps,
         compile=config.machine.compile,
@@ -420,6 +416,7 @@ def _training(
         optimizer=job.optimizer,
         schedule=job.schedule,
         callbacks=callbacks,
+        extra=job.extra,
         identity={**config.identity(), "labels": data.train.label_fingerprint},
     )
 
@@ -434,7 +431,7 @@ def _keep(folder: Path, result: Specialists, training: Training) -> None:
 def report(training: Training, test: Loader, data: DataSet) -> dict[str, Any]:
     """The content of metrics.json, errors and shares in percent: of the epoch that is kept."""
     method, taken = training.method, training.last_taken
-    figures = evaluate(method, training.kept, test)
+    figures = evaluate(method, training.kept, test, also=training.extra.update)
     figures |= {
         "share": percents(taken.sum(0) / taken.sum()),
         "purity": percent(metrics.purity(taken, k=method.k)),
@@ -452,4 +449,6 @@ def report(training: Training, test: Loader, data: DataSet) -> dict[str, Any]:
         figures |= {"counts": memory.counts.tolist(), "flags": memory.flags.int().tolist()}
     if data.validation is not None:
         figures["validation"] = {name: training.last_row[name] for name in ("oracle_error", "top1_error")}
+    if extra := training.extra.compute():
+        figures["extra"] = extra
     return figures

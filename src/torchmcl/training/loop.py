@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torchmetrics import Metric
 
 from torchmcl import atomic, metrics
 from torchmcl.data.loader import Batch, Loader
@@ -24,10 +25,10 @@ from torchmcl.seeds import seed_of
 from torchmcl.state import State
 from torchmcl.surveys import survey
 from torchmcl.training import checkpoint, guardrails
-from torchmcl.training.board import Board
 from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.config import difference
 from torchmcl.training.evaluate import evaluate
+from torchmcl.training.extra import ExtraMetrics, flat
 from torchmcl.training.folder import must_be_there
 from torchmcl.training.lean import lean_backward
 from torchmcl.training.progress import Screen
@@ -86,7 +87,6 @@ class Training:
         groups: tuple[str, ...],
         seed: int,
         screen: Screen,
-        board: Board | None = None,
         folder: Path | None = None,
         checkpoint_steps: int = 1000,
         compile: bool = False,
@@ -94,12 +94,13 @@ class Training:
         optimizer: OptimizerBuilder | None = None,
         schedule: Schedule | None = None,
         callbacks: Callbacks | None = None,
+        extra: Mapping[str, Metric] | None = None,
         identity: Mapping[str, Any] | None = None,
     ) -> None:
         self.fabric, self.method, self.recipe, self.screen = fabric, method, recipe, screen
         self.train, self.everything, self.validation = train, everything, validation
         self.groups, self.seed, self.epochs = groups, seed, recipe.length()
-        self.folder, self.checkpoint_steps, self.board = folder, checkpoint_steps, board
+        self.folder, self.checkpoint_steps = folder, checkpoint_steps
         self.lean, self.per_pixel = lean, method.unit == "pixel"
         self.identity = json.dumps(identity or {}, default=str)
         self.plain = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -115,6 +116,7 @@ class Training:
         self.best: dict[str, Any] | None = None  # where no folder keeps it
         self.stop = Stop()
         self.callbacks = callbacks or Callbacks(())
+        self.extra = ExtraMetrics(extra or {}, fabric.device)
 
     @property
     def signal(self) -> int:
@@ -257,8 +259,6 @@ class Training:
         at.history.append(row)
         at.flow.append(total(at.wanted.clone()).cpu())
         self.screen.line(self._line(row))
-        if self.board is not None:
-            self.board.show(row)
         self.last_taken = taken
         self._warn(row, taken)
         # Until the method has its final form, a lower error says nothing about the ensemble that is to be kept.
@@ -274,8 +274,9 @@ class Training:
         row: dict[str, Any] = {"epoch": epoch, "phase": phase_of(self.objective), "loss": round(loss, 8)}
         row["learning_rate"] = self.rates[0] * self._factor(epoch)
         if self.validation is not None:
-            found = evaluate(self.method, self.model, self.validation)
+            found = evaluate(self.method, self.model, self.validation, also=self.extra.update)
             row |= {"oracle_error": found["oracle_error"], "top1_error": found["top1_error"]}
+            row |= flat(self.extra.compute())
         share = taken.sum(0) / taken.sum()
         return row | {f"share_{m}": round(float(part), 6) for m, part in enumerate(share, start=1)}
 
@@ -466,9 +467,8 @@ def _parts(batch: Batch, count: int) -> Iterator[tuple[Batch, bool]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Rows as CSV, the columns those of the fullest."""
-    fullest: dict[str, Any] = max(rows, key=len)
-    columns = list(fullest)
+    """Rows as CSV, the columns those of the fullest, and what only others have."""
+    columns = list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
     lines = [",".join(columns), *(",".join(str(row.get(column, "")) for column in columns) for row in rows)]
     return "\n".join(lines) + "\n"
 
