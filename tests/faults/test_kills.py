@@ -20,9 +20,12 @@ TRAININGS = {
     "amcl": "--method amcl --network mlp --width 8 --warmup 3 --patience 9 --epochs 8 --checkpoint-steps 3",
     "mcl": "--method mcl --network simple_cnn --width 4 --round 2 --ema 0.9 --epochs 4 --checkpoint-steps 2",
     "one": "--method one --network mlp --width 8 --rampup 2 --optimizer adam --epochs 6 --checkpoint-steps 4",
+    # A transform, a logger, gradient accumulation and class weights at once.
+    "seams": "--method amcl --network mlp --width 8 --warmup 2 --augment flip,crop --accumulate 2 --tensorboard "
+    "--class-weight balanced --epochs 6 --checkpoint-steps 3",
 }
 COMMON = "--data digits --data.limit 300 --members 2 --batch-size 64 --quiet"
-RANDOM = {"amcl": 12, "mcl": 6, "one": 6}  # kills of a training at random moments
+RANDOM = {"amcl": 12, "mcl": 6, "one": 6, "seams": 6}  # kills of a training at random moments
 POINTS = ("half", "before", "after")
 WRITTEN = [  # short trainings, where each write is killed in turn, and how many writes they have at least
     ("amcl", "--warmup 1", POINTS, 12),
@@ -63,6 +66,15 @@ def all_whole(run):
         Specialists.load(run)
 
 
+def logged(run):
+    """The epochs whose loss TensorBoard shows, in order."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    return sorted(event.step for event in events.Scalars("loss"))
+
+
 def go_on(run, name):
     """The command that a person would give next."""
     return ["train", "--resume", run, "--quiet"] if (run / "config.yaml").exists() else line(name, run)
@@ -85,6 +97,9 @@ def test_a_training_killed_at_random_moments(name, whole, tmp_path, tally):
     child = Child(command, *go_on(run, name))
     assert child.end() == 0, child.said
     same_run(whole[name], run)
+    if name == "seams":
+        assert logged(whole[name]) == list(range(1, 7))
+        assert sorted(set(logged(run))) == logged(run), "an epoch is logged twice"
     tally("SIGKILL of a training at a random moment", kills, "goes on, equal to the bit")
 
 
