@@ -159,6 +159,97 @@ def test_the_modules_that_are_passed_are_those_that_learn(make):
     assert changed == [True, False]
 
 
+def trained(make, seed):
+    torch.manual_seed(seed)
+    return make(3)
+
+
+def conv(outputs):
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, outputs, 1))
+
+
+@pytest.mark.parametrize("name", ["ie", "smcl", "cmcl", "amcl"])
+def test_modules_of_ones_own_are_specialised(name):
+    """The caller's modules learn, whatever their architectures, and start from what they have learned."""
+    method = methods.build(name, members=3, classes=3)
+    modules = [trained(tiny, 0), trained(Own, 1), trained(tiny_split, 2)]
+    x, target = torch.randn(8, 4), torch.randint(3, (8,))
+    before = torch.stack([module(x) for module in modules]).detach()
+    ensemble = Ensemble.from_modules(modules, method=method)
+    assert {id(p) for p in ensemble.parameters()} == {id(p) for module in modules for p in module.parameters()}
+    logits = ensemble(x).logits
+    assert logits.shape == (3, 8, method.outputs)
+    torch.testing.assert_close(logits[:, :, :3], before)
+    assert (logits[:, :, 3:] == 0).all()  # the auxiliary class, which nobody has learned yet
+    optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.1)
+    objective = method.new_objective()
+    for _ in range(2):
+        optimizer.zero_grad()
+        objective(ensemble(x), target, State(1, 20, index=torch.arange(8))).loss.backward()
+        optimizer.step()
+    torch.testing.assert_close(ensemble(x).logits, torch.stack([module(x) for module in modules]))
+    assert not torch.equal(ensemble(x).logits[:, :, :3], before)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_last_layer_gets_an_auxiliary_output(bias):
+    method = methods.build("amcl", members=2, classes=3)
+    linear = [nn.Linear(4, 3, bias=bias) for _ in range(2)]
+    old = [layer.weight.detach().clone() for layer in linear]
+    linear[0].weight.requires_grad_(False)
+    Ensemble.from_modules(linear, method=method)
+    for layer, weights in zip(linear, old, strict=True):
+        assert layer.out_features == 4
+        assert torch.equal(layer.weight, torch.cat([weights, torch.zeros(1, 4)]))
+    assert [layer.weight.requires_grad for layer in linear] == [False, True]
+    dense = [trained(conv, seed) for seed in (0, 1)]
+    x = torch.randn(2, 1, 5, 5)
+    before = torch.stack([module(x) for module in dense])
+    logits = Ensemble.from_modules(dense, method=method)(x).logits
+    torch.testing.assert_close(logits, torch.cat([before, torch.zeros(2, 2, 1, 5, 5)], 2))
+    assert dense[0][-1].out_channels == 4
+    Ensemble.from_modules(dense, method=method)  # which they are now: nothing more is added
+    assert dense[0][-1].out_channels == 4
+
+
+def test_modules_that_cannot_be_widened_are_refused_at_the_first_batch():
+    class Headless(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 3))
+
+        def forward(self, x):
+            return x @ self.weight
+
+    method, x = methods.build("amcl", members=2, classes=3), torch.randn(5, 4)
+    for modules in ([Headless(), Headless()], [trained(Own, 0), Headless()]):
+        with pytest.raises(UsageError, match=r"Expected 4 outputs of each member .* got logits \(5, 3\) of member"):
+            Ensemble.from_modules(modules, method=method)(x)
+    with pytest.raises(UsageError, match=r"Expected 3 outputs of each member .* got logits \(5, 2\) of member 1"):
+        Ensemble.from_modules([nn.Linear(4, 3), nn.Linear(4, 2)])(x)
+    assert Ensemble.from_modules([nn.Linear(4, 3), nn.Linear(4, 3)])(x).logits.shape == (2, 5, 3)
+
+
+def test_modules_exchange_nothing_unless_told():
+    method = methods.build("amcl", members=2, classes=3)
+    modules = [trained(tiny_split, seed) for seed in (0, 1)]
+    assert type(Ensemble.from_modules(modules, method=method).exchange).__name__ == "Separate"
+    assert type(Ensemble.build(method, modules).exchange).__name__ == "Separate"
+    for between in ("default", "feature_fusion"):
+        fused = Ensemble.from_modules(modules, method=method, exchange=between)
+        assert type(fused.exchange).__name__ == "FeatureFusion"
+    gated = Ensemble.from_modules(modules, method=methods.build("vmcl", members=2, classes=4))
+    assert gated(torch.randn(5, 4)).gate.shape == (2, 5)
+
+
+def test_names_callables_and_modules_in_one_ensemble():
+    module = networks.simple_cnn(10, width=4)
+    weights = copy.deepcopy(module.state_dict())
+    ensemble = Ensemble.build("amcl", ["resnet10", partial(networks.simple_cnn, width=4), module])
+    assert ensemble(torch.randn(2, 3, 32, 32)).logits.shape == (3, 2, 11)
+    assert all(torch.equal(weights[name], value) for name, value in module.state_dict().items())  # it was copied
+
+
 def test_a_state_dict_goes_between_what_was_built_and_what_was_passed():
     built = Ensemble.build("ie", tiny, members=3, classes=2)
     passed = Ensemble([tiny(2) for _ in range(3)])
@@ -232,6 +323,20 @@ def test_members_of_different_architectures():
             "kind of exchange out of none, weight_sharing",
         ),
         (lambda: Gate("swing", 4, 3), "gate 'conv' or 'pool'"),
+        (lambda: Ensemble.from_modules([]), r"Expected modules of torch.nn, got \[\]"),
+        (lambda: Ensemble.from_modules(["mlp"]), "Expected modules of torch.nn, got .'mlp'"),
+        (lambda: Ensemble.from_modules([tiny(3)], method="amcl"), "for method, got 'amcl'"),
+        (lambda: Ensemble.from_modules([tiny(3)], method=methods.build("ie", 2, 3)), "Expected 2 modules, .* got 1"),
+        (lambda: Ensemble.from_modules([tiny(3)], exchange="feature_fusion"), "Expected a method for exchange"),
+        (lambda: Ensemble.from_modules([shared := tiny(3), shared]), "same in members 0 and 1"),
+        (lambda: Ensemble.build("ie", tiny(10)), "same in members 0 and 1"),
+        (
+            lambda: Ensemble.from_modules(
+                [nn.Linear(4, 3), Split(nn.Linear(4, 2), nn.Linear(2, 3))], method=methods.build("vmcl", 2, 3)
+            ),
+            "vmcl's gate looks at their features",
+        ),
+        (lambda: Ensemble.from_modules([nn.LSTM(4, 3)])(torch.zeros(2, 4)), "return logits .B, C, …., got tuple"),
         (lambda: Split(nn.Identity(), nn.Identity()).features, "features=…"),
     ],
 )

@@ -273,3 +273,75 @@ def test_an_ensemble_that_was_trained_in_ones_own_loop(tmp_path, x):
     made = Specialists(blueprint, method, ensemble)
     made.save(tmp_path)
     alike(Specialists.load(tmp_path).predict(x), made.predict(x))
+
+
+def other_network(outputs):
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, outputs)
+    )
+
+
+def test_modules_that_were_trained_elsewhere_are_combined(tmp_path, digits_test):
+    torch.manual_seed(0)
+    modules = [own_network(10), other_network(10)]
+    made = Specialists.from_modules(modules, digits_test.classes, shape=(1, 8, 8), preprocess="scale", dtype="uint8")
+    x = digits_test.images[:20]
+    answer = made.predict(x)
+    prepared = x.float() / 255 * 2 - 1
+    probabilities = torch.stack([module(prepared).softmax(1) for module in modules])
+    torch.testing.assert_close(answer.probabilities, probabilities.mean(0))
+    assert made.ensemble.bodies[0] is modules[0]
+    made.calibrate(digits_test, coverage=0.5, temperature=True)
+    assert 0.3 < made.predict(digits_test.images).accepted.float().mean() < 0.7
+    made.save(tmp_path / "saved")
+    others = [own_network(10), other_network(10)]
+    alike(Specialists.load(tmp_path / "saved", network=others).predict(x), made.predict(x))
+    assert not torch.equal(others[0][1].weight, modules[0][1].weight)  # those that are given are copied
+    with pytest.raises(UsageError, match="pass network="):
+        Specialists.load(tmp_path / "saved")
+    with pytest.raises(UsageError, match="Expected weights that fit"):
+        Specialists.load(tmp_path / "saved", network=others[::-1])
+
+
+def test_modules_combined_by_another_method(tmp_path):
+    modules, x = [torch.nn.Linear(4, 3) for _ in range(2)], torch.randn(5, 4)
+    for method in ("amcl", methods.build("amcl", 2, 2, beta=0.5)):
+        made = Specialists.from_modules(modules, ["a", "b"], shape=[4], method=method)
+        assert made.predict(x).members.shape == (2, 5, 3)
+        made.save(tmp_path)
+        loaded = Specialists.load(tmp_path, network=modules)
+        assert loaded.method.options["beta"] == made.method.options["beta"]
+    own = Specialists.from_modules(modules, ["a", "b", "c"], shape=[4], method=methods.Method(by_the_last, 2, 3))
+    torch.testing.assert_close(own.predict(x).probabilities, modules[1](x).softmax(1))
+
+
+def test_modules_that_answer_for_each_pixel(tmp_path):
+    modules = [torch.nn.Conv2d(1, 2, 3, padding=1, stride=stride) for stride in (1, 2)]
+    made = Specialists.from_modules(modules, ["back", "front"], shape=(1, 6, 6))
+    assert made.blueprint.dense
+    assert made.predict(torch.zeros(3, 1, 6, 6)).label.shape == (3, 6, 6)
+
+
+LINEAR = torch.nn.Linear(4, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=(5,)), r"examples of shape \(5,\), got: mat1"),
+        (lambda: Specialists.from_modules([LINEAR], ["a", "b", "c"], shape=(4,)), "3 outputs of each member"),
+        (lambda: Specialists.from_modules([LINEAR], "ab", shape=(4,)), "for classes, got 'ab'"),
+        (lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=()), "Expected examples of 1 to"),
+        (lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=(4,), preprocess="gnc"), "mean 'gcn'"),
+        (lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=(4,), method="amlc"), "Did you mean 'amcl'"),
+        (lambda: Specialists.from_modules(["mlp"], ["a", "b"], shape=(4,)), "Expected modules of torch.nn"),
+        (lambda: Specialists.from_modules([], ["a", "b"], shape=(4,)), "Expected 1 to 100,000 members"),
+        (
+            lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=(4,), method=methods.build("ie", 1, 3)),
+            "the method's 3 classes, got 2",
+        ),
+    ],
+)
+def test_modules_that_cannot_be_combined(call, says):
+    with pytest.raises(UsageError, match=says):
+        call()

@@ -1,8 +1,9 @@
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from reprlib import repr as shown
 from typing import Any
 
-from torchmcl import methods, tasks
+from torchmcl import methods, networks, tasks
 from torchmcl.data import preprocess
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError, known_name
@@ -70,10 +71,18 @@ class Blueprint:
                 f"got one for {method.members} and {method.classes}."
             )
         method = replace(method, unit=self.unit)
+        if isinstance(chosen, list):
+            chosen = [self._sized(one, method) for one in chosen]
         ensemble = Ensemble.build(
             method, chosen, exchange=self.exchange, preset=self.preset, cut=self.cut, seed=seed, **self.network_options
         )
         return method, ensemble
+
+    def _sized(self, network: Network, method: Method) -> Network:
+        """A network of a list, which if given by name must fit the shape of an example."""
+        if not isinstance(network, str):
+            return network
+        return partial(networks.build, network, cut=method.cut, **networks.fitting(network, self.shape))
 
     def _method(self) -> Method:
         if self.method not in methods.names():

@@ -1,7 +1,9 @@
+import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from reprlib import repr as shown
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +25,7 @@ from torchmcl.split import Split, at_input_size
 
 __all__ = ["Ensemble", "Gate", "Opinions", "Split"]
 
-Network = str | Callable[[int], nn.Module]
+Network = str | nn.Module | Callable[[int], nn.Module]
 
 
 class Ensemble(nn.Module):
@@ -43,6 +45,7 @@ class Ensemble(nn.Module):
     ) -> None:
         super().__init__()
         _never_copies(members)
+        self.outputs: int | None = None  # of each member, where it is known
         self.exchange = exchange or exchanges.Separate()
         self.gate = gate
         stems = [member.stem if isinstance(member, Split) else nn.Identity() for member in members]
@@ -67,19 +70,22 @@ class Ensemble(nn.Module):
 
         `network` is a name in `networks.names()`, built with `options` (width, channels, …); or a callable that is
         given the number of outputs and returns a `Split`, an `nn.Sequential` to be split behind its first `cut` layers,
-        or any other module; or one of these for each member. Each member starts from a seed of its own. The weights of
-        equal chains of linear layers are moved into one parameter per layer, which trains small members faster; to keep
-        the modules themselves, pass them to `Ensemble`.
+        or any other module; or a module, which is copied with its weights; or a list with one of these per member. Each
+        member starts from a seed of its own. The weights of equal chains of linear layers are moved into one parameter
+        per layer, which trains small members faster; to keep the modules themselves, see `from_modules`, which also
+        says what is done to modules. Where a module is given, the default is to exchange nothing.
         """
         right_types(locals(), cls.build)
+        listed = None if isinstance(network, str | nn.Module) or callable(network) else list(network)
         if isinstance(method, str):
-            method = build_method(method, 5 if members is None else members, 10 if classes is None else classes)
+            count = len(listed) if listed and members is None else members
+            method = build_method(method, 5 if count is None else count, 10 if classes is None else classes)
         if members not in (None, method.members) or classes not in (None, method.classes):
             raise UsageError(
                 f"Expected {method.members} members and {method.classes} classes, as the method was built, "
                 f"got {members} and {classes}."
             )
-        several = [network] * method.members if isinstance(network, str) or callable(network) else list(network)
+        several = [cast(Network, network)] * method.members if listed is None else listed
         if len(several) != method.members:
             raise UsageError(f"Expected one network for all or {method.members}, one a member, got {len(several)}.")
         built = []
@@ -89,21 +95,63 @@ class Ensemble(nn.Module):
             if m == 0:
                 weights = sum(weight.nbytes for weight in built[0].parameters() if not is_lazy(weight))
                 fits(f"{method.members} members", method.members * weights)
-        with _seeded(seed, method.members):
-            between = _exchange(exchange, preset, method, built)
-            gate = Gate(method.gate, _gate_features(built, method), method.members) if method.gate else None
-        ensemble = cls(built, exchange=between, gate=gate)
+        if exchange == "default" and any(isinstance(one, nn.Module) for one in several):
+            exchange = "none"  # what they have learned they learned without
+        ensemble = cls._joined(built, method, exchange, preset, seed)
         ensemble.stems, ensemble.bodies = crew(ensemble.stems), crew(ensemble.bodies)  # type: ignore[arg-type]
+        return ensemble
+
+    @classmethod
+    def from_modules(
+        cls,
+        modules: Iterable[nn.Module],
+        *,
+        method: Method | None = None,
+        exchange: str = "none",
+        preset: str = "default",
+        seed: int = 0,
+    ) -> "Ensemble":
+        """Make an ensemble of modules, of different architectures or trained already, which are the ones that learn.
+
+        All have the same number of outputs: that of the method, where one is given. If the method has an auxiliary
+        class and the last `nn.Linear` or `nn.Conv2d` of a module has one output for each class, that layer gets one
+        more in place: its weights are kept, and those of the auxiliary output are zero. Create an optimiser after that.
+        Modules that exchange features are `Split`s; a seed sets the weights of the exchange.
+
+        >>> large, small = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 3)), nn.Linear(4, 3)
+        >>> ensemble = Ensemble.from_modules([large, small], method=build_method("amcl", members=2, classes=3))
+        >>> ensemble(torch.randn(5, 4)).logits.shape, small
+        (torch.Size([2, 5, 4]), Linear(in_features=4, out_features=4, bias=True))
+        """
+        right_types(locals(), cls.from_modules)
+        modules = list(modules)
+        if not modules or not all(isinstance(one, nn.Module) for one in modules):
+            raise UsageError(f"Expected modules of torch.nn, got {shown(modules)}. Networks by name: Ensemble.build.")
+        if method is None:
+            if exchange != "none":
+                raise UsageError(f"Expected a method for exchange {exchange!r}, got none. Pass method=….")
+            return cls(modules)
+        if len(modules) != method.members:
+            raise UsageError(f"Expected {method.members} modules, one per member of the method, got {len(modules)}.")
+        return cls._joined([_with_auxiliary(module, method) for module in modules], method, exchange, preset, seed)
+
+    @classmethod
+    def _joined(cls, members: Sequence[nn.Module], method: Method, exchange: str, preset: str, seed: int) -> "Ensemble":
+        with _seeded(seed, method.members):
+            between = _exchange(exchange, preset, method, members)
+            gate = Gate(method.gate, _gate_features(members, method), method.members) if method.gate else None
+        ensemble = cls(members, exchange=between, gate=gate)
+        ensemble.outputs = method.outputs
         return ensemble
 
     def forward(self, x: Tensor) -> Opinions:
         """(B, …) -> opinions with logits (M, B, C, …)."""
         if self.gate is None and isinstance(self.exchange, exchanges.Separate) and isinstance(self.stems, Each):
             # One member after another: features that nobody else waits for are still in the cache, and soon free.
-            return Opinions(torch.stack([self.say(m, stem(x), x) for m, stem in enumerate(self.stems)]))
+            return Opinions(self.stacked([self.say(m, stem(x), x) for m, stem in enumerate(self.stems)]))
         features = self.share(x)
         logits = [at_input_size(said, x) for said in self.bodies(features)]
-        return Opinions(torch.stack(logits), None if self.gate is None else self.gate(features))
+        return Opinions(self.stacked(logits), None if self.gate is None else self.gate(features))
 
     def share(self, x: Tensor) -> list[Tensor]:
         """(B, …) -> what each member goes on with after the exchange, M of (B, D, …)."""
@@ -112,6 +160,17 @@ class Ensemble(nn.Module):
     def say(self, member: int, features: Tensor, x: Tensor) -> Tensor:
         """What a member makes of its features (B, D, …) of x -> logits (B, C, …)."""
         return at_input_size(self.bodies[member](features), x)
+
+    def stacked(self, logits: Sequence[Tensor]) -> Tensor:
+        """M of (B, C, …) -> (M, B, C, …); raises UsageError where members differ in their outputs."""
+        outputs, axes = self.outputs or logits[0].shape[1], logits[0].ndim
+        for m, said in enumerate(logits):
+            if said.shape[1] != outputs or said.ndim != axes:
+                raise UsageError(
+                    f"Expected {outputs} outputs of each member (the classes, and the auxiliary class of methods that "
+                    f"have one), got logits {tuple(said.shape)} of member {m}. Change its last layer."
+                )
+        return torch.stack(list(logits))
 
 
 class Gate(nn.Module):
@@ -150,7 +209,10 @@ def _member(network: Network, method: Method, cut: int | None, options: dict[str
             f"Expected options ({', '.join(options)}) for a network given by name only; "
             "bind them yourself: functools.partial(network, …)."
         )
-    module = network(method.outputs)
+    if isinstance(network, nn.Module):
+        module = _with_auxiliary(copy.deepcopy(network), method)
+    else:
+        module = network(method.outputs)
     if not isinstance(module, nn.Module):
         raise UsageError(f"Expected the network callable to return an nn.Module, got {type(module).__name__}.")
     if cut is None or isinstance(module, Split):
@@ -178,18 +240,35 @@ def _exchange(name: str, preset: str, method: Method, members: Sequence[nn.Modul
     warnings.warn(
         f"{method.name} exchanges features by {wanted} unless told otherwise, and plain modules have none to give: "
         f"building without. {how}; or say exchange='none'.",
-        stacklevel=3,
+        stacklevel=4,
     )
     return None
 
 
 def _gate_features(members: Sequence[nn.Module], method: Method) -> int:
-    if not isinstance(members[0], Split):
+    widths = {member.features if isinstance(member, Split) else None for member in members}
+    if len(widths) > 1 or None in widths:
         raise UsageError(
-            f"Expected networks that can be split: {method.name}'s gate looks at their features. "
+            f"Expected networks that can be split, of equal width: {method.name}'s gate looks at their features. "
             "Return a Split(stem, body), or an nn.Sequential and pass cut=…."
         )
-    return members[0].features
+    return cast(int, widths.pop())
+
+
+def _with_auxiliary(module: nn.Module, method: Method) -> nn.Module:
+    """Give the last layer of a module an auxiliary output, in place, where it has the method's classes alone.
+
+    A module that does not end with such a layer is left as it is; if its outputs are too few, `stacked` says so.
+    """
+    layers = [layer for layer in module.modules() if type(layer) in (nn.Linear, nn.Conv2d)]
+    last: Any = layers[-1] if layers else None
+    if not method.auxiliary or last is None or len(last.weight) != method.classes or getattr(last, "groups", 1) > 1:
+        return module
+    for name, old in list(last.named_parameters()):
+        wider = torch.cat([old.detach(), old.new_zeros(1, *old.shape[1:])])
+        setattr(last, name, nn.Parameter(wider, requires_grad=old.requires_grad))
+    setattr(last, "out_features" if isinstance(last, nn.Linear) else "out_channels", method.outputs)
+    return module
 
 
 @contextmanager

@@ -1,14 +1,14 @@
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from torchmcl import atomic, hub, sealed, stored
+from torchmcl import atomic, hub, methods, sealed, stored
 from torchmcl.answers import Answer, judge
 from torchmcl.blueprint import Blueprint
 from torchmcl.crew import adopted
@@ -19,7 +19,7 @@ from torchmcl.data.loader import Loader, at_once
 from torchmcl.data.masks import write_mask
 from torchmcl.data.preprocess import channels_last
 from torchmcl.ensemble import Ensemble, Network
-from torchmcl.errors import UsageError
+from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.inference import outputs
 from torchmcl.inputs import batches, pairs
 from torchmcl.memory import Memory
@@ -49,6 +49,65 @@ class Specialists:
         self.figures: dict[str, Any] = {}  # what metrics.json says, where there is one
         # Convolutions of many channels are up to twice as fast with those last in memory.
         self.ensemble = ensemble.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_modules(
+        cls,
+        modules: Iterable[nn.Module],
+        classes: Sequence[str],
+        *,
+        shape: Sequence[int],
+        preprocess: str = "none",
+        dtype: str = "float32",
+        method: str | Method = "ie",
+    ) -> "Specialists":
+        """Combine modules that are trained already: they become the members as they are, in evaluation mode.
+
+        Args:
+            modules: return logits (B, C, …), of any architectures
+            classes: the names of the labels
+            shape: of one example as it is read
+            preprocess: done to examples before members see them, a name in `preprocess.names()`
+            dtype: of examples as they are read, float32 or uint8
+            method: how to combine; by default the mean of the members' probabilities
+
+        `load` needs the modules again, or others of the same architectures: `load(folder, network=modules)`.
+
+        >>> modules = [torch.nn.Linear(4, 2), torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))]
+        >>> Specialists.from_modules(modules, ["cat", "dog"], shape=(4,)).predict(torch.zeros(3, 4)).members.shape
+        torch.Size([2, 3, 2])
+        """
+        right_types(locals(), cls.from_modules)
+        modules = list(modules)
+        if isinstance(method, str):
+            method = methods.build(method, len(modules), len(classes))
+        if method.classes != len(classes):
+            raise UsageError(f"Expected the names of the method's {method.classes} classes, got {len(classes)}.")
+        by_name = methods.is_registered(method)
+        blueprint = Blueprint(
+            method=method.name if by_name else None,
+            members=len(modules),
+            classes=tuple(classes),
+            network=None,
+            shape=tuple(shape),
+            preprocess=preprocess,
+            dtype=dtype,
+            exchange="none",
+            unit=method.unit,
+            method_options=dict(method.options) if by_name else {},
+        )
+        made = cls(blueprint, method, Ensemble.from_modules(modules, method=method))
+        try:
+            with torch.no_grad():
+                said = made.hear(torch.zeros(1, *blueprint.shape, dtype=getattr(torch, dtype)))
+        except TorchmclError:
+            raise
+        except Exception as problem:  # of the caller's modules
+            raise UsageError(
+                f"Expected modules that take examples of shape {blueprint.shape}, got: {problem}. Pass their shape."
+            ) from problem
+        made.blueprint = replace(blueprint, dense=said.logits.ndim > 3)
+        return made
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -54,6 +54,11 @@ class Split(nn.Module):
 
 def at_input_size(logits: Tensor, x: Tensor) -> Tensor:
     """Dense logits (B, C, h, w) brought to the input's (H, W), bilinearly; others as they are."""
+    if not isinstance(logits, Tensor) or logits.ndim < 2:
+        raise UsageError(
+            f"Expected networks that return logits (B, C, …), got {type(logits).__name__}. "
+            "Wrap yours in a module that returns them."
+        )
     if logits.ndim == 4 and logits.shape[2:] != x.shape[2:]:
         return F.interpolate(logits, size=x.shape[2:], mode="bilinear", align_corners=False)
     return logits

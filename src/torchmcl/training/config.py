@@ -231,6 +231,8 @@ class TrainConfig:
         own = {name: named(options[name]) for name in ("optimizer", "schedule") if callable(options.get(name))}
         if options.get("class_weight") is not None:
             own["class_weight"] = spelled_weights(options["class_weight"])
+        if members is None and isinstance(method, str) and isinstance(network, list):
+            members = len(network)
         parts = sort({**options, **own}, method, network)
         name, source = (data, Source(**parts["data"])) if isinstance(data, str) else _loaded(data, parts["data"])
         return cls(

@@ -82,9 +82,10 @@ def fit(
 
     Args:
         method: a name in `methods.names()`, or a `Method`, which training does not change
-        network: a name in `networks.names()`, or a callable or list of them, see `Ensemble.build`
+        network: a name in `networks.names()`, a callable, a module, whose copy starts from its weights, or a list with
+            one of these per member, see `Ensemble.build`
         data: the name of a data set, see `data.load`, or a `DataSet`
-        members: the number of networks; 5 unless the method or the call says otherwise
+        members: the number of networks; 5 unless the method, a list of networks or the call says otherwise
         exchange: what members share; the method's own unless given
         preset: the preset of the exchange
         unit: what members take or leave in segmentation: an image, counted by its group, or a pixel, by its class

@@ -61,7 +61,7 @@ def lean_backward(
     else:
         again = _randomness(x.device)
         with torch.no_grad(), _no_statistics(ensemble):
-            logits = torch.stack([say(m) for m in members])
+            logits = ensemble.stacked([say(m) for m in members])
         with autocast():
             gate = None if ensemble.gate is None else ensemble.gate(features)
         outcome = objective(Opinions(logits.requires_grad_(), gate), target, state)
