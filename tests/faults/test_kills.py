@@ -30,6 +30,7 @@ POINTS = ("half", "before", "after")
 WRITTEN = [  # short trainings, where each write is killed in turn, and how many writes they have at least
     ("amcl", "--warmup 1", POINTS, 12),
     ("one", "", ("after",), 10),
+    ("smcl", "", ("before", "after"), 10),
 ]
 STUDIES, EXPORTS, SAVES = 5, 4, 6
 
@@ -49,10 +50,20 @@ def whole(tmp_path_factory):
     return found
 
 
+def steps(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    seen = EventAccumulator(str(folder))
+    seen.Reload()
+    return [[event.step for event in seen.Scalars(name)] for name in ("loss", "test/top1_error")]
+
+
 def same_run(one, two):
     for name in ("config.yaml", "model.safetensors", "metrics.json", "log.csv"):
         assert (one / name).read_bytes() == (two / name).read_bytes(), name
     assert same(checkpoint.read(one / "checkpoints" / "last.pt"), checkpoint.read(two / "checkpoints" / "last.pt"))
+    logged = [steps(run / "tensorboard") for run in (one, two) if (run / "tensorboard").exists()]
+    assert logged == logged[:1] * len(logged), "an epoch is missing in TensorBoard's log, or there twice"
     # A lock that nobody holds may stay where a run was killed after its last write.
     assert not [path for path in two.rglob(".*") if path.name != ".lock"], "drafts are left"
 

@@ -16,7 +16,7 @@ from torchmcl import UsageError, fit
 from torchmcl.training.extra import BUILT_IN
 from torchmcl.training.loop import table
 
-TINY = {"network": "mlp", "data": "digits", "members": 2, "epochs": 2, "width": 8, "data_limit": 300, "verbose": False}
+TINY = {"network": "mlp", "data": "digits", "members": 2, "epochs": 2, "width": 8, "data_limit": 300}
 
 
 class Own(Metric):
@@ -119,7 +119,7 @@ def test_what_is_not_finite_is_left_out(tmp_path):
 
 def test_masks_batch_by_batch():
     metrics = {"iou": MulticlassJaccardIndex(2), "count": Own()}
-    figures = fit("ie", "fcn", "digits-masks", members=2, epochs=1, width=4, verbose=False, metrics=metrics).figures
+    figures = fit("ie", "fcn", "digits-masks", members=2, epochs=1, width=4, metrics=metrics).figures
     assert figures["extra"]["iou"] == pytest.approx(figures["mean_iou"] / 100, abs=1e-5)
     assert figures["extra"]["count"] == figures["examples"]
 
@@ -152,7 +152,7 @@ def test_what_is_wrong_is_one_line_and_the_run_resumes(given, says, tmp_path):
 @pytest.mark.parametrize("data", ["digits", "digits-masks"])
 def test_built_in_names_are_all_of_them(data, tmp_path):
     network = "mlp" if data == "digits" else "fcn"
-    options = {"members": 2, "epochs": 2, "warmup": 1, "width": 4, "patience": 1, "verbose": False}
+    options = {"members": 2, "epochs": 2, "warmup": 1, "width": 4, "patience": 1}
     figures = fit("amcl", network, data, **options, out=tmp_path / "run").figures
     columns = {name for row in rows_of(tmp_path / "run") for name in row if not name.startswith("share_")}
     assert figures.keys() | columns <= BUILT_IN

@@ -19,7 +19,7 @@ from torchmcl import UsageError, fit
 from torchmcl.training import Callback
 from torchmcl.training.folder import read_log
 
-TINY = {"network": "mlp", "data": "digits", "members": 2, "epochs": 3, "width": 8, "data_limit": 300, "verbose": False}
+TINY = {"network": "mlp", "data": "digits", "members": 2, "epochs": 3, "width": 8, "data_limit": 300}
 STOPS = {2, 3, 7}  # of nine steps: within the first epoch, at its end, and at the start of the third
 
 
@@ -232,7 +232,7 @@ folder, store, resumed = sys.argv[1:]
 first = (CSVLogger if resumed else Deadly)(folder + "/logs")
 second = MLFlowLogger("digits", tracking_uri=store, run_id=resumed or None)
 print(second.run_id, flush=True)
-fit("ie", "mlp", "digits", members=2, epochs=3, width=8, data_limit=300, verbose=False, out=folder + "/run",
+fit("ie", "mlp", "digits", members=2, epochs=3, width=8, data_limit=300, out=folder + "/run",
     resume=bool(resumed), loggers=[first, second])
 """
 
@@ -270,7 +270,7 @@ class Unguarded(CSVLogger):
         super().log_metrics(metrics, step)
 
 metrics = {"accuracy": MulticlassAccuracy(10, average="micro"), "confusion": MulticlassConfusionMatrix(10)}
-fit("ie", "mlp", "digits", members=2, epochs=2, width=8, data_limit=301, verbose=False, out="run", devices=2,
+fit("ie", "mlp", "digits", members=2, epochs=2, width=8, data_limit=301, out="run", devices=2,
     accelerator="cpu", strategy="ddp", loggers=[Unguarded("logs")], metrics=metrics)
 """
 

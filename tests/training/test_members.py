@@ -11,7 +11,7 @@ from stopping import stopped_and_continued
 from torchmcl import UsageError, fit
 from torchmcl.predictor import Specialists
 
-TINY = {"data": "digits", "epochs": 3, "data_limit": 300, "verbose": False}
+TINY = {"data": "digits", "epochs": 3, "data_limit": 300}
 
 
 def perceptron(outputs=10):

@@ -44,7 +44,7 @@ from torchmcl.training.folder import (
     write_config,
     write_flow,
 )
-from torchmcl.training.loggers import Loggers, tensorboard_logger
+from torchmcl.training.loggers import Loggers
 from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
 from torchmcl.training.machine import ENGINE
 from torchmcl.training.progress import Screen
@@ -143,8 +143,7 @@ def fit(
         own: dict[str, Any] = {name: options[name] for name in ("optimizer", "schedule") if callable(options.get(name))}
         own["task"] = method.task if task is None and isinstance(method, Method) else task
         job = prepare(_resolved(config, place), network, data, transform, extra=named_metrics(metrics), **own)
-        board = [tensorboard_logger(place.folder)] if tensorboard and place.folder is not None else []
-        logged = Loggers([*loggers, *board], job.config.flat())
+        logged = Loggers(loggers, job.config.flat(), board=tensorboard)
         return _trained(job, place, logged, Callbacks([logged, *callbacks]), verbose=verbose)
 
 

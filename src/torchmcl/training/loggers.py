@@ -24,9 +24,14 @@ class Loggers(Callback):
     logger is given it. A resumed training therefore never logs an epoch twice, and logs those that were saved and not
     noted; only a process killed during the call itself can lose a row. A logger that is new to the run, such as one
     that starts a new MLflow run, is given every epoch so far.
+
+    Args:
+        loggers: instances of Lightning's `Logger`
+        config: the configuration, as hyperparameters
+        board: also write a log for TensorBoard into the run folder, which never loses a row
     """
 
-    def __init__(self, loggers: Sequence[Any], config: Mapping[str, Any]) -> None:
+    def __init__(self, loggers: Sequence[Any], config: Mapping[str, Any], *, board: bool = False) -> None:
         from lightning.fabric.loggers.logger import Logger
 
         for one in loggers:
@@ -36,19 +41,21 @@ class Loggers(Callback):
                     'lightning.pytorch.loggers.CSVLogger("logs").'
                 )
         self.loggers: tuple[Logger, ...] = tuple(loggers)
-        self.config = config
+        self.config, self.board = config, board
         self.open: dict[str, Logger] = {}
         self.logged: dict[str, int] = {}
 
     def on_train_start(self) -> None:
         """Open the loggers, and give them the configuration and the epochs that they have not seen."""
-        if not self.training.fabric.is_global_zero or not self.loggers:
+        if not self.training.fabric.is_global_zero:
             return
         path = self._path()
         self.logged = sealed.read(path) if path is not None and path.is_file() else {}
         for logger in self.loggers:
             with guarded("loggers", f"experiment of {type(logger).__name__}"):
                 self._open(logger)
+        if self.board and self.training.folder is not None:
+            self._open_board(self.training.folder)
         for key, logger in self.open.items():
             if key not in self.logged:
                 self._log(key, 0, "log_hyperparams", partial(_hyperparameters, logger, self.config))
@@ -91,6 +98,21 @@ class Loggers(Callback):
         if isinstance(logger, CSVLogger) and not Path(logger.log_dir, "metrics.csv").is_file():
             self.logged.pop(key, None)  # it removes the file of an earlier logger of that name and version
 
+    def _open_board(self, folder: Path) -> None:
+        from lightning.fabric.loggers.tensorboard import TensorBoardLogger
+
+        # The step that was noted last may or may not have been written: it is purged and written again.
+        step = min(self.logged.get("tensorboard", 0), len(self.training.at.history))
+        options: dict[str, Any] = {"default_hp_metric": False, "purge_step": step or None}
+        try:
+            self.open["tensorboard"] = TensorBoardLogger(folder, name="", version="tensorboard", **options)
+        except ImportError as missing:
+            raise UsageError(
+                "Expected tensorboard for --tensorboard, found none. Try: pip install tensorboard."
+            ) from missing
+        if step:
+            self.logged["tensorboard"] = step - 1
+
     def _catch_up(self) -> None:
         for key, logger in self.open.items():
             for row in self.training.at.history[self.logged[key] :]:
@@ -117,18 +139,6 @@ class Loggers(Callback):
 
     def _path(self) -> Path | None:
         return None if self.training.folder is None else self.training.folder / "checkpoints" / LOGGED
-
-
-def tensorboard_logger(folder: Path) -> "Logger":
-    """The built-in log for TensorBoard, in the run folder."""
-    from lightning.fabric.loggers.tensorboard import TensorBoardLogger
-
-    try:
-        return TensorBoardLogger(folder, name="", version="tensorboard", default_hp_metric=False)
-    except ImportError as missing:
-        raise UsageError(
-            "Expected tensorboard for --tensorboard, found none. Try: pip install tensorboard."
-        ) from missing
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
