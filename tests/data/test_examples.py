@@ -1,3 +1,6 @@
+from dataclasses import replace
+from hashlib import sha256
+
 import pytest
 import torch
 
@@ -93,3 +96,43 @@ def test_a_part_that_was_not_read() -> None:
     assert pets.validation is None
     with pytest.raises(UsageError, match="Expected the train part of pets, only its test part was read"):
         _ = pets.train
+
+
+def test_weights() -> None:
+    weighted = replace(examples(), weight=torch.tensor([0.5, 1.0, 2.0, 4.5]))
+    assert weighted.subset([3, 1]).weight.tolist() == [4.5, 1.0]
+    batches = list(Loader(weighted, batch_size=2, shuffle=False, preprocess="none"))
+    assert torch.cat([batch.weight for batch in batches]).tolist() == [0.5, 1.0, 2.0, 4.5]
+    shared = [Loader(weighted, batch_size=2, rank=rank, world=2, preprocess="none") for rank in range(2)]
+    for loader in shared:
+        assert loader.mean_weight == 2
+        assert [batch.weight.tolist() for batch in loader] == [weighted.weight[b.index].tolist() for b in loader]
+    plain = Loader(examples(), preprocess="none")
+    assert next(iter(plain)).weight is None
+    assert plain.mean_weight == 1
+
+
+def test_weights_tell_sets_apart() -> None:
+    plain, one, two = examples(), *(replace(examples(), weight=torch.full((4,), w)) for w in (1.0, 2.0))
+    assert plain.label_fingerprint == sha256(plain.target.numpy().tobytes()).hexdigest()[:16]
+    assert len({each.fingerprint for each in (plain, one, two)}) == 3
+    assert len({each.label_fingerprint for each in (plain, one, two)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (torch.ones(3), r"weights \(4,\), floating point, got torch.float32 \(3,\)"),
+        (torch.ones(4, 1), r"got torch.float32 \(4, 1\)"),
+        (torch.ones(4, dtype=torch.int64), "got torch.int64"),
+        ([1.0, 1.0, 1.0, 1.0], "got list"),
+        (torch.tensor([1.0, 0.0, 1.0, 1.0]), r"above 0, got 0 to 1. Leave out"),
+        (torch.tensor([1.0, -1.0, 1.0, 1.0]), "above 0, got -1 to 1"),
+        (torch.tensor([1.0, float("nan"), 1.0, 1.0]), "above 0, got nan"),
+        (torch.tensor([1.0, float("inf"), 1.0, 1.0]), "above 0, got 1 to inf"),
+    ],
+)
+def test_weights_that_cannot_be(weight, message) -> None:
+    with pytest.raises(UsageError, match=message) as problem:
+        replace(examples(), weight=weight)
+    assert "\n" not in str(problem.value)

@@ -23,6 +23,8 @@ class Examples:
         classes: the name of each target
         group: whole numbers, (N,) int64, the class that a memory counts where it is not the target
         groups: the name of each group
+        weight: (N,) floating point above 0, how often each example counts in training, in the loss and in what members
+            take; once by default. Metrics count every example once
 
     >>> few = Examples(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0]), ("cat", "dog"))
     >>> few.subset([2, 1]).target
@@ -34,11 +36,14 @@ class Examples:
     classes: tuple[str, ...]
     group: Tensor | None = None
     groups: tuple[str, ...] = ()
+    weight: Tensor | None = None
 
     def __post_init__(self) -> None:
         _whole(self.target, "targets (N,) or (N, H, W)", (1, 3))
         if self.group is not None:
             _whole(self.group, "groups (N,)", (1,))
+        if self.weight is not None:
+            _weights(self.weight, len(self.target))
         sizes = [len(part) for part in (self.images, self.target, self.group) if part is not None]
         if len(set(sizes)) > 1:
             raise UsageError(f"Expected as many targets and groups as images, got {' and '.join(map(str, sizes))}.")
@@ -78,13 +83,19 @@ class Examples:
         images = self.images
         shown = images if isinstance(images, Tensor) else images[torch.arange(min(len(images), 256))]
         seen = sha256(shown.cpu().contiguous().numpy().tobytes())
-        seen.update(self.target.cpu().contiguous().numpy().tobytes())
+        for part in self._labelling:
+            seen.update(part)
         return seen.hexdigest()[:16]
 
     @property
     def label_fingerprint(self) -> str:
-        """Tells sets of examples apart by their targets in their order only."""
-        return sha256(self.target.cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
+        """Tells sets of examples apart by their targets and weights in their order only."""
+        return sha256(b"".join(self._labelling)).hexdigest()[:16]
+
+    @property
+    def _labelling(self) -> list[bytes]:
+        parts = [part for part in (self.target, self.weight) if part is not None]
+        return [part.cpu().contiguous().numpy().tobytes() for part in parts]
 
     def subset(self, index: Tensor | Sequence[int]) -> "Examples":
         """The examples at these places, (K,), in this order."""
@@ -93,8 +104,8 @@ class Examples:
         _whole(at, "places (K,)", (1,))
         at = at.long()
         images = self.images.subset(at) if isinstance(self.images, Files) else self.images[at]
-        group = None if self.group is None else self.group[at]
-        return Examples(images, self.target[at], self.classes, group, self.groups)
+        group, weight = (None if part is None else part[at] for part in (self.group, self.weight))
+        return Examples(images, self.target[at], self.classes, group, self.groups, weight)
 
 
 def _whole(label: Tensor, what: str, dims: tuple[int, ...]) -> None:
@@ -104,6 +115,17 @@ def _whole(label: Tensor, what: str, dims: tuple[int, ...]) -> None:
     if label.dtype not in WHOLE or label.dim() not in dims:
         got = f"{label.dtype} {tuple(label.shape)}"
         raise UsageError(f"Expected {what} as whole numbers from 0 on, got {got}. Pass them as int64.")
+
+
+def _weights(weight: Tensor, count: int) -> None:
+    if not isinstance(weight, Tensor) or not weight.is_floating_point() or weight.shape != (count,):
+        got = f"{weight.dtype} {tuple(weight.shape)}" if isinstance(weight, Tensor) else type(weight).__name__
+        raise UsageError(f"Expected a tensor of weights ({count},), floating point, got {got}. Pass one per example.")
+    if count and not (float(weight.min()) > 0 and float(weight.sum()) < float("inf")):
+        raise UsageError(
+            f"Expected finite weights above 0, got {float(weight.min()):g} to {float(weight.max()):g}. "
+            "Leave out the examples that do not count: examples.subset(…)."
+        )
 
 
 @dataclass(frozen=True, eq=False)

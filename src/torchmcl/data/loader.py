@@ -31,7 +31,8 @@ class Batch(NamedTuple):
 
     `x` (B, C, H, W) or (B, D), prepared, float32 unless a preprocessing of your own says otherwise; `target` (B,) or
     (B, H, W), or soft (B, C) where a transform makes it so; `index` (B,), the places in the set, and `group` (B,)
-    int64; `total` is the size of the step's batch over all processes.
+    int64; `total` is the size of the step's batch over all processes; `weight` (B,) is how often each example counts,
+    None for once each.
     """
 
     x: Tensor
@@ -39,6 +40,7 @@ class Batch(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # a tuple has a method of that name, which nobody asks a batch for
     group: Tensor | None
     total: int
+    weight: Tensor | None = None
 
 
 @final
@@ -125,8 +127,9 @@ class Loader:
             index = index.to(self.device)
             x, target = self._augmented(images.to(self.device), self._target[index], total, step)
             group = None if self._group is None else self._group[index].long()
+            weight = None if self._weight is None else self._weight[index]
             target = target if target.is_floating_point() else target.long()
-            yield Batch(self._prepare(preprocessing.channels_last(x)), target, index, group, total)
+            yield Batch(self._prepare(preprocessing.channels_last(x)), target, index, group, total, weight)
 
     def _images(self, batches: list[Tensor]) -> Iterator[Tensor]:
         images = self._resident
@@ -149,6 +152,15 @@ class Loader:
     @cached_property
     def _group(self) -> Tensor | None:
         return None if self.examples.group is None else self.examples.group.to(self.device)
+
+    @cached_property
+    def _weight(self) -> Tensor | None:
+        return None if self.examples.weight is None else self.examples.weight.to(self.device)
+
+    @cached_property
+    def mean_weight(self) -> float:
+        """The mean weight of the examples, 1 where they have none: what a batch's weight is compared with."""
+        return 1.0 if self.examples.weight is None else float(self.examples.weight.double().mean())
 
 
 def _sizes(count: int, batch_size: int, fewest: int) -> list[int]:
