@@ -14,7 +14,7 @@ from equality import same
 from stopping import stopped_and_continued
 from torchmcl import UsageError, fit
 from torchmcl.training.extra import BUILT_IN
-from torchmcl.training.loop import table
+from torchmcl.training.resume import table
 
 TINY = {"network": "mlp", "data": "digits", "members": 2, "epochs": 2, "width": 8, "data_limit": 300}
 

@@ -10,6 +10,7 @@ from equality import same
 from stopping import stopped_and_continued
 from torchmcl import UsageError, cli, fit
 from torchmcl.training import loop as loops
+from torchmcl.training.step import Step
 
 TINY = {"network": "simple_cnn", "data": "digits", "members": 2, "width": 4, "data_limit": 300, "verbose": False}
 
@@ -88,13 +89,13 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole():
 
 def test_parts_hold_fewer_activations_at_a_time(monkeypatch):
     sizes = []
-    gradients = loops.Training._gradients
+    backward = Step._backward
 
     def noted(self, batch, state):
         sizes.append(len(batch.x))
-        return gradients(self, batch, state)
+        return backward(self, batch, state)
 
-    monkeypatch.setattr(loops.Training, "_gradients", noted)
+    monkeypatch.setattr(Step, "_backward", noted)
     fit("ie", **TINY, epochs=1, batch_size=90, accumulate=4)
     assert max(sizes) == 23
     assert min(sizes) >= 2

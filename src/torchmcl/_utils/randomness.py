@@ -9,6 +9,15 @@ import torch
 _TURN = RLock()
 
 
+def seed_for(device: torch.device, seed: int) -> None:
+    """Seed the generator that computations on a device draw from.
+
+    On a CPU only its own: torch.manual_seed would note down, with a traceback, how to seed GPUs that are never used.
+    """
+    seed_one = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed
+    seed_one(seed)
+
+
 @contextmanager
 def isolated() -> Iterator[None]:
     """Take turns with other threads, and put generators and the number of threads back afterwards, whatever happens.

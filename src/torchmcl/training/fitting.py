@@ -48,6 +48,7 @@ from torchmcl.training.loggers import Loggers
 from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
 from torchmcl.training.machine import ENGINE
 from torchmcl.training.progress import Screen
+from torchmcl.training.resume import Checkpoints
 from torchmcl.versions import versions
 
 if TYPE_CHECKING:
@@ -230,6 +231,8 @@ def prepare(
     if config.method.unit == "pixel" and not chosen.train.dense:
         raise UsageError(f"Expected masks for unit pixel, got labels of whole images in {chosen.name}.")
     by_group = chosen.train.groups and config.method.unit == "image"
+    if chosen.train.dense and config.method.unit == "image" and chosen.train.group is None:
+        raise UsageError(f"Expected the group of each image of {chosen.name} to count, got none. Use unit='pixel'.")
     predicted = _task(config, task, chosen)
     method = config.method.build(predicted, len(chosen.train.groups) if by_group else None)
     blueprint = plan(config, method, chosen)
@@ -369,10 +372,11 @@ def _trained(job: Job, place: Place, loggers: Loggers, callbacks: Callbacks, *, 
             start_folder(folder, job.config.flat(), overwrite=place.overwrite)
         training = _training(job, fabric, screen, folder, callbacks)
         if place.resume and folder is not None:
-            training.continue_from(folder)
+            training.resume()
             if fabric.is_global_zero and is_earlier(read_config(folder)):
                 write_config(folder, job.config.flat())
-        training.run()
+        with training.stop.listening():
+            training.run()
         training.restore_best()
         result = Specialists(job.blueprint, job.method, training.kept, memory_of(training.objective))
         result.figures = figures = report(training, job.loader(fabric, job.data.test), job.data)
@@ -409,15 +413,18 @@ def _training(job: Job, fabric: "Fabric", screen: Screen, folder: Path | None, c
         groups=job.groups,
         seed=config.seed,
         screen=screen,
-        folder=folder,
-        checkpoint_steps=config.checkpoint_steps,
+        checkpoints=Checkpoints(
+            folder,
+            every=config.checkpoint_steps,
+            identity={**config.identity(), "labels": data.train.label_fingerprint},
+            writes=fabric.is_global_zero,
+        ),
         compile=config.machine.compile,
         lean=config.machine.lean,
         optimizer=job.optimizer,
         schedule=job.schedule,
         callbacks=callbacks,
         extra=job.extra,
-        identity={**config.identity(), "labels": data.train.label_fingerprint},
     )
 
 

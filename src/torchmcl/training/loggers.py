@@ -54,8 +54,8 @@ class Loggers(Callback):
         for logger in self.loggers:
             with guarded("loggers", f"experiment of {type(logger).__name__}"):
                 self._open(logger)
-        if self.board and self.training.folder is not None:
-            self._open_board(self.training.folder)
+        if self.board and self.training.checkpoints.folder is not None:
+            self._open_board(self.training.checkpoints.folder)
         for key, logger in self.open.items():
             if key not in self.logged:
                 self._log(key, 0, "log_hyperparams", partial(_hyperparameters, logger, self.config))
@@ -90,7 +90,7 @@ class Loggers(Callback):
         from lightning.fabric.loggers.csv_logs import CSVLogger
 
         getattr(logger, "experiment", None)  # which settles its name and version
-        place = str(logger.log_dir).removeprefix(str(self.training.folder))  # a run may be moved
+        place = str(logger.log_dir).removeprefix(str(self.training.checkpoints.folder))  # a run may be moved
         key = f"{type(logger).__name__} {logger.name} {logger.version} {place}"
         while key in self.open:
             key += " too"
@@ -138,7 +138,11 @@ class Loggers(Callback):
             atomic.write(path, as_json(sealed.seal(logged)))
 
     def _path(self) -> Path | None:
-        return None if self.training.folder is None else self.training.folder / "checkpoints" / LOGGED
+        return (
+            None
+            if self.training.checkpoints.folder is None
+            else self.training.checkpoints.folder / "checkpoints" / LOGGED
+        )
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:

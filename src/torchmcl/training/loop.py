@@ -1,9 +1,6 @@
-import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,35 +10,34 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchmetrics import Metric
 
-from torchmcl import atomic, metrics
+from torchmcl import metrics
+from torchmcl._utils.randomness import seed_for
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.ensemble import Ensemble
 from torchmcl.errors import DivergedError, UsageError
 from torchmcl.methods import Method
 from torchmcl.objective import memory_of, phase_of
-from torchmcl.opinions import Opinions
-from torchmcl.processes import average, highest, total
+from torchmcl.processes import highest, total
 from torchmcl.seeds import seed_of
 from torchmcl.state import State
 from torchmcl.surveys import survey
-from torchmcl.training import checkpoint, guardrails
+from torchmcl.training import guardrails
 from torchmcl.training.callbacks import Callbacks
-from torchmcl.training.config import difference
 from torchmcl.training.evaluate import evaluate
 from torchmcl.training.extra import ExtraMetrics, flat
-from torchmcl.training.folder import must_be_there
-from torchmcl.training.lean import lean_backward
 from torchmcl.training.progress import Screen
 from torchmcl.training.recipe import Recipe
+from torchmcl.training.resume import Checkpoints
 from torchmcl.training.signals import Interrupted, Stop
+from torchmcl.training.step import Step, group_of
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
+    from torchmcl.training.device import OneDevice
+
 OptimizerBuilder = Callable[[list[tuple[str, nn.Parameter]]], Optimizer]
 Schedule = Callable[[int, int], float]
-FORMAT = 2  # of a checkpoint
-READABLE = (1, 2)
 
 
 @dataclass
@@ -76,33 +72,29 @@ class Training:
 
     def __init__(
         self,
-        fabric: "Fabric",
+        fabric: "Fabric | OneDevice",
         method: Method,
         ensemble: Ensemble,
         recipe: Recipe,
         *,
         train: Loader,
         everything: Loader,
-        validation: Loader | None,
+        validation: Loader | None = None,
         groups: tuple[str, ...],
         seed: int,
         screen: Screen,
-        folder: Path | None = None,
-        checkpoint_steps: int = 1000,
+        checkpoints: Checkpoints | None = None,
         compile: bool = False,
         lean: bool = False,
         optimizer: OptimizerBuilder | None = None,
         schedule: Schedule | None = None,
         callbacks: Callbacks | None = None,
         extra: Mapping[str, Metric] | None = None,
-        identity: Mapping[str, Any] | None = None,
     ) -> None:
         self.fabric, self.method, self.recipe, self.screen = fabric, method, recipe, screen
         self.train, self.everything, self.validation = train, everything, validation
         self.groups, self.seed, self.epochs = groups, seed, recipe.length()
-        self.folder, self.checkpoint_steps = folder, checkpoint_steps
-        self.lean, self.per_pixel = lean, method.unit == "pixel"
-        self.identity = json.dumps(identity or {}, default=str)
+        self.checkpoints = checkpoints or Checkpoints()
         self.plain = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = method.new_objective().to(fabric.device).train()
         self.settled = method.settles_after(self.epochs)
@@ -110,10 +102,22 @@ class Training:
         module = cast(nn.Module, torch.compile(ensemble)) if compile else ensemble
         built = recipe.build(ensemble.parameters()) if optimizer is None else _own(optimizer, ensemble)
         self.rates, self.schedule = [group["lr"] for group in built.param_groups], schedule
+        self.ensemble: Any
+        self.optimizer: Any
         self.ensemble, self.optimizer = fabric.setup(module, built)
+        self.step = Step(
+            fabric,
+            ensemble,
+            self.ensemble,
+            self.objective,
+            self.optimizer,
+            accumulate=recipe.accumulate,
+            clip=recipe.clip,
+            lean=lean,
+            mean_weight=train.mean_weight,
+        )
         self.at = Position(taken=self._nothing(), wanted=self._nothing())
         self.last_taken = self._nothing()
-        self.best: dict[str, Any] | None = None  # where no folder keeps it
         self.stop = Stop()
         self.callbacks = callbacks or Callbacks(())
         self.extra = ExtraMetrics(extra or {}, fabric.device)
@@ -137,12 +141,15 @@ class Training:
         """The same, as it was built, outside the engine."""
         return self.plain if self.averaged is None else cast(Ensemble, self.averaged.module)
 
-    def run(self) -> None:
-        """Train to the end, from wherever the position is."""
-        with self.stop.listening(), self.screen:
+    def run(self, until: int | None = None) -> None:
+        """Train from wherever the position is to the end, or to that of the epoch `until`, beyond the schedule too.
+
+        A signal ends it only while `stop` is listening.
+        """
+        with self.screen:
             self._say(guardrails.unsettled(self.method, self.epochs))
             self.callbacks.start(self)
-            for epoch in range(self.at.epoch, self.epochs + 1):
+            for epoch in range(self.at.epoch, (self.epochs if until is None else until) + 1):
                 if self._patience_ends(epoch - 1):  # here, since a resumed training may have come so far
                     self.screen.line(f"No better top-1 error for {self.recipe.patience} epochs: stopping.")
                     break
@@ -168,86 +175,37 @@ class Training:
             loss += self._step(batch, state).to(loss)
             self.at.batch += 1
             self.callbacks.tell("on_step_end")
-            if self.at.batch % self.checkpoint_steps == 0 and self.at.batch < len(self.train):
+            if self.at.batch % self.checkpoints.every == 0 and self.at.batch < len(self.train):
                 self._save(loss)
             self._obey(loss)
         self.at.loss = float(total(loss))
 
     def _step(self, batch: Batch, state: State) -> Tensor:
         """One step of the optimiser -> the batch's loss times its examples, of this process's part."""
-        epoch = state.at_epoch()
-        torch.manual_seed(seed_of(self.seed, epoch, self.at.batch, self.fabric.global_rank))
-        self.optimizer.zero_grad()
-        loss = torch.zeros((), device=batch.x.device)  # times examples
-        for part, last in _parts(batch, self.recipe.accumulate):
-            with self._synchronised(last):
-                loss = loss + self._accumulate(part, epoch) * len(part.x)
-        if self.recipe.clip:
-            self.fabric.clip_gradients(self.ensemble, self.optimizer, max_norm=self.recipe.clip)
-        self.optimizer.step()
+        seed_for(self.fabric.device, seed_of(self.seed, state.at_epoch(), self.at.batch, self.fabric.global_rank))
+        loss, weights, wanted = self.step(batch, state)
         if self.averaged is not None:
             self.averaged.update_parameters(self.plain)
         if loss.device.type == "cpu" and not loss.isfinite():
             raise self._not_finite(loss)
+        self.at.taken += self._counted(batch, weights)
+        self.at.wanted += self._counted(batch, wanted)
         self.screen.step(loss / len(batch.x), self.at.taken, phase_of(self.objective))
         return loss
 
-    def _accumulate(self, batch: Batch, epoch: int) -> Tensor:
-        """Forward and backward of a batch, or of a part of it -> its loss; what members take is counted."""
-        group = self.method.task.group(batch.target) if batch.group is None else batch.group
-        loss, weights, wanted = self._gradients(batch, State(epoch, self.epochs, group, batch.index))
-        counted = batch.target.flatten() if self.per_pixel else cast(Tensor, group)
-        valid = self.method.task.valid(counted)
-        for sums, chosen in ((self.at.taken, weights), (self.at.wanted, wanted)):
-            if valid is not None:
-                chosen, counted = chosen * valid, counted.masked_fill(~valid, 0)
-            sums += metrics.taken(chosen, counted, groups=len(self.groups)).to(sums)
-        return loss
-
-    def _synchronised(self, last: bool) -> AbstractContextManager:
-        """Processes exchange their gradients once per step, after its last part."""
-        if last or self.fabric.world_size == 1:
-            return nullcontext()
-        return self.fabric.no_backward_sync(cast(Any, self.ensemble))
+    def _counted(self, batch: Batch, weights: Tensor) -> Tensor:
+        """How often each member took an example of each group, (groups, M), by `weights` (M, B)."""
+        task, by_pixel = self.method.task, self.method.unit == "pixel"
+        group = batch.target.flatten() if by_pixel else cast(Tensor, group_of(batch, task))
+        if batch.weight is not None:
+            weights = weights * batch.weight.repeat_interleave(batch.target[0].numel() if by_pixel else 1)
+        if (valid := task.valid(group)) is not None:
+            weights, group = weights * valid, group.masked_fill(~valid, 0)
+        return metrics.taken(weights, group, groups=len(self.groups)).to(self.at.taken)
 
     def _factor(self, epoch: int) -> float:
+        epoch = min(epoch, self.epochs)
         return self.recipe.factor(epoch) if self.schedule is None else float(self.schedule(epoch, self.epochs))
-
-    def _gradients(self, batch: Batch, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Forward and backward -> loss, weights (M, B) of who took what, and of who would have by loss."""
-
-        def backward(loss: Tensor) -> None:
-            # Gradients are averaged over processes; a part's weight is its number of examples, which may differ.
-            self.fabric.backward(loss * (len(batch.x) * self.fabric.world_size / batch.total))
-
-        if self.lean:
-            loss, weights, logits = lean_backward(
-                self.plain,
-                self.objective,
-                batch.x,
-                batch.target,
-                state,
-                backward=backward,
-                autocast=self.fabric.autocast,
-            )
-            average([p.grad for p in self.plain.parameters() if p.grad is not None])
-            return loss, weights, self._wanted(Opinions(logits), batch.target, state, weights)
-        opinions = self.ensemble(batch.x)
-        outcome = self.objective(opinions, batch.target, state)
-        backward(outcome.loss)
-        wanted = self._wanted(opinions, batch.target, state, outcome.weights)
-        return outcome.loss.detach(), outcome.weights, wanted
-
-    def _wanted(self, opinions: Opinions, target: Tensor, state: State, weights: Tensor) -> Tensor:
-        """Who would take what by loss, (M, B), whatever a memory decides.
-
-        For masks it is not computed, since it would cost as much as the loss.
-        """
-        memory, by_loss = memory_of(self.objective), getattr(self.objective, "chosen_by_loss", None)
-        if memory is None or not memory.fixed or by_loss is None or target.ndim > 1:
-            return weights
-        chosen: Tensor = by_loss(opinions, target, state)
-        return chosen
 
     def _finish(self, epoch: int) -> None:
         """Close the epoch: validate, warn, keep."""
@@ -299,8 +257,6 @@ class Training:
         at = {name: getattr(self.at, name) for name in Position.__dataclass_fields__}
         at["flow"] = torch.stack(self.at.flow) if self.at.flow else []  # one tensor, not one an epoch
         return {
-            "format": FORMAT,
-            "choices": self.identity,
             "at": at,
             "last_taken": self.last_taken,
             "ensemble": self.plain.state_dict(),
@@ -323,29 +279,14 @@ class Training:
         if self.averaged is not None:
             self.averaged.load_state_dict(state["averaged"])
 
-    def continue_from(self, folder: Path) -> None:
-        """Go on from the last checkpoint of a run, or from the start where there is none yet."""
-        path = folder / "checkpoints" / "last.pt"
-        if not path.is_file():
-            return
-        state = checkpoint.read(path, self.fabric.device)
-        try:
-            if state["format"] not in READABLE:
-                raise UsageError(f"format {state['format']}, this torchmcl reads {' and '.join(map(str, READABLE))}")
-            self._same_identity(state)
+    def resume(self) -> None:
+        """Go on from the last checkpoint of the run, or from the start where there is none yet."""
+        with self.checkpoints.last(self.fabric.device) as state:
+            if state is None:
+                return
             self.load_state_dict(state)
             if state["format"] == 1:  # whose best epoch may lie in the warm-up, and was kept without its memory
                 self.at.best, self.at.best_epoch = float("inf"), 0
-        except Exception as problem:  # a damaged state can raise anything
-            raise checkpoint.refused(path, problem) from problem
-
-    def _same_identity(self, state: dict[str, Any]) -> None:
-        now, begun = json.loads(self.identity), json.loads(state.get("choices", self.identity))
-        if state["format"] == 1:  # it left defaults open, and where networks are cut was among its choices
-            said = {name: value for name, value in begun.items() if value not in (None, "default") and name != "cut"}
-            begun = now | {name: value for name, value in said.items() if name in now}
-        if (name := difference(now, begun)) is not None:
-            raise UsageError(f"it was begun with {name} {begun.get(name)}, not {now.get(name)}")
 
     def _keep_best(self) -> None:
         state = {
@@ -354,24 +295,16 @@ class Training:
             "taken": self.last_taken,
             "epoch": self.at.best_epoch,
         }
-        if self.folder is not None:
-            self._keep("best.pt", state)
-        else:
-            self.best = _copied(state)
+        self.checkpoints.keep_best(state, self.at.history)
 
     def restore_best(self) -> None:
         """With patience, weights, memory and shares are those of the best epoch."""
         if not self.recipe.patience or not self.at.best_epoch:
             return
-        path = None if self.folder is None else self.folder / "checkpoints" / "best.pt"
-        best = self.best if path is None else checkpoint.read(path, self.fabric.device)
-        try:
-            assert best is not None
+        with self.checkpoints.best(self.fabric.device) as best:
             self.kept.load_state_dict(best["ensemble"])
             self.objective.load_state_dict(best["objective"])
             self.last_taken = best["taken"].to(self.fabric.device)
-        except (RuntimeError, KeyError, TypeError, AttributeError, AssertionError) as problem:
-            raise checkpoint.refused(path or Path("best.pt"), problem) from problem
 
     @property
     def last_row(self) -> dict[str, Any]:
@@ -380,24 +313,15 @@ class Training:
 
     def _save(self, loss: Tensor) -> None:
         """Write a checkpoint of everything; a loss that is not finite is never kept."""
-        if self.folder is None:
+        if self.checkpoints.folder is None:
             return
         own = self.at.loss, self.at.taken, self.at.wanted
         self.at.loss = float(total(loss.clone()))
         self.at.taken, self.at.wanted = total(self.at.taken.clone()), total(self.at.wanted.clone())
         if not np.isfinite(self.at.loss):
             raise self._not_finite(self.at.loss)
-        self._keep("last.pt", self.state_dict())
+        self.checkpoints.keep_last(self.state_dict(), self.at.history)
         self.at.loss, self.at.taken, self.at.wanted = own
-
-    def _keep(self, name: str, state: dict[str, Any]) -> None:
-        if self.folder is not None and self.fabric.is_global_zero:
-            must_be_there(self.folder)
-            with atomic.full_disk_named(self.folder / "checkpoints"):
-                (self.folder / "checkpoints").mkdir(exist_ok=True)  # not its parents, which may have gone
-            if self.at.history:  # before the checkpoint: what is killed in between writes this row again
-                atomic.write(self.folder / "log.csv", table(self.at.history))
-            checkpoint.write(self.folder / "checkpoints" / name, state)
 
     def _obey(self, loss: Tensor) -> None:
         """A signal to any process ends all of them at the same step, after saving."""
@@ -429,7 +353,8 @@ class Training:
         return torch.device("cpu") if self.fabric.device.type == "mps" else self.fabric.device
 
     def _not_finite(self, loss: object) -> DivergedError:
-        kept = "" if self.folder is None else f" The last good checkpoint is kept in {self.folder / 'checkpoints'}."
+        folder = self.checkpoints.folder
+        kept = "" if folder is None else f" The last good checkpoint is kept in {folder / 'checkpoints'}."
         return DivergedError(
             f"Expected a finite loss, got {float(loss)} in epoch {self.at.epoch}, batch {self.at.batch + 1}. "  # type: ignore[arg-type]
             f"Lower learning_rate (now {self.recipe.learning_rate}), set clip, or use precision 32.{kept}"
@@ -453,31 +378,3 @@ def _own(build: OptimizerBuilder, ensemble: nn.Module) -> Optimizer:
             "Freeze what is not to learn with requires_grad_(False)."
         )
     return optimizer
-
-
-def _parts(batch: Batch, count: int) -> Iterator[tuple[Batch, bool]]:
-    """A batch in up to `count` parts of at least two examples each, and whether a part is the last one."""
-    count = max(min(count, len(batch.x) // 2), 1)
-    if count == 1:
-        yield batch, True
-        return
-    for number, at in enumerate(torch.arange(len(batch.x), device=batch.x.device).tensor_split(count), start=1):
-        group = None if batch.group is None else batch.group[at]
-        yield Batch(batch.x[at], batch.target[at], batch.index[at], group, batch.total), number == count
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """Rows as CSV, the columns those of the fullest, and what only others have."""
-    columns = list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
-    lines = [",".join(columns), *(",".join(str(row.get(column, "")) for column in columns) for row in rows)]
-    return "\n".join(lines) + "\n"
-
-
-def _copied(state: dict[str, Any]) -> dict[str, Any]:
-    """A state that later steps do not change."""
-    return {
-        name: {key: part.clone() if isinstance(part, Tensor) else part for key, part in value.items()}
-        if isinstance(value, dict)
-        else value
-        for name, value in state.items()
-    }
