@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import distributed, multiprocessing
 
-from torchmcl import Opinions, State, methods, survey
+from torchmcl import Opinions, SpecialistClassifier, State, methods, survey
 from torchmcl.surveys import Table
 
 
@@ -59,3 +59,12 @@ def mcl(rank, logits, target):
     batch = (logits[:, index], target[index], index)
     survey(objective, Opinions, [batch], State(1))
     return objective(logits, target, State(1, index=torch.arange(len(target)))).weights
+
+
+def estimator(rank):
+    """An estimator that each process fits by itself, the second one longer -> its probabilities and counts."""
+    from sklearn.datasets import make_blobs
+
+    x, y = make_blobs(40, centers=3, random_state=0)
+    fitted = SpecialistClassifier(members=2, epochs=3 + 2 * rank, random_state=rank).fit(x, y)
+    return {"says": torch.from_numpy(fitted.predict_proba(x)), "counts": fitted.objective_.memory.counts}

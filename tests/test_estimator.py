@@ -1,8 +1,12 @@
 """The estimator by scikit-learn's own checks, and by what they do not look at."""
 
 import copy
+import os
 import pickle
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from unittest import SkipTest
 
@@ -19,6 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from joined import estimator, in_two_processes
 from torchmcl import DivergedError, SpecialistClassifier, State, combine, methods
 from torchmcl.ensemble import Ensemble
 
@@ -184,6 +189,53 @@ def test_the_callers_randomness_is_left_alone():
     assert np.array_equal(np.random.get_state()[1], numpys)  # noqa: NPY002
 
 
+def test_signals_are_left_to_the_caller():
+    seen = []
+
+    def network(outputs):
+        layer = torch.nn.Linear(2, outputs)
+        layer.register_forward_hook(lambda *_: seen.append(signal.getsignal(signal.SIGINT)))
+        return layer
+
+    before = signal.getsignal(signal.SIGINT)
+    small("ie", network=network, epochs=1).fit(X, NAMED)
+    assert set(seen) == {before}
+
+
+def test_no_lightning_is_needed():
+    """It takes seconds to import, and would look for a cluster; here there seems to be one that does not fit."""
+    code = (
+        "import sys; from sklearn.datasets import load_iris; from torchmcl import SpecialistClassifier\n"
+        "SpecialistClassifier('ie', members=2, epochs=1).fit(*load_iris(return_X_y=True))\n"
+        "assert 'torchmcl.training.loop' in sys.modules and 'lightning' not in sys.modules"
+    )
+    slurm = {"SLURM_NTASKS": "4", "SLURM_JOB_NAME": "mine", "SLURM_NTASKS_PER_NODE": "4", "SLURM_PROCID": "3"}
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, **slurm})
+
+
+def test_processes_that_know_each_other_do_not_train_together():
+    """One of them may even train longer: they would wait for each other, or share a memory."""
+    for found, expected in zip(in_two_processes(estimator), (estimator(0), estimator(1)), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_divergence_says_what_can_be_done():
+    with pytest.raises(DivergedError, match=r"in epoch \d. Lower learning_rate \(now 1e\+200\).$"):
+        small(learning_rate=1e200, optimizer="sgd").fit(X, Y)
+
+
+def test_the_optimiser_stays_the_one_that_it_began_with():
+    one, other = (small(epochs=3).fit(X, Y) for _ in range(2))
+    other.set_params(optimizer="sgd")
+    assert np.array_equal(other.partial_fit(X, Y).predict_proba(X), one.partial_fit(X, Y).predict_proba(X))
+
+
+def test_what_is_kept_does_not_grow_with_the_epochs():
+    stream = small(epochs=5)
+    sizes = [len(pickle.dumps(stream.partial_fit(X, Y, classes=[0, 1, 2]))) for _ in range(12)]
+    assert max(sizes) < min(sizes) + 2000
+
+
 def test_computes_in_the_precision_of_the_table():
     for precision in (np.float32, np.float64):
         assert small(epochs=2).fit(X.astype(precision), Y).predict_proba(X).dtype == precision
@@ -326,6 +378,7 @@ def test_learning_goes_on_after_fit_and_fit_begins_anew():
         (lambda: small(epochs=0).fit(X, Y), "epochs of at least 1"),
         (lambda: small(device="cuda:99").fit(X, Y), "Expected a device"),
         (lambda: small(device="abacus").fit(X, Y), "Expected a device"),
+        (lambda: small(device="meta").fit(X, Y), "Expected a device"),
         (lambda: small(shape=(3, 2, 2)).fit(X, Y), r"shape \(3, 2, 2\), or flattened, got \(2,\)"),
         (lambda: small(learning_rate=1e200, optimizer="sgd").fit(X, Y), "Expected a finite loss"),
         (lambda: small().fit(X, np.zeros(60)), "at least 2 classes, got 1 class"),

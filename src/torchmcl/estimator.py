@@ -2,6 +2,7 @@ import io
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -24,14 +25,16 @@ from torchmcl.errors import DivergedError, UsageError
 from torchmcl.inference import outputs
 from torchmcl.methods import Method
 from torchmcl.opinions import Opinions
-from torchmcl.seeds import seed_of
-from torchmcl.state import State
-from torchmcl.surveys import Survey, survey
+from torchmcl.processes import apart
+from torchmcl.surveys import Survey
 from torchmcl.training import guardrails
 from torchmcl.training.config import MethodConfig
+from torchmcl.training.device import OneDevice
+from torchmcl.training.loop import Training
+from torchmcl.training.progress import Screen
 from torchmcl.training.recipe import Recipe
 
-LEARNED = ("ensemble_", "objective_", "_optimizer")
+LEARNED = ("ensemble_", "objective_", "_training_state")
 
 
 class SpecialistClassifier(ClassifierMixin, BaseEstimator):
@@ -124,8 +127,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         method = self._build_method(classes)
         for text in guardrails.unsettled(method, self._recipe().length()):
             warnings.warn(text, stacklevel=2)
-        self._start(method, classes, X)
-        return self._train(X, y, sample_weight, epochs=self._recipe().length())
+        return self._train(self._start(method, classes, X), X, y, sample_weight, until=self._recipe().length())
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "SpecialistClassifier":
         """Train one epoch more, on these examples; the first call must name all classes that will ever occur.
@@ -147,9 +149,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
             raise UsageError(
                 f"Expected a method that does not look at the whole training set, got {method.name}. Use fit."
             )
-        if first:
-            self._start(method, known, X)
-        return self._train(X, y, sample_weight, epochs=1)
+        ensemble = self._start(method, known, X) if first else self.ensemble_
+        return self._train(ensemble, X, y, sample_weight, until=self.n_iter_ + 1)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The label of each example, (n,)."""
@@ -200,9 +201,9 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         config = MethodConfig.of(self.method, int(self.members), "image", options)
         return config.resolved("", self._recipe().length()).build(len(classes))
 
-    def _start(self, method: Method, classes: NDArray[Any], X: NDArray[Any]) -> None:
+    def _start(self, method: Method, classes: NDArray[Any], X: NDArray[Any]) -> Ensemble:
         """An ensemble that has learned nothing yet."""
-        self.method_, self.classes_, self.n_iter_ = method, classes, 0
+        self.method_, self.classes_, self.n_iter_, self._optimizer = method, classes, 0, self.optimizer
         self.shape_ = tuple(X.shape[1:] if self.shape is None else self.shape)
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._scaler = StandardScaler() if self.standardize else None
@@ -216,13 +217,11 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         exchange = self.exchange or ("none" if len(self.shape_) == 1 else "default")
         ensemble = Ensemble.build(method, network, exchange=exchange, seed=self._seed, **options)
         try:
-            ensemble.to(self.device, dtype)
-            objective = method.new_objective().to(self.device)
+            torch.ones((), device=self.device, dtype=dtype).item()  # which torch's "meta" cannot do
+            return ensemble.to(self.device, dtype)
         except (RuntimeError, AssertionError, TypeError) as problem:
             line = str(problem).splitlines()[0]
             raise UsageError(f"Expected a device that computes in {dtype}, got {self.device!r}: {line}") from problem
-        self._optimizer = self._recipe().build(ensemble.parameters())
-        self.ensemble_, self.objective_ = ensemble, objective
 
     def _recipe(self) -> Recipe:
         return Recipe(
@@ -234,58 +233,51 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
             schedule=self.schedule,
         )
 
-    def _train(self, X: Any, y: Any, sample_weight: Any, *, epochs: int) -> "SpecialistClassifier":
-        recipe, like = self._recipe(), next(self.ensemble_.parameters())
+    def _train(self, ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, *, until: int) -> "SpecialistClassifier":
+        """Train to the end of an epoch, beyond the schedule too, and keep where training stands."""
         if self._scaler is not None:
             columns = _columns(self._shaped(X))
             often = None if sample_weight is None else np.repeat(sample_weight, len(columns) // len(X))
             self._scaler.partial_fit(columns, sample_weight=often)
+        like, names = next(ensemble.parameters()), tuple(map(str, self.classes_))
         target = torch.from_numpy(np.searchsorted(self.classes_, y))
-        examples = Examples(self._prepare(X).to(like.dtype), target, tuple(map(str, self.classes_)))
-        weight = None if sample_weight is None else torch.from_numpy(sample_weight).to(like)
-
-        def loader(*, shuffle: bool) -> Loader:
-            size, prepared = recipe.batch_size, lambda x: x
-            return Loader(
-                examples, batch_size=size, seed=self._seed, shuffle=shuffle, device=like.device, preprocess=prepared
-            )
-
-        train, everything = loader(shuffle=True), loader(shuffle=False)
-        self.ensemble_.train()
-        # What networks draw comes from the seed, and the caller's generator is left alone.
-        with isolated():
-            for _ in range(epochs):
-                state = State(self.n_iter_ + 1, recipe.length())
-                batches = ((batch.x, batch.target, batch.index) for batch in everything)
-                survey(self.objective_, self.ensemble_, batches, state)
-                for group in self._optimizer.param_groups:
-                    group["lr"] = recipe.rate(min(self.n_iter_ + 1, recipe.length()))
-                self._epoch(state, train, weight)
-                self.n_iter_ += 1
-        self.ensemble_.eval()
+        weight = None if sample_weight is None else torch.from_numpy(sample_weight).to(like.dtype)
+        examples = Examples(self._prepare(X).to(like.dtype), target, names, weight=weight)
+        training = self._training(ensemble, examples, like.device)
+        try:
+            with isolated(), apart():  # the caller's generators and processes are left alone
+                training.run(until)
+        except DivergedError as problem:
+            self.__dict__.pop("ensemble_", None)
+            raise DivergedError(
+                f"Expected a finite loss, got NaN or infinity in epoch {training.at.epoch}. "
+                f"Lower learning_rate (now {self.learning_rate})."
+            ) from problem
+        training.at.history, training.at.flow = [], []  # of no use to a continuation, and longer with each
+        self._training_state = training.state_dict()
+        self.ensemble_, self.objective_, self.n_iter_ = ensemble.eval(), training.objective, until
         return self
 
-    def _epoch(self, state: State, train: Loader, sample_weight: Tensor | None) -> None:
-        # On a CPU, torch.manual_seed would but note down, with a traceback, how to seed GPUs that are never used.
-        seed = torch.default_generator.manual_seed if train.device.type == "cpu" else torch.manual_seed
-        epoch = state.at_epoch()
-        seed(seed_of(self._seed, epoch))
-        for batch in train.epoch(epoch):
-            weight = None if sample_weight is None else sample_weight[batch.index]
-            here = replace(state, group=batch.target, index=batch.index, sample_weight=weight)
-            loss = self.objective_(self.ensemble_(batch.x), batch.target, here).loss
-            if sample_weight is not None and weight is not None:
-                # An objective's loss is the mean of its batch: a batch of little weight shall move the networks little.
-                loss = loss * (weight.mean() / sample_weight.mean())
-            self._optimizer.zero_grad()
-            loss.backward()
-            self._optimizer.step()
-        if not loss.isfinite():  # once it is not, it never is again
-            del self.ensemble_
-            raise DivergedError(
-                f"Expected a finite loss, got {float(loss.detach())} in epoch {epoch}. "
-                f"Lower learning_rate (now {self.learning_rate})."
-            )
+    def _training(self, ensemble: Ensemble, examples: Examples, device: torch.device) -> Training:
+        """The engine that `torchmcl.fit` uses, from where training stands."""
+        recipe = replace(self._recipe(), optimizer=self._optimizer)  # whose moments are kept
+        loader = partial(
+            Loader, examples, batch_size=recipe.batch_size, seed=self._seed, device=device, preprocess=lambda x: x
+        )
+        training = Training(
+            OneDevice(device),
+            self.method_,
+            ensemble,
+            recipe,
+            train=loader(shuffle=True),
+            everything=loader(shuffle=False),
+            groups=examples.classes,
+            seed=self._seed,
+            screen=Screen(quiet=True),
+        )
+        if self.n_iter_:
+            training.load_state_dict(self._training_state)
+        return training
 
     def _shaped(self, X: NDArray[Any]) -> NDArray[Any]:
         """Examples as networks see them, (n, *shape_)."""

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor, distributed
 
 from torchmcl.errors import LostProcessError, TorchmclError
+
+_APART = ContextVar("apart", default=False)
 
 
 def many() -> bool:
@@ -15,7 +18,18 @@ def many() -> bool:
     >>> many()
     False
     """
-    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    joined = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    return joined and not _APART.get()
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Train in this process only, though the caller's program may have several that know each other."""
+    before = _APART.set(True)
+    try:
+        yield
+    finally:
+        _APART.reset(before)
 
 
 def total(x: Tensor) -> Tensor:
