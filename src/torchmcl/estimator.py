@@ -273,7 +273,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
             everything=loader(shuffle=False),
             groups=examples.classes,
             seed=self._seed,
-            screen=Screen(quiet=True),
+            screen=Screen(verbose=False),
         )
         if self.n_iter_:
             training.load_state_dict(self._training_state)
