@@ -1,9 +1,11 @@
 """Randomness that leaves the caller's alone: torch has one generator per device for all threads of a process."""
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 
+import numpy as np
 import torch
 
 _TURN = RLock()
@@ -29,14 +31,14 @@ def isolated() -> Iterator[None]:
     True
     """
     with _TURN:
-        threads, cpu = torch.get_num_threads(), torch.get_rng_state()
+        threads = torch.get_num_threads()
         # To ask a GPU that nobody uses yet would initialise it, after which no process can be forked.
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
         try:
-            yield
+            with generators_kept():
+                yield
         finally:
-            torch.set_rng_state(cpu)
             if cuda:
                 torch.cuda.set_rng_state_all(cuda)
             elif torch.cuda.is_initialized():
@@ -45,3 +47,37 @@ def isolated() -> Iterator[None]:
                 torch.mps.set_rng_state(mps)
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Put the global generators of torch on the CPU, numpy and Python back afterwards.
+
+    >>> before = random.getstate()
+    >>> with generators_kept():
+    ...     seed_generators(0)
+    >>> random.getstate() == before
+    True
+    """
+    of_torch, of_numpy, of_python = torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        torch.set_rng_state(of_torch)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+        random.setstate(of_python)
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the global generators of torch on the CPU, numpy and Python with a number below 2**64.
+
+    >>> with generators_kept():
+    ...     seed_generators(2**40)
+    ...     first = torch.rand(1), np.random.rand(), random.random()
+    ...     seed_generators(2**40)
+    ...     first == (torch.rand(1), np.random.rand(), random.random())
+    True
+    """
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes notes for GPUs, which costs more than this
+    np.random.seed([seed % 2**32, seed // 2**32])  # noqa: NPY002
+    random.seed(seed)
