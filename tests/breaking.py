@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from unittest.mock import patch
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -259,19 +258,16 @@ def trained_on_files(run, folder, workers, seed=0):
     import numpy as np
     from PIL import Image
 
-    from torchmcl.data import selection
-
     chance = np.random.default_rng(0)
     for number in range(0 if folder.exists() else 60):
         path = folder / ("cat", "dog")[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(chance.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(path)
-    with patch.object(selection, "IN_MEMORY", 0):  # so few would be read once, and kept
-        return command(
-            *("train", "--method", "ie", "--network", "simple_cnn", "--width", 4, "--members", 2, "--epochs", 3),
-            *("--data", f"folder:{folder}", "--data.size", 8, "--batch-size", 16, "--workers", workers, "--quiet"),
-            *("--seed", seed, "--checkpoint-steps", 1, "--out", run),
-        )
+    return command(
+        *("train", "--method", "ie", "--network", "simple_cnn", "--width", 4, "--members", 2, "--epochs", 3),
+        *("--data", f"folder:{folder}", "--data.size", 8, "--batch-size", 16, "--workers", workers, "--quiet"),
+        *("--data.in-memory", 0, "--seed", seed, "--checkpoint-steps", 1, "--out", run),
+    )
 
 
 def long_run(epochs, folder):

@@ -46,6 +46,7 @@ SOURCE = {
     "limit": st.integers(2, 200),
     "validation": st.sampled_from([0, 0.1, 0.5]),
     "size": st.none(),
+    "in_memory": st.sampled_from([0, 0.5, 2.0]),
 }
 METHOD = {
     "k": SMALL,

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from torchmcl import data
-from torchmcl.data import Files, folder, selection
+from torchmcl.data import Files, folder
 from torchmcl.errors import UsageError
 
 
@@ -126,9 +126,8 @@ def test_a_damaged_image_is_named(tmp_path) -> None:
     refused(tmp_path, r"dog/3.png, which cannot be read")
 
 
-def test_too_large_for_memory(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(selection, "IN_MEMORY", 1000)
-    pets = load(fill(tmp_path, {"cat": 5, "dog": 5}))
+def test_too_large_for_memory(tmp_path) -> None:
+    pets = load(fill(tmp_path, {"cat": 5, "dog": 5}), in_memory=1e-6)
     assert isinstance(pets.train.images, Files)
     batch = next(data.Loader(pets.train, preprocess="none").epoch())
     assert batch.x[:, 0, 0, 0].tolist() == batch.target.tolist()

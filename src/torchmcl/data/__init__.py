@@ -10,7 +10,7 @@ from torchmcl.data.arrays import from_arrays
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.files import Files, read_image
 from torchmcl.data.loader import Batch, Loader
-from torchmcl.data.selection import choose, in_memory
+from torchmcl.data.selection import choose, read_if_below
 from torchmcl.errors import UsageError, known_name
 from torchmcl.options import right_types
 
@@ -76,6 +76,7 @@ def load(
     size: int | tuple[int, int] | None = None,
     parts: Sequence[str] = ("train", "test"),
     verbose: bool = True,
+    in_memory: float = 2.0,
 ) -> DataSet:
     """A data set by its name, or your own: folder:PATH, segmentation-folder:PATH or npz:PATH.
 
@@ -89,13 +90,15 @@ def load(
         size: (H, W), or one side of a square, that files of images are resized to
         parts: "train" or "test" alone reads no more than is needed for it
         verbose: show the progress of a download; see `fit` for logging
+        in_memory: the largest part, in gigabytes of pixels, whose files of images are read at once; the files of a
+            larger one are read when they are needed
 
     >>> digits = load("digits", classes="3,8", validation=0.1)
     >>> digits.train, digits.validation, digits.test
     (Examples(256 of (1, 8, 8), 2 classes), Examples(29 of (1, 8, 8), 2 classes), Examples(72 of (1, 8, 8), 2 classes))
     """
     given = {"directory": directory, "limit": limit, "validation": validation, "seed": seed, "size": size}
-    right_types({"name": name, **given, "parts": parts}, load)
+    right_types({"name": name, **given, "parts": parts, "in_memory": in_memory}, load)
     if not parts or not set(parts) <= {"train", "test"}:
         raise UsageError(f"Expected parts out of train, test, got {', '.join(parts) or 'none'}.")
     if seed < 0:
@@ -106,7 +109,8 @@ def load(
     chosen = classes if classes is None or isinstance(classes, str) else tuple(map(str, classes))
     source = {"dir": directory, "classes": chosen, "limit": limit, "validation": validation, "size": size, "seed": seed}
     # Last, so that only what is wanted is read from disk.
-    return replace(data, parts={part: in_memory(examples) for part, examples in data.parts.items()}, source=source)
+    held = {part: read_if_below(examples, in_memory * 1e9) for part, examples in data.parts.items()}
+    return replace(data, parts=held, source={**source, "in_memory": in_memory})
 
 
 def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, size: tuple[int, int] | None) -> DataSet:

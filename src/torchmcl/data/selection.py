@@ -11,8 +11,6 @@ from torchmcl.data.files import Files
 from torchmcl.data.strata import Purpose, at_most, hold_out
 from torchmcl.errors import UsageError
 
-IN_MEMORY = 2 * 1024**3  # bytes of images that are read at once
-
 
 def choose(
     data: DataSet,
@@ -60,10 +58,10 @@ def only(examples: Examples, names: Sequence[str]) -> Examples:
     return replace(few, group=label, groups=tuple(names))
 
 
-def in_memory(examples: Examples) -> Examples:
-    """The examples with their images read, if they are files that fit into memory."""
+def read_if_below(examples: Examples, size: float) -> Examples:
+    """The examples with their images in memory, if they are files with fewer than `size` bytes of pixels."""
     images = examples.images
-    if not isinstance(images, Files) or torch.Size(images.shape).numel() >= IN_MEMORY:
+    if not isinstance(images, Files) or torch.Size(images.shape).numel() >= size:
         return examples
     return replace(examples, images=images[torch.arange(len(images))])
 

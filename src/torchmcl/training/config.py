@@ -25,7 +25,8 @@ DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # arguments of netwo
 # the identity, so that earlier results keep their hash.
 ADDED = {"augment": None, "transform": None, "accumulate": 1, "task": None, "class_weight": None}
 # Options that do not matter to the numbers.
-BESIDE = {"checkpoint_steps", "tensorboard", "data_dir", *(one.name for one in fields(Machine))} - {"precision"}
+BESIDE = {"checkpoint_steps", "tensorboard", "data_dir", "data_in_memory"}
+BESIDE |= {one.name for one in fields(Machine)} - {"precision"}
 # Arguments of `fit` or of a command that are not options of a training.
 OF_THE_CALL = ("callbacks", "loggers", "metrics", "out", "overwrite", "resume", "verbose", "quiet", "debug", "config")
 

@@ -22,6 +22,7 @@ class Source:
         validation: the part of the training set that is held out
         size: side of the square that images of folder:PATH are resized to, or their height and width
         seed: of splits and limit; the seed of the training unless given
+        in_memory: gigabytes of images that are read at the start; larger sets are read as needed, by worker processes
     """
 
     dir: str | None = None
@@ -30,6 +31,7 @@ class Source:
     validation: float = 0.1
     size: int | tuple[int, int] | None = None
     seed: int | None = None
+    in_memory: float = 2.0
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -46,12 +48,15 @@ class Source:
         if not 0 <= self.validation < 1:
             raise UsageError(f"Expected a fraction from 0 to below 1 for validation, got {self.validation}.")
 
+        if self.in_memory < 0:
+            raise UsageError(f"Expected in_memory of 0 gigabytes or more, got {self.in_memory}.")
+
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Source":
         """The part of a run's config.yaml that concerns its data.
 
         >>> Source.of({"data": "digits", "data_limit": 9, "epochs": 3})
-        Source(dir=None, classes=None, limit=9, validation=0.1, size=None, seed=None)
+        Source(dir=None, classes=None, limit=9, validation=0.1, size=None, seed=None, in_memory=2.0)
         """
         given = {field.name: config.get(f"data_{field.name}") for field in fields(cls)}
         return cls(**{name: value for name, value in given.items() if value is not None})
@@ -69,6 +74,7 @@ class Source:
             validation=self.validation,
             seed=seed if self.seed is None else self.seed,
             size=self.size,
+            in_memory=self.in_memory,
         )
 
     def given(self) -> dict[str, Any]:
