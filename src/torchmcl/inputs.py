@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torchmcl.blueprint import Blueprint
 from torchmcl.data.arrays import as_array, dense
 from torchmcl.data.examples import DataSet, Examples
-from torchmcl.data.files import Files, pixels, read_image
+from torchmcl.data.files import pixels, read_image
+from torchmcl.data.lazy import Lazy
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.errors import UsageError
 from torchmcl.options import right_types
@@ -39,7 +40,7 @@ def batches(x: Any, blueprint: Blueprint, size: int) -> Iterator[Tensor]:
     if size < 1:
         raise UsageError(f"Expected batches of at least 1 example, got batch_size={size}.")
     x = _images(x)
-    if isinstance(x, Files):
+    if isinstance(x, Lazy):
         for index in torch.arange(len(x)).split(size):
             yield as_examples(x[index], blueprint)
     elif isinstance(x, Tensor | np.ndarray) or _is_numbers(x):

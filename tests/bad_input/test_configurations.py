@@ -27,6 +27,7 @@ RECIPE = {
     "epochs": st.integers(1, 3),
     "batch_size": st.sampled_from([1, 7, 64, 10**6]),
     "accumulate": st.integers(1, 4),
+    "sampling": st.sampled_from(["examples", "classes"]),
     "augment": st.sampled_from(["flip", "crop,flip", " color , cutout"]),
     "class_weight": st.sampled_from(["balanced", "1,2", "a=3", " 1 , 2 "]),
     "optimizer": st.sampled_from(["sgd", "adam", "adamw"]),

@@ -215,3 +215,63 @@ def test_an_epoch_that_is_none(number, start) -> None:
 
 def test_indices_fit_numpy() -> None:
     assert np.asarray(next(iter(Loader(numbered(4)))).index).dtype == np.int64
+
+
+labels = st.lists(st.integers(0, 4), min_size=1, max_size=40)
+
+
+@given(label=labels, size=sizes, seed=seeds, number=st.integers(0, 9))
+def test_sampling_by_class_shows_each_class_equally_often(label, size, seed, number) -> None:
+    target = torch.tensor(label)
+    examples = Examples(torch.zeros(len(label), 2), target, tuple("abcde"))
+    load = Loader(examples, batch_size=size, seed=seed, sampling="classes", preprocess="none")
+    order = torch.tensor(joined(load.epoch(number)))
+    assert len(order) == len(label)
+    by_class = target[order].bincount(minlength=5)[target.unique()]
+    assert int(by_class.max() - by_class.min()) <= 1
+    shown = order.bincount(minlength=len(label))
+    for c in target.unique():
+        own = shown[target == c]
+        assert int(own.max() - own.min()) <= 1
+
+
+@given(label=labels, size=sizes, world=worlds, seed=seeds, data=st.data())
+def test_sampling_by_class_is_shared_and_continued(label, size, world, seed, data) -> None:
+    label, size = label * 4, max(size, world)
+    examples = Examples(torch.zeros(len(label), 2), torch.tensor(label), tuple("abcde"))
+    options = {"batch_size": size, "seed": seed, "sampling": "classes", "preprocess": "none"}
+    whole = places(Loader(examples, **options).epoch(3))
+    shares = [list(Loader(examples, rank=rank, world=world, **options).epoch(3)) for rank in range(world)]
+    together = [
+        at for step in zip(*shares, strict=True) for at in interleaved([batch.index.tolist() for batch in step])
+    ]
+    assert together == [at for batch in whole for at in batch]
+    start = data.draw(st.integers(0, len(whole)))
+    assert places(Loader(examples, **options).epoch(3, start=start)) == whole[start:]
+
+
+def interleaved(parts: list[list[int]]) -> list[int]:
+    """Rows as they were before process r of n took every n-th."""
+    return [parts[at % len(parts)][at // len(parts)] for at in range(sum(map(len, parts)))]
+
+
+def test_sampling_by_class_differs_from_epoch_to_epoch() -> None:
+    examples = Examples(torch.zeros(23, 2), torch.tensor([0] * 20 + [1] * 3), ("a", "b"))
+    load = Loader(examples, batch_size=23, sampling="classes", preprocess="none")
+    orders = {tuple(sorted(joined(load.epoch(number)))) for number in range(20)}
+    assert len(orders) > 10
+    seen = {at for order in orders for at in order}
+    assert seen == set(range(23))
+    assert joined(Loader(examples, sampling="classes", shuffle=False)) == list(range(23))
+
+
+def test_sampling_by_group() -> None:
+    masks = torch.zeros(12, 4, 5, dtype=torch.uint8)
+    group = torch.tensor([0] * 9 + [1] * 3)
+    examples = Examples(numbered(12).images, masks, ("background", "foreground"), group, ("cow", "dog"))
+    load = Loader(examples, batch_size=12, sampling="classes")
+    assert next(load.epoch(1)).group.bincount().tolist() == [6, 6]
+    with pytest.raises(UsageError, match="labels or groups of images to sample by"):
+        Loader(Examples(examples.images, masks, examples.classes), sampling="classes")
+    with pytest.raises(UsageError, match="Did you mean 'classes'"):
+        Loader(examples, sampling="class")

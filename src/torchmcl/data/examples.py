@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchmcl.data.files import Files
+from torchmcl.data.lazy import Lazy
 from torchmcl.errors import UsageError
 from torchmcl.state import IGNORE
 
@@ -18,7 +18,7 @@ class Examples:
     """Some examples of a set.
 
     Args:
-        images: (N, C, H, W) uint8, a table (N, D) float32, or `Files` of (N, C, H, W) that are read when asked for
+        images: (N, C, H, W) uint8, a table (N, D) float32, or `Lazy` images such as `Files`, read when they are needed
         target: whole numbers, (N,) int64, or masks (N, H, W) uint8, in which 255 marks pixels that do not count
         classes: the name of each target
         group: whole numbers, (N,) int64, the class that a memory counts where it is not the target
@@ -31,7 +31,7 @@ class Examples:
     tensor([0, 1])
     """
 
-    images: Tensor | Files
+    images: Tensor | Lazy
     target: Tensor
     classes: tuple[str, ...]
     group: Tensor | None = None
@@ -79,7 +79,7 @@ class Examples:
 
     @property
     def fingerprint(self) -> str:
-        """Tells sets of examples apart, by their targets and images in their order (of many files, the first 256)."""
+        """Tells sets of examples apart by their targets and images in their order (of `Lazy` images, the first 256)."""
         images = self.images
         shown = images if isinstance(images, Tensor) else images[torch.arange(min(len(images), 256))]
         seen = sha256(shown.cpu().contiguous().numpy().tobytes())
@@ -103,7 +103,7 @@ class Examples:
         at = at if at.numel() else at.long()  # torch makes a float tensor of []
         _whole(at, "places (K,)", (1,))
         at = at.long()
-        images = self.images.subset(at) if isinstance(self.images, Files) else self.images[at]
+        images = self.images.subset(at) if isinstance(self.images, Lazy) else self.images[at]
         group, weight = (None if part is None else part[at] for part in (self.group, self.weight))
         return Examples(images, self.target[at], self.classes, group, self.groups, weight)
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from torchmcl.data.lazy import Lazy
 from torchmcl.errors import UsageError, damaged
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ ORIENTATION = 0x0112  # EXIF
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Lazy):
     """Images on disk, read when asked for: of shape (N, C, H, W), indexed by (B,) -> (B, C, H, W) uint8.
 
     >>> Files(("a.png", "b.png"), size=(32, 48)).shape
@@ -34,15 +35,18 @@ class Files:
     size: tuple[int, int]
     channels: int = 3
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(N, C, H, W)."""
         return (len(self.paths), self.channels, *self.size)
 
-    def __getitem__(self, index: Tensor) -> Tensor:
+    @property
+    def dtype(self) -> torch.dtype:
+        """Bytes."""
+        return torch.uint8
+
+    def read(self, index: Tensor, draw: Tensor) -> Tensor:
+        """(B,) -> (B, C, H, W); nothing is drawn."""
         images = torch.empty(len(index), *self.shape[1:], dtype=torch.uint8)
         for image, at in zip(images, index.tolist(), strict=True):
             image.copy_(torch.from_numpy(read_image(self.paths[at], self.size, self.channels)))

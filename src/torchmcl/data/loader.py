@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from pickle import PicklingError
 from typing import NamedTuple, final
 
 import torch
@@ -8,12 +9,14 @@ from torch.utils.data import DataLoader
 
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.examples import Examples
-from torchmcl.data.files import Files
+from torchmcl.data.lazy import Lazy
+from torchmcl.data.strata import balanced
 from torchmcl.data.transforms import Draw, Transform, applied
-from torchmcl.errors import TorchmclError, UsageError
+from torchmcl.errors import TorchmclError, UsageError, known_name
 from torchmcl.seeds import seed_of
 
 RESIDENT = 2 * 1024**3  # bytes of images that are kept on the device
+READ = 2**33  # tells what is drawn while examples are read from what transforms draw
 AUGMENT = 2**32  # tells the numbers that transforms draw from those of the step, which end in a process's rank
 
 
@@ -24,6 +27,9 @@ def at_once(device: torch.device) -> int:
     128
     """
     return 128 if device.type == "cpu" else 512
+
+
+SAMPLINGS = ("examples", "classes")
 
 
 class Batch(NamedTuple):
@@ -54,7 +60,8 @@ class Loader:
     of fewer than two examples a process is joined to the one before it, for one example has no batch statistics.
     Without, each example comes once, in order, and a process with nothing to do in the last batch ends before it.
     `preprocess` is a name in `preprocess.names()` or a function of your own, (B, …) -> (B, …); `transform` augments
-    examples before that, see `transforms`; `workers` processes read images that are `Files`.
+    examples before that, see `transforms`; `workers` processes read images that are `Lazy`. With `shuffle` and
+    `sampling="classes"`, an epoch shows as many examples as there are, but each class equally often.
 
     >>> few = Examples(torch.zeros(5, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1, 1]), ("cat", "dog"))
     >>> [batch.index.tolist() for batch in Loader(few, batch_size=2, shuffle=False)]
@@ -62,6 +69,8 @@ class Loader:
     >>> [batch.total for batch in Loader(few, batch_size=2)]
     [2, 3]
     """
+
+    resumable = True  # an epoch can begin in the middle
 
     def __init__(
         self,
@@ -76,6 +85,7 @@ class Loader:
         preprocess: str | Callable[[Tensor], Tensor] = "gcn",
         transform: Transform | None = None,
         workers: int = 0,
+        sampling: str = "examples",
     ) -> None:
         least = world if shuffle else 1  # each process takes part in each step of a training
         if world < 1 or not 0 <= rank < world:
@@ -86,7 +96,10 @@ class Loader:
             raise UsageError(f"Expected batches of at least {least} for {world} processes, got {batch_size}.")
         if seed < 0 or workers < 0:
             raise UsageError(f"Expected seed and workers from 0 on, got {seed} and {workers}.")
-        self.examples, self.seed, self.shuffle = examples, seed, shuffle
+        known_name("sampling", sampling, SAMPLINGS)
+        if sampling == "classes" and examples.labels.dim() > 1:
+            raise UsageError("Expected labels or groups of images to sample by, got only masks. Use sampling=examples.")
+        self.examples, self.seed, self.shuffle, self.sampling = examples, seed, shuffle, sampling
         self.rank, self.world, self.workers = rank, world, workers
         self.device = torch.device(device)
         self._prepare = preprocessing.apply(preprocess) if isinstance(preprocess, str) else preprocess
@@ -120,10 +133,22 @@ class Loader:
         if not self.shuffle:
             return torch.arange(count)
         # Drawn on the CPU: the same on every device.
-        return torch.randperm(count, generator=torch.Generator().manual_seed(seed_of(self.seed, epoch)))
+        generator = torch.Generator().manual_seed(seed_of(self.seed, epoch))
+        if self.sampling == "classes":
+            return balanced(self._members, generator)
+        return torch.randperm(count, generator=generator)
+
+    def _draws(self, epoch: int, start: int) -> list[Tensor]:
+        """A random number below 2**63 for each example of this process's batches, (B,) each, by its place in the epoch.
+
+        An example that comes twice in an epoch has two numbers.
+        """
+        generator = torch.Generator().manual_seed(seed_of(self.seed, epoch, 0, READ))
+        numbers = torch.randint(2**63 - 1, (len(self.examples),), generator=generator)
+        return [part[self.rank :: self.world] for part in numbers.split(self._sizes)[start : len(self)]]
 
     def _read(self, batches: list[Tensor], totals: list[int], steps: list[tuple[int, int]]) -> Iterator[Batch]:
-        for index, images, total, step in zip(batches, self._images(batches), totals, steps, strict=True):
+        for index, images, total, step in zip(batches, self._images(batches, steps), totals, steps, strict=True):
             index = index.to(self.device)
             x, target = self._augmented(images.to(self.device), self._target[index], total, step)
             group = None if self._group is None else self._group[index].long()
@@ -131,19 +156,26 @@ class Loader:
             target = target if target.is_floating_point() else target.long()
             yield Batch(self._prepare(preprocessing.channels_last(x)), target, index, group, total, weight)
 
-    def _images(self, batches: list[Tensor]) -> Iterator[Tensor]:
+    def _images(self, batches: list[Tensor], steps: list[tuple[int, int]]) -> Iterator[Tensor]:
         images = self._resident
-        if isinstance(images, Files):
-            yield from _read_files(images, batches, self.workers)
-        else:
+        if isinstance(images, Tensor):
             for index in batches:
                 yield images[index.to(images.device)]
+        elif batches:
+            yield from _read_lazily(images, list(zip(batches, self._draws(*steps[0]), strict=True)), self.workers)
 
     # Moved when first asked for: not every loader is used.
     @cached_property
-    def _resident(self) -> Tensor | Files:
+    def _resident(self) -> Tensor | Lazy:
         images = self.examples.images
-        return images if isinstance(images, Files) or images.nbytes >= RESIDENT else images.to(self.device)
+        return images if isinstance(images, Lazy) or images.nbytes >= RESIDENT else images.to(self.device)
+
+    @cached_property
+    def _members(self) -> list[Tensor]:
+        """The places of the examples of each class that has any."""
+        label = self.examples.labels.cpu()
+        sizes = label.bincount()
+        return list(label.argsort(stable=True).split(sizes[sizes > 0].tolist()))
 
     @cached_property
     def _target(self) -> Tensor:
@@ -177,28 +209,39 @@ def _sizes(count: int, batch_size: int, fewest: int) -> list[int]:
 
 
 class _Batches:
-    """Files as a data set whose items are batches; an error comes as an item, for torch would bury its message."""
+    """Images as a data set whose items are batches; an error comes as an item, for torch would bury its message."""
 
-    def __init__(self, files: Files) -> None:
-        self.files = files
+    def __init__(self, images: Lazy) -> None:
+        self.images = images
 
-    def __getitem__(self, index: Tensor) -> Tensor | TorchmclError:
+    def __getitem__(self, asked: tuple[Tensor, Tensor]) -> Tensor | TorchmclError:
         try:
-            return self.files[index]
+            return self.images.read(*asked)
         except TorchmclError as error:
             return error
 
 
-def _read_files(files: Files, batches: list[Tensor], workers: int) -> Iterator[Tensor]:
+def _read_lazily(images: Lazy, batches: list[tuple[Tensor, Tensor]], workers: int) -> Iterator[Tensor]:
+    """Images (B, …) at places (B,), with a random number (B,) for each."""
     # Its own generator, or each epoch would draw from torch's global one, and dropout would depend on where data is.
     reader: DataLoader = DataLoader(
-        _Batches(files),  # type: ignore[arg-type]
+        _Batches(images),  # type: ignore[arg-type]
         sampler=batches,
         batch_size=None,
         num_workers=workers,
         generator=torch.Generator(),
     )
-    for images in reader:
-        if isinstance(images, TorchmclError):
-            raise images
-        yield images
+    try:
+        items = iter(reader)
+    except (AttributeError, TypeError, PicklingError) as problem:  # where processes are not forked
+        raise UsageError(
+            f"Expected images that can be sent to worker processes, got {type(problem).__name__}: {problem}. "
+            "Define the class of the Dataset at the top of a module, or pass workers=0."
+        ) from problem
+    try:
+        for found in items:
+            if isinstance(found, TorchmclError):
+                raise found
+            yield found
+    finally:
+        del items  # ends the workers now, although the traceback of an error would keep them

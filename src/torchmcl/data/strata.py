@@ -1,5 +1,6 @@
 """Choosing some of the examples, of each label in proportion."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -50,6 +51,27 @@ def at_most(label: Tensor, count: int, *, seed: int) -> Tensor:
     places, rank, size = _shuffled_strata(label, seed, Purpose.LIMIT)
     priority = torch.where(rank == 0, torch.inf, size / (rank + 0.5))
     return places[priority.argsort(descending=True, stable=True)[:count]].sort().values
+
+
+def balanced(members: Sequence[Tensor], generator: torch.Generator) -> Tensor:
+    """An order of as many examples as there are, (N,), that has every class equally often.
+
+    `members` holds the places of the examples of each class. The counts of two classes differ by at most one, and so do
+    those of two examples of a class; which ones come more often is drawn anew for each order.
+
+    >>> few = [torch.tensor([0, 1, 2, 3, 4]), torch.tensor([5])]
+    >>> (balanced(few, torch.Generator().manual_seed(0)) == 5).sum()
+    tensor(3)
+    """
+    count = sum(map(len, members))
+    each, more = divmod(count, len(members))
+    extra = (torch.randperm(len(members), generator=generator) < more).tolist()
+    chosen = []
+    for own, one_more in zip(members, extra, strict=True):
+        shuffled = own[torch.randperm(len(own), generator=generator)]
+        whole, rest = divmod(each + one_more, len(own))
+        chosen += [shuffled] * whole + [shuffled[:rest]]
+    return torch.cat(chosen)[torch.randperm(count, generator=generator)]
 
 
 def _shuffled_strata(label: Tensor, seed: int, purpose: Purpose) -> tuple[Tensor, Tensor, Tensor]:

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # arguments of networks that follow from data and method
 # Options that were added since results were stored, and the value at which nothing changes. There they are left out of
 # the identity, so that earlier results keep their hash.
-ADDED = {"augment": None, "transform": None, "accumulate": 1, "task": None, "class_weight": None}
+ADDED = {
+    "augment": None,
+    "transform": None,
+    "accumulate": 1,
+    "task": None,
+    "class_weight": None,
+    "sampling": "examples",
+}
 # Options that do not matter to the numbers.
 BESIDE = {"checkpoint_steps", "tensorboard", "data_dir", "data_in_memory"}
 BESIDE |= {one.name for one in fields(Machine)} - {"precision"}

@@ -208,6 +208,7 @@ class Job:
             preprocess=self.data.preprocess,
             transform=self.transform if shuffle else None,
             workers=self.config.machine.workers,
+            sampling=self.config.recipe.sampling if shuffle else "examples",
         )
 
 
@@ -319,7 +320,7 @@ def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
         network=None if config.network.own else config.network.name,
         shape=shape,
         preprocess=data.preprocess,
-        dtype=str(images.dtype)[6:] if isinstance(images, torch.Tensor) else "uint8",
+        dtype=str(images.dtype)[6:],
         exchange=config.network.exchange,
         preset=config.network.preset,
         unit=config.method.unit,

@@ -1,7 +1,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import cos, pi
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from torchmcl._utils.signatures import constant
 from torchmcl.errors import UsageError, known_name
@@ -25,6 +25,7 @@ class Recipe:
     Args:
         epochs: passes over the training set; the paper's for the data set unless given
         batch_size: examples a step, over all processes together
+        sampling: examples (an epoch shows each once) or classes (as many in all, but each class equally often)
         augment: transforms of training images, in this order: flip,crop,color,cutout; none unless given
         accumulate: parts that each batch is computed in, one after another, for batches that do not fit into memory
         class_weight: the factor of each class in the loss: balanced (by how rare it is), or 1,2,0.5, or cat=2,dog=0.5
@@ -42,6 +43,7 @@ class Recipe:
 
     epochs: int | None = None
     batch_size: int = 128
+    sampling: Literal["examples", "classes"] = "examples"
     augment: str | None = None
     accumulate: int = 1
     class_weight: str | None = None

@@ -1,0 +1,33 @@
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+
+class Lazy(ABC):
+    """Images that are read when they are needed, in the place of a tensor (N, …): `Files` or `Streamed`."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """(N, C, H, W) or (N, D)."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """Of what is read: uint8 or float32."""
+
+    @abstractmethod
+    def read(self, index: Tensor, draw: Tensor) -> Tensor:
+        """The images at these places, (B,) -> (B, …); whatever reading one draws at random follows from `draw` (B,)."""
+
+    @abstractmethod
+    def subset(self, index: Tensor) -> "Lazy":
+        """The images at these places, (K,), in this order."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Tensor) -> Tensor:
+        """(B,) -> (B, …), the same each time."""
+        return self.read(index, index)
