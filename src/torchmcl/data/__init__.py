@@ -1,4 +1,5 @@
-"""Data sets in their publishers' formats, and batches of them: `load` by name, `from_arrays` of your own."""
+"""Data sets in their publishers' formats, and batches of them: `load` by name, `from_arrays`, `from_dataset`
+and `from_loaders` of your own."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.files import Files, read_image
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.data.selection import choose, read_if_below
+from torchmcl.data.streaming import from_dataset
 from torchmcl.errors import UsageError, known_name
 from torchmcl.options import right_types
 
@@ -36,6 +38,8 @@ __all__ = [
     "Files",
     "Loader",
     "from_arrays",
+    "from_dataset",
+    "from_loaders",
     "load",
     "names",
     "preprocess",

@@ -36,6 +36,8 @@ def from_arrays(
 ) -> DataSet:
     """A data set of arrays or tensors in memory, or of a torch `Dataset` or `DataLoader` of pairs, given as `x`.
 
+    A `Dataset` or `DataLoader` is read into memory, once. `from_dataset` and `from_loaders` stream it instead.
+
     `x` holds images, (N, H, W), (N, H, W, C) or (N, C, H, W), of bytes or floats, tensors only (N, C, H, W); or a table
     (N, D). `y` (N,) holds whole numbers or texts. `classes` names the whole numbers from 0 on, or the texts in order;
     by default the classes are what occurs in `y`, sorted. Without `x_test`, the fraction `test` of each class is taken,
@@ -60,14 +62,14 @@ def from_arrays(
         target = _numbered(_labels(y_test, "y_test"), names, classes, "y_test")
         parts["test"] = Examples(_images(x_test, "x_test"), target, names)
         shapes = [tuple(part.images.shape[1:]) for part in parts.values()]
-        if shapes[0] != shapes[1] or train.images.dtype != parts["test"].images.dtype:  # type: ignore[union-attr]
+        if shapes[0] != shapes[1] or train.images.dtype != parts["test"].images.dtype:
             raise UsageError(f"Expected x and x_test of one shape and type, got {shapes[0]} and {shapes[1]}.")
     elif test:
         kept, held = hold_out(train.target, test, seed=seed, purpose=Purpose.TEST)
         parts = {"train": train.subset(kept), "test": train.subset(held)}
         choices = {"split": f"{test:g} of each class for the test", "split_seed": seed}
     # Floats were prepared by whoever made them.
-    prepare = preprocess or ("gcn" if train.images.dtype == torch.uint8 else "none")  # type: ignore[union-attr]
+    prepare = preprocess or ("gcn" if train.images.dtype == torch.uint8 else "none")
     return choose(DataSet(name, parts, prepare, choices), limit=limit, validation=validation, seed=seed)
 
 
@@ -189,6 +191,21 @@ def _channels_last(shape: tuple[int, ...], what: str) -> bool:
     return last
 
 
+def as_targets(
+    y: Any, what: str, classes: Sequence[str] | None, names: tuple[str, ...] | None = None
+) -> tuple[Tensor, NDArray[Any], tuple[str, ...]]:
+    """Labels -> targets from 0 on (N,), the labels as they are (N,), and the name of each class.
+
+    `names` are those of the classes where they are known from other labels already.
+
+    >>> as_targets(["dog", "cat"], "y", None)[0]
+    tensor([1, 0])
+    """
+    label = _labels(dense(y.detach(), what).cpu() if isinstance(y, Tensor) else _array(y, what), what)
+    names = names or _names(label, classes)
+    return _numbered(label, names, classes, what), label, names
+
+
 def _labels(y: Tensor | NDArray[Any], what: str) -> NDArray[Any]:
     if isinstance(y, Tensor):
         if y.is_floating_point() or y.is_complex():
@@ -224,7 +241,9 @@ def _numbered(label: NDArray[Any], names: tuple[str, ...], classes: Sequence[str
     values, inverse = np.unique(label, return_inverse=True)
     found = {value: places.get(value if are_places else str(value)) for value in values.tolist()}
     if unknown := [str(value) for value, place in found.items() if place is None]:
+        first = next(at for at, value in enumerate(label.tolist()) if found[value] is None)
         raise UsageError(
-            f"Expected labels of {what} out of {', '.join(names[:10])}, got {', '.join(unknown[:5])} besides."
+            f"Expected labels of {what} out of {', '.join(names[:10])}, got {', '.join(unknown[:5])} besides, "
+            f"first in example {first}. Correct the labels, or name all classes."
         )
     return torch.tensor(list(found.values()))[torch.from_numpy(inverse.reshape(-1))]
