@@ -9,6 +9,7 @@ from torchmcl._utils.reports import VERBOSE, verbosity
 from torchmcl.data import cifar, digits, folder, icoseg, npz, preprocess, segmentation_folder, svhn, tiny_imagenet
 from torchmcl.data.arrays import from_arrays
 from torchmcl.data.examples import DataSet, Examples
+from torchmcl.data.external import from_loaders
 from torchmcl.data.files import Files, read_image
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.data.selection import choose, read_if_below

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from torchmcl import metrics
 from torchmcl.combine import Combiner
+from torchmcl.data.external import ExternalLoader
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.inference import outputs
 from torchmcl.methods import Method
@@ -41,7 +42,7 @@ def answers(
 def evaluate(
     method: Method,
     ensemble: nn.Module,
-    loader: Loader,
+    loader: Loader | ExternalLoader,
     combine: Combiner | None = None,
     also: Also | None = None,
 ) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def summary(
 def evaluate_pixels(
     method: Method,
     ensemble: nn.Module,
-    loader: Loader,
+    loader: Loader | ExternalLoader,
     combine: Combiner | None = None,
     also: Also | None = None,
 ) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch.utils.data import DataLoader, Dataset
 from torchmetrics import Metric
 
 from torchmcl import atomic, metrics, networks, tasks
@@ -13,6 +14,7 @@ from torchmcl._utils.randomness import isolated
 from torchmcl._utils.reports import muted, verbosity
 from torchmcl.data import transforms
 from torchmcl.data.examples import DataSet, Examples
+from torchmcl.data.external import External, ExternalLoader
 from torchmcl.data.loader import Loader, at_once
 from torchmcl.data.transforms import Transform
 from torchmcl.ensemble import Ensemble, Network
@@ -26,8 +28,8 @@ from torchmcl.predictor import Blueprint, Specialists
 from torchmcl.processes import together
 from torchmcl.sealed import seal
 from torchmcl.serialization.legacy import is_earlier
-from torchmcl.state import IGNORE
 from torchmcl.stored import training_config
+from torchmcl.surveys import Survey
 from torchmcl.tasks import Task
 from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.config import TrainConfig, difference
@@ -48,7 +50,9 @@ from torchmcl.training.loggers import Loggers
 from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
 from torchmcl.training.machine import ENGINE
 from torchmcl.training.progress import Screen
+from torchmcl.training.recipe import Recipe
 from torchmcl.training.resume import Checkpoints
+from torchmcl.training.task import task_of_data
 from torchmcl.versions import versions
 
 if TYPE_CHECKING:
@@ -85,7 +89,7 @@ def fit(
         method: a name in `methods.names()`, or a `Method`, which training does not change
         network: a name in `networks.names()`, a callable, a module, whose copy starts from its weights, or a list with
             one of these per member, see `Ensemble.build`
-        data: the name of a data set, see `data.load`, or a `DataSet`
+        data: the name of a data set, see `data.load`, or a `DataSet`, see `from_arrays`, `from_dataset`, `from_loaders`
         members: the number of networks; 5 unless the method, a list of networks or the call says otherwise
         exchange: what members share; the method's own unless given
         preset: the preset of the exchange
@@ -118,6 +122,11 @@ def fit(
     >>> specialists.classes[:3]
     ('0', '1', '2')
     """
+    if isinstance(data, Dataset | DataLoader):
+        way = "from_loaders" if isinstance(data, DataLoader) else "from_dataset"
+        raise UsageError(
+            f"Expected a data set's name or a DataSet, got {type(data).__name__}. Wrap it in data.{way}(…)."
+        )
     right_types(locals(), fit)
     config = TrainConfig.of(
         method,
@@ -194,9 +203,20 @@ class Job:
         """Names of what members share among them: groups of images, or classes."""
         return (self.method.unit == "image" and self.data.train.groups) or self.data.train.classes
 
-    def loader(self, fabric: "Fabric", examples: Examples, *, shuffle: bool = False) -> Loader:
+    def loader(
+        self, fabric: "Fabric", examples: Examples | External, *, shuffle: bool = False
+    ) -> Loader | ExternalLoader:
         """Batches of some of its examples, this process's part of them."""
-        size = self.config.recipe.batch_size
+        size, transform = self.config.recipe.batch_size, self.transform if shuffle else None
+        if isinstance(examples, External):
+            return ExternalLoader(
+                examples,
+                seed=self.config.seed,
+                training=shuffle,
+                device=fabric.device,
+                preprocess=self.data.preprocess,
+                transform=transform,
+            )
         return Loader(
             examples,
             batch_size=size if shuffle or self.blueprint.dense else max(size, at_once(fabric.device)),
@@ -206,7 +226,7 @@ class Job:
             world=fabric.world_size,
             device=fabric.device,
             preprocess=self.data.preprocess,
-            transform=self.transform if shuffle else None,
+            transform=transform,
             workers=self.config.machine.workers,
             sampling=self.config.recipe.sampling if shuffle else "examples",
         )
@@ -226,6 +246,8 @@ def prepare(
     """Load the data and build the ensemble; the other arguments are needed where they are objects of the caller's."""
     config = config.resolved()
     chosen = data if isinstance(data, DataSet) else config.source.load(config.data, config.seed)
+    if "test" not in chosen.parts:
+        raise UsageError(f"Expected data with a test part, got {chosen.name} without one. Pass test=… when it is made.")
     if config.recipe.patience and chosen.validation is None:
         raise UsageError("Expected a validation split to be patient with, got none. Pass data_validation, such as 0.1.")
     _check_own(config, {"transform": transform, "optimizer": optimizer, "schedule": schedule, "task": task})
@@ -234,8 +256,10 @@ def prepare(
     by_group = chosen.train.groups and config.method.unit == "image"
     if chosen.train.dense and config.method.unit == "image" and chosen.train.group is None:
         raise UsageError(f"Expected the group of each image of {chosen.name} to count, got none. Use unit='pixel'.")
-    predicted = _task(config, task, chosen)
+    predicted = task_of_data(task, config.method.task, chosen, config.recipe.class_weight)
     method = config.method.build(predicted, len(chosen.train.groups) if by_group else None)
+    if isinstance(chosen.train, External):
+        _check_external(config, method)
     blueprint = plan(config, method, chosen)
     own = network if config.network.own else None
     method, ensemble = blueprint.build(own, method=method, seed=config.seed)
@@ -256,52 +280,23 @@ def _check_own(config: TrainConfig, given: dict[str, Any]) -> None:
             )
 
 
-def _task(config: TrainConfig, given: Task | str | None, data: DataSet) -> Task:
-    """What is predicted: the given task, or the one that the data asks for, with the weights of the classes."""
-    name, train, classes = config.method.task, data.train, len(data.train.classes)
-    if isinstance(given, Task) and name is not None:
-        task = given
-    elif name is not None:
-        task = tasks.build(name, classes)
-    elif train.dense:
-        ignored = any(bool((part.target == IGNORE).any()) for part in data.parts.values())
-        task = tasks.Segmentation(classes, ignore_index=IGNORE if ignored else None)
-    else:
-        task = tasks.Classification(classes)
-    if task.classes != classes:
+def _check_external(config: TrainConfig, method: Method) -> None:
+    """Raises UsageError for what a loader of the caller's cannot do."""
+    advice = "Use data.from_dataset for a Dataset that this works with."
+    if any(isinstance(part, Survey) for part in method.new_objective().modules()):
         raise UsageError(
-            f"Expected a task for the {classes} classes of {data.name}, got {task.name} for {task.classes or 'none'}."
+            f"Expected a method that does not remember single examples, got {method.name} with a loader of your own, "
+            f"whose examples have no number. {advice}"
         )
-    if config.recipe.class_weight is None:
-        return task
-    if not isinstance(task, tasks.Classification | tasks.Segmentation):
-        raise UsageError(f"Expected class_weight for classes, got it beside {task.name}. Put it into the task's loss.")
-    return replace(task, class_weight=_class_weight(config.recipe.class_weight, train))
-
-
-def _class_weight(spelled: str, train: Examples) -> tuple[float, ...]:
-    """One number per class; balanced, in inverse proportion to how often each occurs, with the mean 1 over the set."""
-    classes = len(train.classes)
-    if spelled.strip() == "balanced":
-        counts = train.target.flatten().bincount(minlength=classes)[:classes].double()
-        return tuple((counts.sum() / (classes * counts.clamp_min(1))).tolist())
-    parts = [part.strip() for part in spelled.split(",")]
-    try:
-        if all("=" in part for part in parts):
-            named = {name: float(weight) for name, _, weight in (part.rpartition("=") for part in parts)}
-            if unknown := sorted(set(named) - set(train.classes)):
-                raise UsageError(f"Expected class_weight for the classes of the data, got one for {unknown[0]!r}.")
-            return tuple(named.get(name, 1.0) for name in train.classes)
-        weights = tuple(float(part) for part in parts)
-    except ValueError as problem:
-        if isinstance(problem, UsageError):
-            raise
+    if config.machine.devices * config.machine.num_nodes > 1:
+        raise UsageError(f"Expected one process for a loader of your own, which cannot be shared, got more. {advice}")
+    if config.recipe.sampling != Recipe.sampling:
+        raise UsageError(f"Expected sampling=examples for a loader of your own, got {config.recipe.sampling}. {advice}")
+    if config.recipe.batch_size != Recipe.batch_size:
         raise UsageError(
-            f"Expected class_weight as balanced, one number per class, or name=number, got {spelled!r}."
-        ) from problem
-    if len(weights) != classes:
-        raise UsageError(f"Expected class_weight for each of {classes} classes, got {len(weights)} numbers.")
-    return weights
+            f"Expected the batch size of a loader of your own, got batch_size={config.recipe.batch_size} besides. "
+            "Leave it out, or set it in the loader."
+        )
 
 
 def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
@@ -436,7 +431,7 @@ def _keep(folder: Path, result: Specialists, training: Training) -> None:
     atomic.write(folder / "metrics.json", as_json(seal(result.figures)) + "\n")
 
 
-def report(training: Training, test: Loader, data: DataSet) -> dict[str, Any]:
+def report(training: Training, test: Loader | ExternalLoader, data: DataSet) -> dict[str, Any]:
     """The content of metrics.json, errors and shares in percent: of the epoch that is kept."""
     method, taken = training.method, training.last_taken
     figures = evaluate(method, training.kept, test, also=training.extra.update)

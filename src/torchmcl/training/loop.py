@@ -1,6 +1,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -12,6 +13,7 @@ from torchmetrics import Metric
 
 from torchmcl import metrics
 from torchmcl._utils.randomness import seed_for
+from torchmcl.data.external import ExternalLoader
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.ensemble import Ensemble
 from torchmcl.errors import DivergedError, UsageError
@@ -77,9 +79,9 @@ class Training:
         ensemble: Ensemble,
         recipe: Recipe,
         *,
-        train: Loader,
-        everything: Loader,
-        validation: Loader | None = None,
+        train: Loader | ExternalLoader,
+        everything: Loader | ExternalLoader,
+        validation: Loader | ExternalLoader | None = None,
         groups: tuple[str, ...],
         seed: int,
         screen: Screen,
@@ -169,13 +171,14 @@ class Training:
         self.ensemble.train()
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * self._factor(state.at_epoch())
-        self.screen.begin(state.at_epoch(), self.epochs, self.at.batch, len(self.train))
+        self.screen.begin(state.at_epoch(), self.epochs, self.at.batch, length_hint(self.train, 0) or None)
         loss = torch.tensor(self.at.loss, dtype=torch.float64, device=self._reliable_device())
         for batch in self.train.epoch(state.at_epoch(), start=self.at.batch):
             loss += self._step(batch, state).to(loss)
             self.at.batch += 1
             self.callbacks.tell("on_step_end")
-            if self.at.batch % self.checkpoints.every == 0 and self.at.batch < len(self.train):
+            due = self.train.resumable and self.at.batch % self.checkpoints.every == 0
+            if due and self.at.batch < len(self.train):
                 self._save(loss)
             self._obey(loss)
         self.at.loss = float(total(loss))
@@ -324,12 +327,18 @@ class Training:
         self.at.loss, self.at.taken, self.at.wanted = own
 
     def _obey(self, loss: Tensor) -> None:
-        """A signal to any process ends all of them at the same step, after saving."""
+        """A signal to any process ends all of them at the same step, after saving what can be resumed."""
         number = self.signal
         if self.fabric.world_size > 1:
             number = int(highest(torch.tensor(number, device=self.fabric.device)))
         if number:
-            self._save(loss)
+            if self.train.resumable:
+                self._save(loss)
+            elif self.checkpoints.folder is not None:
+                self.screen.line(
+                    f"Stopped in epoch {self.at.epoch}, of which nothing is saved: an epoch of a loader of your own "
+                    "cannot begin in the middle. Resuming repeats it from its start."
+                )
             raise Interrupted(number)
 
     def _line(self, row: dict[str, Any]) -> str:

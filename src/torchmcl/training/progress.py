@@ -46,11 +46,12 @@ class Screen:
         """Take it away, whatever happened."""
         self.progress.stop()
 
-    def begin(self, epoch: int, epochs: int, done: int, total: int) -> None:
-        """A new epoch."""
+    def begin(self, epoch: int, epochs: int, done: int, total: int | None) -> None:
+        """A new epoch of `total` batches, None if that is not known."""
         self.progress.reset(
             self.task, description=f"epoch {epoch}/{epochs}", completed=done, total=total, about="", visible=True
         )
+        self.progress.tasks[0].total = total  # where it is None, reset would keep the one before
 
     def step(self, loss: torch.Tensor, taken: torch.Tensor, phase: str) -> None:
         """One batch more; loss and taken (groups, M) are looked at four times a second, not oftener."""
