@@ -118,3 +118,18 @@ def test_pages_say_what_was_measured(monkeypatch):
     assert report.in_markdown(header, rows) in page
     assert profile_step.markdown(load("profile_before"), load("profile")) in page
     assert report.compiled(load("compile")) in page
+
+
+@pytest.mark.slow
+def test_memory_of_streaming_is_measured(tmp_path):
+    done = run("streaming.py", "--counts", 40, 80, "--side", 8, "--workers", 1, "--out", tmp_path / "toy.json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "toy.json").read_text())
+    assert [(row["way"], row["images"]) for row in found["rows"]] == [
+        (way, count) for count in (40, 80) for way in ("folder", "dataset", "in memory")
+    ]
+    for row in found["rows"]:
+        assert row["main_mb"] > 50
+        assert row["total_mb"] > 50
+        assert (row["worker_mb"] > 50) == (row["way"] != "in memory")  # who reads
+    assert {"command", "commit", "torch"} <= set(found["machine"])

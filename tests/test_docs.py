@@ -125,6 +125,7 @@ def data(monkeypatch, tmp_path):
     logger.setLevel(level)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # of workers, from Python 3.12 on
 @pytest.mark.parametrize(
     "path", [pytest.param(path, id=path.name, marks=[pytest.mark.slow] * (path.name in LONG)) for path in PAGES]
 )

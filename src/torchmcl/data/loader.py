@@ -16,6 +16,7 @@ from torchmcl.errors import TorchmclError, UsageError, known_name
 from torchmcl.seeds import seed_of
 
 RESIDENT = 2 * 1024**3  # bytes of images that are kept on the device
+SAMPLINGS = ("examples", "classes")
 READ = 2**33  # tells what is drawn while examples are read from what transforms draw
 AUGMENT = 2**32  # tells the numbers that transforms draw from those of the step, which end in a process's rank
 
@@ -27,9 +28,6 @@ def at_once(device: torch.device) -> int:
     128
     """
     return 128 if device.type == "cpu" else 512
-
-
-SAMPLINGS = ("examples", "classes")
 
 
 class Batch(NamedTuple):

@@ -125,7 +125,7 @@ class Streamed(Lazy):
                 if self.labels is not None and y != self.labels[place]:
                     raise UsageError(
                         f"Expected {self.labels[place]} as y in example {place} of {self.what}, as in its targets, got "
-                        f"{y!r}. Pass targets=… if those are right."
+                        f"{y!r}. Correct the Dataset, or pass targets=… to be used instead."
                     )
                 image.copy_(x)
         return images

@@ -1,0 +1,159 @@
+"""Peak memory of one epoch on image files that are not read into memory, against the number of images.
+
+python benchmarks/streaming.py --out benchmarks/streaming.json
+
+For each number of images it writes that many PNG files of noise in ten folders, and trains a tiny ensemble for an epoch
+in a process of its own, in three ways: from `folder:PATH` with `data_in_memory=0`, from a map-style `Dataset` with
+`data.from_dataset`, and, for comparison, from the folder read into memory. Linux only, since it reads /proc:
+
+- main_mb: the largest resident set of the training process (VmHWM), shared libraries included
+- worker_mb: the largest resident set of a worker process, most of which is shared with the training process
+- total_mb: the largest sum over all processes, with shared pages counted once (PSS, looked at every 20 ms)
+
+`growth` is, per way, the megabytes of memory per megabyte of pixels from the smallest to the largest number of images:
+about 1 for a set that is held in memory.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import machine
+import numpy as np
+from PIL import Image
+
+WAYS = ("folder", "dataset", "in memory")
+CLASSES = 10
+OPTIONS = {"members": 2, "width": 4, "exchange": "none", "epochs": 1, "batch_size": 128, "verbose": False}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--counts", type=int, nargs="+", default=[5000, 20000], help="numbers of images")
+    parser.add_argument("--side", type=int, default=64, help="pixels")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=None, help="JSON of what was measured")
+    parser.add_argument("--train", nargs=2, default=None, help=argparse.SUPPRESS)  # a way and a folder, in the process
+    options = parser.parse_args()
+    if options.train:
+        train(*options.train, workers=options.workers)
+        return
+    rows = []
+    print(f"{'way':10} {'images':>7} {'pixels MB':>9} {'main_mb':>8} {'worker_mb':>9} {'total_mb':>8} {'seconds':>7}")
+    for count in sorted(options.counts):
+        with tempfile.TemporaryDirectory() as place:
+            draw(Path(place), count, options.side)
+            for way in WAYS:
+                row = {"way": way, "images": count, "pixels_mb": round(count * 3 * options.side**2 / 1e6, 1)}
+                rows.append(row | measured(way, place, options.workers))
+                print(
+                    "{way:10} {images:7} {pixels_mb:9} {main_mb:8} {worker_mb:9} {total_mb:8} {seconds:7}".format(
+                        **rows[-1]
+                    )
+                )
+    found = {"machine": machine.describe(1), "side": options.side, "workers": options.workers, "rows": rows}
+    found["growth"] = {way: growth([row for row in rows if row["way"] == way]) for way in WAYS}
+    print("growth:", found["growth"])
+    if options.out is not None:
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def growth(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Megabytes of memory per megabyte of pixels, from the first row to the last."""
+    more = max(rows[-1]["pixels_mb"] - rows[0]["pixels_mb"], 1e-9)
+    return {name: round((rows[-1][name] - rows[0][name]) / more, 3) for name in ("main_mb", "total_mb")}
+
+
+def draw(folder: Path, count: int, side: int) -> None:
+    """Noise, as many files in each class."""
+    chance = np.random.default_rng(0)
+    for c in range(CLASSES):
+        (folder / str(c)).mkdir()
+    for number in range(count):
+        pixels = chance.integers(0, 256, (side, side, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / str(number % CLASSES) / f"{number:06}.png", compress_level=1)
+
+
+def measured(way: str, folder: str, workers: int) -> dict[str, float]:
+    """Train in a process of its own, and look at it and its children until it ends."""
+    command = [sys.executable, __file__, "--workers", str(workers), "--train", way, folder]
+    began = time.perf_counter()
+    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    peaks = {"main_mb": 0.0, "worker_mb": 0.0, "total_mb": 0.0}
+    while process.poll() is None:
+        children = [pid for pid in family(process.pid) if pid != process.pid]
+        found = {
+            "main_mb": field(process.pid, "status", "VmHWM"),
+            "worker_mb": max((field(pid, "status", "VmHWM") for pid in children), default=0.0),
+            "total_mb": sum(field(pid, "smaps_rollup", "Pss") for pid in (process.pid, *children)),
+        }
+        peaks = {name: max(value, found[name]) for name, value in peaks.items()}
+        time.sleep(0.02)
+    if process.returncode:
+        raise SystemExit(f"the training of {way} failed")
+    return {
+        **{name: round(value, 1) for name, value in peaks.items()},
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that it started, directly or not."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):  # has ended
+            continue
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def field(pid: int, file: str, name: str) -> float:
+    """A line of /proc in megabytes, 0 once the process has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:")), 0.0)
+
+
+def train(way: str, folder: str, workers: int) -> None:
+    """One epoch; imports are here so that the process that looks on has none of it."""
+    import torch
+    from torch.utils.data import Dataset
+
+    from torchmcl import data, fit
+
+    class Photos(Dataset):
+        """What an engineer would write."""
+
+        def __init__(self) -> None:
+            self.paths = sorted(Path(folder).rglob("*.png"))
+            self.targets = [int(path.parent.name) for path in self.paths]
+
+        def __len__(self) -> int:
+            return len(self.paths)
+
+        def __getitem__(self, at: int) -> tuple[torch.Tensor, int]:
+            with Image.open(self.paths[at]) as image:
+                return torch.from_numpy(np.array(image)).permute(2, 0, 1), self.targets[at]
+
+    torch.set_num_threads(1)
+    if way == "dataset":
+        fit("ie", "simple_cnn", data.from_dataset(Photos(), validation=0.1), workers=workers, **OPTIONS)
+    else:
+        limit = 0.0 if way == "folder" else 1000.0
+        fit("ie", "simple_cnn", f"folder:{folder}", workers=workers, data_in_memory=limit, **OPTIONS)
+
+
+if __name__ == "__main__":
+    main()
