@@ -23,7 +23,7 @@ import pytest
 import torch
 from PIL import Image
 
-from torchmcl import cli, methods
+from torchmcl import cli, exchange, methods
 from torchmcl.cli import build_parser, plain_name
 
 ROOT = Path(__file__).parents[1]
@@ -113,7 +113,8 @@ def data(monkeypatch, tmp_path):
     found = os.environ.get("TORCHMCL_DATA", "")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", sys.argv)
-    monkeypatch.setattr(methods, "_FAMILY", copy.copy(methods._FAMILY))
+    for module, name in ((methods, "_FAMILY"), (exchange, "_BUILDERS")):
+        monkeypatch.setattr(module, name, copy.copy(getattr(module, name)))
     torch.manual_seed(0)
     Image.new("L", (8, 8), 128).save("photo.png")
     logger = logging.getLogger("torchmcl")

@@ -1,4 +1,5 @@
 import gc
+import re
 import weakref
 from contextlib import contextmanager
 
@@ -14,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torchmcl import Ensemble, Split, UsageError, exchange
 from torchmcl.exchange import Attention, FeatureFusion, FeatureSharing, LightFusion, PooledNorm, WeightSharing, some
+from torchmcl.testing import check_exchange
 
 
 def parameters(module):
@@ -123,6 +125,76 @@ def test_pooled_norm_is_batch_normalisation_but_for_one():
 def test_weight_sharing_gives_everyone_the_one_feature():
     (h,) = features(1)
     assert all(x is h for x in WeightSharing(4)([h]))
+
+
+@pytest.mark.parametrize("preset", exchange.PRESETS)
+@pytest.mark.parametrize("name", exchange.NAMES)
+def test_the_family_passes_its_own_check(name, preset):
+    check_exchange(lambda split, members: exchange.build(name, split, members, preset=preset))
+
+
+class Of(nn.Module):
+    """An exchange that does what a function says."""
+
+    shared_stem = False
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, features):
+        return self.function(features)
+
+
+BREAKS = {
+    "a list of 2": lambda features: features[1:],
+    "a list of 2 ": lambda features: torch.stack(features),
+    "keep their shape": lambda features: [h[:, :4] for h in features],
+    "the same answer twice": lambda features: [h + torch.rand(()) for h in features],
+    "the rest of the batch": lambda features: [h - h.mean(0) for h in features],
+    "the gradient is finite": lambda features: [(h * 0).sqrt() for h in features],
+}
+
+
+@pytest.mark.parametrize("says", BREAKS)
+def test_the_check_notices(says):
+    with pytest.raises(AssertionError, match=says):
+        check_exchange(lambda split, members: Of(BREAKS[says]))
+
+
+def test_the_check_notices_other_weights_each_time():
+    sizes = iter(range(1, 99))
+
+    def grows(split, members):
+        module = Of(list)
+        module.weight = nn.Parameter(torch.zeros(next(sizes)))
+        return module
+
+    with pytest.raises(AssertionError, match="the same weights each time"):
+        check_exchange(grows)
+
+
+@pytest.mark.parametrize(
+    ("function", "got"),
+    [
+        (lambda features: features[:2], r"got 2: \[\(4, 8, 8, 8\), \(4, 8, 8, 8\)\]"),
+        (lambda features: [*features, features[0]], "got 4: "),
+        (lambda features: [h[:1] for h in features], r"B = 4, got 3: \[\(1, 8, 8, 8\)"),
+        (lambda features: None, r"got 1: \['NoneType'\]"),
+        (lambda features: [None] * 3, "got 3: "),
+        (lambda features: [h.flatten()[:4] for h in features], r"got 3: \[\(4,\)"),
+    ],
+)
+def test_what_an_exchange_returns_is_checked(function, got):
+    members = [Split(nn.Conv2d(1, 8, 3, padding=1), nn.Flatten()) for _ in range(3)]
+    with pytest.raises(UsageError, match=r"Expected Of to return a list of 3 tensors \(B, D, …\)") as caught:
+        Ensemble(members, exchange=Of(function))(torch.zeros(4, 1, 8, 8))
+    assert re.search(got, str(caught.value))
+
+
+def test_an_exchange_is_a_module_that_says_whether_it_shares_a_stem():
+    with pytest.raises(UsageError, match=r"nn\.Module with shared_stem, which is True or False, got Identity"):
+        Ensemble([nn.Linear(4, 2), nn.Linear(4, 2)], exchange=nn.Identity())
 
 
 def test_bad_input():

@@ -1,4 +1,4 @@
-"""Methods, networks, data sets and preprocessings of one's own, registered alike, go wherever a name goes."""
+"""Methods, networks, exchanges, data sets and preprocessings of one's own: registered alike, used by their names."""
 
 import copy
 
@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from torchmcl import Composition, UsageError, cli, data, fit, methods, networks
+from torchmcl import Composition, Ensemble, UsageError, cli, data, exchange, fit, methods, networks
 from torchmcl.data import preprocess
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.evaluation import evaluate_run
 from torchmcl.predictor import Specialists
+from torchmcl.testing import check_exchange
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +19,7 @@ def _untouched(monkeypatch):
     for module, name in (
         (methods, "_FAMILY"),
         (networks, "_BUILDERS"),
+        (exchange, "_BUILDERS"),
         (data, "_REGISTERED"),
         (preprocess, "_PREPARATIONS"),
     ):
@@ -77,10 +79,113 @@ def test_a_run_of_what_is_not_registered_here_is_refused_in_one_line(tmp_path, m
         Specialists.load(tmp_path / "run")
 
 
-@pytest.mark.parametrize("kind", ["method", "network", "preprocessing", "data set"])
+class Gossip(nn.Module):
+    """Members add a learned part of the mean of everyone's features."""
+
+    shared_stem = False
+
+    def __init__(self, features, members):
+        super().__init__()
+        self.part = nn.Parameter(torch.full((members, features, 1, 1), 0.5))
+
+    def forward(self, features):
+        mean = torch.stack(list(features)).mean(0)
+        parts = self.part if mean.ndim == 4 else self.part[:, :, 0, 0]
+        return [h + part * mean for h, part in zip(features, parts, strict=True)]
+
+
+class Silent(Gossip):
+    def forward(self, features):
+        return super().forward(features)[1:]
+
+
+def gossip(split, members):
+    """Members add a learned part of everyone's features."""
+    return Gossip(split.features, members)
+
+
+def test_an_exchange_in_a_run(tmp_path, capsys):
+    check_exchange(gossip)
+    exchange.register(gossip)
+    options = {"members": 2, "epochs": 2, "width": 4, "data_limit": 200, "verbose": False, "out": tmp_path / "run"}
+    trained = fit("amcl", "simple_cnn", "digits", exchange="gossip", **options)
+    assert trained.blueprint.exchange == "gossip"
+    assert not torch.equal(trained.ensemble.exchange.part, torch.full((2, 4, 1, 1), 0.5)), "it learns"
+    x = torch.randint(256, (5, 1, 8, 8), dtype=torch.uint8)
+    assert torch.equal(Specialists.load(tmp_path / "run").predict(x).members, trained.predict(x).members)
+    assert isinstance(Ensemble.build("ie", "mlp", exchange="gossip", inputs=64).exchange, Gossip)
+    line = ["train", "--config", str(tmp_path / "run" / "config.yaml"), "--quiet", "--out", str(tmp_path / "again")]
+    assert cli.main(line) == 0
+    assert (tmp_path / "again" / "metrics.json").read_text() == (tmp_path / "run" / "metrics.json").read_text()
+    capsys.readouterr()
+    assert cli.main(["ls"]) == 0
+    assert "Members add a learned part" in capsys.readouterr().out
+    del exchange._BUILDERS["gossip"]
+    for call in (lambda: Specialists.load(tmp_path / "run"), lambda: fit("ie", exchange="gossip", verbose=False)):
+        with pytest.raises(UsageError, match=r"kind of exchange out of .*, got 'gossip'") as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+def test_the_exchange_of_a_method_may_be_registered():
+    exchange.register(gossip)
+
+    @methods.register
+    def chatty(members, classes, *, k=1):
+        """A method with an exchange of one's own."""
+        return Composition(methods.smcl(members, classes, k=k).objective, k, exchange="gossip")
+
+    trained = fit("chatty", "mlp", "digits", members=2, epochs=1, width=4, data_limit=100, verbose=False)
+    assert trained.blueprint.exchange == "gossip"
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda split, members: None, "nn.Module with shared_stem, which is True or False, got NoneType"),
+        (lambda split, members: nn.Identity(), "got Identity"),
+        (lambda split, members: Silent(split.features, members), "a list of 2 tensors"),
+    ],
+)
+def test_an_exchange_that_is_none_is_refused_before_training(build, says, tmp_path):
+    build.__name__ = "broken"
+    exchange.register(build)
+    options = {"members": 2, "epochs": 1, "width": 4, "data_limit": 100, "verbose": False, "out": tmp_path / "run"}
+    with pytest.raises(UsageError, match=says) as caught:
+        fit("ie", "simple_cnn", "digits", exchange="broken", **options)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_exchange_has_presets_or_none():
+    exchange.register(gossip)
+    options = {"members": 2, "epochs": 1, "width": 4, "data_limit": 100, "verbose": False}
+    with pytest.raises(UsageError, match="no preset for the exchange gossip, which has none, got 'light'"):
+        fit("ie", "simple_cnn", "digits", exchange="gossip", preset="light", **options)
+    given = []
+
+    @exchange.register
+    def heard(split, members, *, preset="default"):
+        given.append(preset)
+        return exchange.FeatureSharing()
+
+    fit("ie", "simple_cnn", "digits", exchange="heard", preset="light", **options)
+    assert set(given) == {"light"}
+
+
+def test_default_is_no_name_for_an_exchange():
+    def default(split, members):
+        """Something."""
+
+    with pytest.raises(UsageError, match="another name than 'default'"):
+        exchange.register(default)
+
+
+@pytest.mark.parametrize("kind", ["method", "network", "kind of exchange", "preprocessing", "data set"])
 def test_a_name_is_given_once(kind):
-    module = {"method": methods, "network": networks, "preprocessing": preprocess, "data set": data}[kind]
-    existing = {"method": "ie", "network": "mlp", "preprocessing": "scale", "data set": "digits"}[kind]
+    modules = {"method": methods, "network": networks, "preprocessing": preprocess, "data set": data}
+    module = {**modules, "kind of exchange": exchange}[kind]
+    existing = {"method": "ie", "network": "mlp", "preprocessing": "scale", "data set": "digits"}.get(kind, "none")
 
     def taken():
         """Something."""

@@ -14,7 +14,7 @@ from torchmcl.errors import (
 )
 
 if TYPE_CHECKING:
-    from torchmcl import assignment, combine, costs, data, joint, methods, metrics, networks, tasks, testing
+    from torchmcl import assignment, combine, costs, data, exchange, joint, methods, metrics, networks, tasks, testing
     from torchmcl.ensemble import Ensemble
     from torchmcl.estimator import SpecialistClassifier
     from torchmcl.memory import Memory
@@ -34,7 +34,10 @@ __version__ = "0.1.0.dev0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Imported when they are first used: torch takes seconds, and a help text does without it.
-_MODULES = ("assignment", "combine", "costs", "data", "joint", "methods", "metrics", "networks", "tasks", "testing")
+_MODULES = (
+    *("assignment", "combine", "costs", "data", "exchange", "joint", "methods", "metrics", "networks", "tasks"),
+    "testing",
+)
 _PLACES = {
     "Classification": "tasks",
     "Composition": "methods",
@@ -81,6 +84,7 @@ __all__ = [
     "combine",
     "costs",
     "data",
+    "exchange",
     "fit",
     "joint",
     "methods",

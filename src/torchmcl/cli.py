@@ -243,7 +243,7 @@ def ls(options: dict[str, Any]) -> int:
     for title, rows in (
         ("methods", {name: methods.function(name).__doc__ for name in methods.names()}),
         ("networks", {name: networks.builder(name).__doc__ for name in networks.names()}),
-        ("exchanges", dict(zip(exchange.NAMES, ABOUT_EXCHANGE, strict=True))),
+        ("exchanges", {name: exchange.builder(name).__doc__ for name in exchange.names()}),
         ("data sets", {**data.about(), **OWN_DATA}),
     ):
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
@@ -351,12 +351,6 @@ OWN_DATA = {
     "segmentation-folder:PATH": "Your images/ and masks/, of any number of classes; a subfolder is a group.",
     "npz:PATH": "Your arrays x and y, and x_test and y_test where there are any: images or rows of a table.",
 }
-ABOUT_EXCHANGE = (
-    "Nothing is exchanged.",
-    "All members read the features of one stem.",
-    "Members add random parts of each other's features.",
-    "All members go on with one attended fusion of everyone's features.",
-)
 
 
 def build_parser() -> Any:

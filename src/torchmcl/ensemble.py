@@ -46,7 +46,7 @@ class Ensemble(nn.Module):
         super().__init__()
         _never_copies(members)
         self.outputs: int | None = None  # of each member, where it is known
-        self.exchange = exchange or exchanges.Separate()
+        self.exchange = exchanges.check_module(exchange or exchanges.Separate())
         self.gate = gate
         stems = [member.stem if isinstance(member, Split) else nn.Identity() for member in members]
         self.stems: Each | Stacked = Each(stems[:1] if self.exchange.shared_stem else stems)
@@ -155,7 +155,8 @@ class Ensemble(nn.Module):
 
     def share(self, x: Tensor) -> list[Tensor]:
         """(B, …) -> what each member goes on with after the exchange, M of (B, D, …)."""
-        return self.exchange(self.stems([x] * len(self.stems)))
+        features = self.exchange(self.stems([x] * len(self.stems)))
+        return exchanges.checked(features, self.exchange, members=len(self.bodies), batch=x.shape[0])
 
     def say(self, member: int, features: Tensor, x: Tensor) -> Tensor:
         """What a member makes of its features (B, D, …) of x -> logits (B, C, …)."""

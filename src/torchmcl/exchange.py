@@ -1,6 +1,8 @@
 """What members share low down: features (B, D, …) of each member's stem -> what each member's body goes on with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import signature
+from reprlib import repr as shown
 from typing import Any
 
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
+from torchmcl._utils.registry import Registry
 from torchmcl.errors import UsageError, known_name
 from torchmcl.split import Split
 
@@ -417,7 +420,59 @@ def _convolution(inputs: int, outputs: int, size: int, *, bias: bool = False) ->
     )
 
 
-NAMES = ("none", "weight_sharing", "feature_sharing", "feature_fusion")
+def none(split: Split, members: int) -> nn.Module:
+    """Nothing is exchanged."""
+    return Separate()
+
+
+def weight_sharing(split: Split, members: int, *, preset: str = "default") -> nn.Module:
+    """All members read the features of one stem."""
+    return _own_layers(WeightSharing(members), split, members, preset)
+
+
+def feature_sharing(split: Split, members: int, *, preset: str = "default") -> nn.Module:
+    """Members add random parts of each other's features."""
+    return _own_layers(FeatureSharing(), split, members, preset)
+
+
+def feature_fusion(split: Split, members: int, *, preset: str = "default") -> nn.Module:
+    """All members go on with one attended fusion of everyone's features."""
+    return _own_layers(FeatureFusion(split.features, members, preset=preset), split, members, preset)
+
+
+def _own_layers(
+    exchange: WeightSharing | FeatureSharing | FeatureFusion, split: Split, members: int, preset: str
+) -> nn.Module:
+    return OwnLayers(exchange, split.features, members) if preset == "paper_count" else exchange
+
+
+Builder = Callable[..., nn.Module]
+_BUILDERS: Registry[Builder] = Registry("kind of exchange", (none, weight_sharing, feature_sharing, feature_fusion))
+NAMES = ("none", "weight_sharing", "feature_sharing", "feature_fusion")  # of this package's own
+
+
+def names() -> tuple[str, ...]:
+    """The names of all exchanges, registered ones included."""
+    return _BUILDERS.names()
+
+
+def builder(name: str) -> Builder:
+    """The function that builds the exchange of that name."""
+    return _BUILDERS.find(name)
+
+
+def register(exchange: Builder) -> Builder:
+    """Register an exchange of your own under the function's name, `(split, members, *, preset="default") -> nn.Module`.
+
+    `split` is one of the members, and `split.features` the number of channels D at the cut; leave `preset` out if there
+    are no presets. The module turns the features of the members' stems, M tensors (B, D, …), into what the members'
+    bodies go on with, a list of M tensors of the same shape. Its attribute `shared_stem` says whether all members have
+    one stem in common; if it is True, the module is given a list of one tensor. `torchmcl.testing.check_exchange`
+    checks all of this.
+    """
+    if exchange.__name__ == "default":
+        raise UsageError("Expected another name than 'default', which stands for the method's own exchange.")
+    return _BUILDERS.register(exchange)
 
 
 def build(name: str, split: Split, members: int, *, preset: str = "default") -> nn.Module:
@@ -426,16 +481,32 @@ def build(name: str, split: Split, members: int, *, preset: str = "default") -> 
     >>> build("feature_sharing", Split(nn.Conv2d(3, 8, 3), nn.Flatten()), members=5)
     FeatureSharing()
     """
-    known_name("kind of exchange", name, NAMES)
     known_name("preset", preset, PRESETS)
-    exchange: WeightSharing | FeatureSharing | FeatureFusion
-    match name:
-        case "none":
-            return Separate()
-        case "weight_sharing":
-            exchange = WeightSharing(members)
-        case "feature_sharing":
-            exchange = FeatureSharing()
-        case _:
-            exchange = FeatureFusion(split.features, members, preset=preset)
-    return OwnLayers(exchange, split.features, members) if preset == "paper_count" else exchange
+    make = builder(name)
+    if "preset" in signature(make).parameters:
+        return check_module(make(split, members, preset=preset))
+    if preset != "default" and name not in NAMES:
+        raise UsageError(f"Expected no preset for the exchange {name}, which has none, got {preset!r}. Leave it out.")
+    return check_module(make(split, members))
+
+
+def check_module(exchange: nn.Module) -> nn.Module:
+    """Raises UsageError for what is not a module with `shared_stem`, see `register`."""
+    if not isinstance(exchange, nn.Module) or not isinstance(getattr(exchange, "shared_stem", None), bool):
+        raise UsageError(
+            "Expected an exchange to be an nn.Module with shared_stem, which is True or False, "
+            f"got {type(exchange).__name__}. Set it in the class."
+        )
+    return exchange
+
+
+def checked(features: Any, exchange: nn.Module, *, members: int, batch: int) -> list[Tensor]:
+    """What an exchange returned, as a list; raises UsageError unless it is one tensor of the batch per member."""
+    found = list(features) if isinstance(features, list | tuple | Tensor) else [features]
+    if len(found) == members and all(isinstance(h, Tensor) and h.ndim > 1 and h.shape[0] == batch for h in found):
+        return found
+    got = [tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__ for h in found]
+    raise UsageError(
+        f"Expected {type(exchange).__name__} to return a list of {members} tensors (B, D, …), one per member, with "
+        f"B = {batch}, got {len(found)}: {shown(got)}. See torchmcl.exchange.register."
+    )

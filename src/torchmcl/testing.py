@@ -1,4 +1,4 @@
-"""Conformance checks for costs, assignments and objectives: the family's own pass them, and yours can too.
+"""Conformance checks for costs, assignments, objectives and exchanges: the family's own pass them, and yours can too.
 
 Each raises an AssertionError that says what is wrong, and returns nothing.
 """
@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from torchmcl.assignment import Assignment
 from torchmcl.costs import Cost
+from torchmcl.exchange import check_module
 from torchmcl.methods import Composition, Method
 from torchmcl.objective import Outcome
 from torchmcl.opinions import Opinions
+from torchmcl.split import Split
 from torchmcl.state import State
 from torchmcl.surveys import survey
 from torchmcl.tasks import Classification, Task
@@ -87,6 +89,45 @@ def check_objective(build: Callable[[int, int, int], Method | Composition | nn.M
     """
     for pixels, k, late in product(((), (2, 3)), (1, 2, 4), (False, True)):
         _check_objective(partial(_as_method, build, k), k, pixels, late=late)
+
+
+def check_exchange(build: Callable[..., nn.Module]) -> None:
+    """Check an exchange, given as the function that `torchmcl.exchange.register` takes, on vectors and on maps.
+
+    One tensor per member of the same shape, for any number of members and examples; finite gradients; in evaluation the
+    same answer twice, and to an example alone as within a batch; the same weights each time it is built, so that what
+    is saved can be loaded.
+
+    >>> from torchmcl import exchange
+    >>> check_exchange(exchange.feature_sharing)
+    """
+    for members, maps, training in product((2, 3), ((), (5, 4)), (True, False)):
+        split = Split(nn.Conv2d(3, 8, 3), nn.Flatten()) if maps else Split(nn.Linear(3, 8), nn.Identity())
+        module, again = (check_module(build(split, members)).train(training) for _ in range(2))
+        where = f"({members} members, features {(8, *maps)}, {'training' if training else 'evaluation'})"
+        for batch in (4,) if training else (4, 1):  # one example has no batch statistics to train with
+            _check_exchanged(module, members, (batch, 8, *maps), where, training=training)
+        shapes = [{name: value.shape for name, value in one.state_dict().items()} for one in (module, again)]
+        _require(shapes[0] == shapes[1], f"an exchange has the same weights each time it is built {where}")
+
+
+def _check_exchanged(module: nn.Module, members: int, shape: tuple[int, ...], where: str, *, training: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    count = 1 if module.shared_stem else members
+    given = [torch.randn(shape, generator=generator, requires_grad=True) for _ in range(count)]
+    found = module(list(given))
+    _require(isinstance(found, list) and len(found) == members, f"an exchange returns a list of {members} {where}")
+    for h in found:
+        _require(h.shape == shape, f"features keep their shape {shape}, got {tuple(h.shape)} {where}")
+    gradients = torch.autograd.grad(sum(h.square().sum() for h in found), given, allow_unused=True)
+    finite = all(bool(gradient.isfinite().all()) for gradient in gradients if gradient is not None)
+    _require(finite, f"the gradient is finite {where}")
+    if not training:
+        same = all(torch.equal(one, two) for one, two in zip(found, module(list(given)), strict=True))
+        _require(same, f"an exchange gives the same answer twice {where}")
+        alone = module([h[:1] for h in given])
+        near = all(torch.allclose(one, two[:1], atol=1e-5) for one, two in zip(alone, found, strict=True))
+        _require(near, f"an example's features do not depend on the rest of the batch {where}")
 
 
 def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...], *, late: bool) -> None:

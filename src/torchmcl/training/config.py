@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from torchmcl._utils.durations import as_share
 from torchmcl._utils.frozen import FrozenDict
-from torchmcl._utils.signatures import constant
 from torchmcl.errors import UsageError, known_name
 from torchmcl.options import OWN, plain_fields, plain_number, right_types
 from torchmcl.training.machine import Machine
@@ -150,10 +149,12 @@ class NetworkConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        from torchmcl import exchange
+
         plain_fields(self)
         right_types({"exchange": self.exchange, "preset": self.preset, "cut": self.cut}, NetworkConfig)
-        known_name("kind of exchange", self.exchange, ("default", *constant("exchange", "NAMES")))
-        known_name("preset", self.preset, constant("exchange", "PRESETS"))
+        known_name("kind of exchange", self.exchange, ("default", *exchange.names()))
+        known_name("preset", self.preset, exchange.PRESETS)
         object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
         if self.cut is not None and not self.own:
             raise UsageError(
