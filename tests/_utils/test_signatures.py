@@ -18,7 +18,7 @@ def same(read, function):
     for name, (kind, default) in read.items():
         expected = parameters[name].default
         assert default == (REQUIRED if expected is inspect.Parameter.empty else expected)
-        assert kind == hints[name] or name == "cut"  # which the method decides, and no option stands for
+        assert kind == hints[name] or name in ("cut", "task")  # which method and data decide, and no option stands for
 
 
 @pytest.mark.parametrize("name", methods.names())
