@@ -29,8 +29,9 @@ from torchmcl.stored import training_config
 from torchmcl.studies.records import RECORDS, Trained
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result, pack
+from torchmcl.tasks.classification import collected, summary
 from torchmcl.training.config import TrainConfig, difference
-from torchmcl.training.evaluate import answers, evaluate, percent, summary
+from torchmcl.training.evaluate import evaluate, measured, percent
 from torchmcl.training.fitting import fit
 from torchmcl.training.folder import FLOW, as_json, read_flow, write_flow
 
@@ -119,8 +120,8 @@ def ask(specialists: Specialists, examples: Examples, run: Path) -> Trained:
     if examples.target.ndim > 1:
         figures = evaluate(method, ensemble, loader)
         return Trained(specialists, examples, run, figures, mask_errors(specialists, loader).cpu())
-    members, combined, target = answers(method, ensemble, loader)
-    figures = summary(method, members, combined, target, classes=examples.classes)
+    members, combined, target = collected(measured(method, ensemble, loader))
+    figures = summary(members, combined, target, names=examples.classes)
     wrong = torch.cat([pixel_errors(part, target) for part in (combined[None], members[:, :, : method.classes])])
     return Trained(specialists, examples, run, figures, wrong.cpu(), members.cpu(), combined.cpu())
 

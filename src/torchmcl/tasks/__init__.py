@@ -1,0 +1,67 @@
+"""Tasks: what is predicted, one value for everything that depends on it.
+
+A task has the per-example loss, the check of targets, the number of outputs, the combiner, the metrics with the one
+that is monitored, and the group that a memory counts. An integer stands for `Classification` with so many classes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torchmcl._utils.registry import Registry
+from torchmcl.errors import UsageError
+from torchmcl.tasks.classification import Classification
+from torchmcl.tasks.segmentation import Segmentation
+from torchmcl.tasks.task import Measured, Task
+
+__all__ = ["LABELS", "Classification", "Measured", "Segmentation", "Task", "as_task", "build", "names", "register"]
+
+LABELS = Classification(2)  # of a plain cost: labels, as many as there are outputs
+
+
+def as_task(task: "Task | int") -> Task:
+    """A task, or a number of classes for `Classification`.
+
+    >>> as_task(10)
+    Classification(classes=10)
+    """
+    return task if isinstance(task, Task) else Classification(task)
+
+
+TaskBuilder = Callable[..., Task]
+_TASKS: Registry[TaskBuilder] = Registry("task")
+
+
+def classification(classes: int, **options: Any) -> Classification:
+    """One class per example."""
+    return Classification(classes, **options)
+
+
+def segmentation(classes: int, **options: Any) -> Segmentation:
+    """One class per pixel."""
+    return Segmentation(classes, **options)
+
+
+_TASKS.register(classification)
+_TASKS.register(segmentation)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all tasks, registered ones included."""
+    return _TASKS.names()
+
+
+def register(task: TaskBuilder) -> TaskBuilder:
+    """Register a task of your own under the function's or class's name: `(classes) -> Task`."""
+    return _TASKS.register(task)
+
+
+def build(name: str, classes: int) -> Task:
+    """A task by its name, for so many classes.
+
+    >>> build("classification", 3).outputs
+    3
+    """
+    built = _TASKS.find(name)(classes)
+    if not isinstance(built, Task):
+        raise UsageError(f"Expected the task {name} to be a Task, got {type(built).__name__}. Return a Task.")
+    return built

@@ -1,0 +1,74 @@
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from torchmcl import metrics
+from torchmcl.opinions import Opinions
+from torchmcl.processes import gathered
+from torchmcl.tasks.labels import Labels, percent, percents
+from torchmcl.tasks.task import Measured
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Classification(Labels):
+    """One class per example.
+
+    Args:
+        classes: the number of classes
+        class_weight: the factor of each class in the loss; what a memory counts does not change
+        ignore_index: a label whose examples do not count
+        loss: the loss per example, (outputs (M, B, C), target (B,), state) -> (M, B)
+
+    >>> from torchmcl import State
+    >>> Classification(3).loss(torch.zeros(1, 2, 3), torch.tensor([0, 2]), State())
+    tensor([[1.0986, 1.0986]])
+    """
+
+    def metrics(self, output: Opinions, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """Whether every member, and the ensemble, is wrong: (B,) each."""
+        label = target.argmax(1) if target.is_floating_point() else target
+        wrong = metrics.members_wrong(output.logits[:, :, : self.classes], label)
+        return {"oracle_error": wrong.all(0).float(), "top1_error": metrics.top1_wrong(combined, label).float()}
+
+    def evaluate(self, batches: Iterable[Measured], names: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Errors and calibration, in percent except for nll and brier."""
+        return summary(*collected(batches), names=names)
+
+
+@torch.no_grad()
+def collected(batches: Iterable[Measured]) -> tuple[Tensor, Tensor, Tensor]:
+    """One pass over the data -> probabilities of members (M, N, C or C + 1) and combined (N, C), target (N,).
+
+    Over several processes each passes over its part and all have the whole in the end, ordered by number of example.
+    """
+    parts = [
+        (batch.index, batch.output.logits.float().softmax(2).transpose(0, 1), batch.combined, batch.target)
+        for batch in batches
+    ]
+    index, members, combined, target = (gathered(torch.cat(part)) for part in zip(*parts, strict=True))
+    order = index.argsort()
+    return members[order].transpose(0, 1), combined[order], target[order]
+
+
+def summary(members: Tensor, combined: Tensor, target: Tensor, *, names: Sequence[str]) -> dict[str, Any]:
+    """Every metric of one set of outputs: members (M, N, C or C + 1), combined (N, C), target (N,)."""
+    real = members[:, :, : combined.shape[1]]
+    oracle, top1 = metrics.oracle_error(real, target), metrics.top1_error(combined, target)
+    truth = combined.gather(1, target[:, None])[:, 0]
+    return {
+        "oracle_error": percent(oracle),
+        "oracle_error_strict": percent(metrics.oracle_error(members, target)),
+        "top1_error": percent(top1),
+        "harmonic_mean": percent(metrics.harmonic_mean(oracle, top1)),
+        "members": percents(metrics.member_errors(real, target)),
+        "disagreement": percent(metrics.disagreement(real)),
+        "ece": percent(metrics.ece(combined, target)),
+        "nll": round(float(metrics.nll(combined, target)), 6),
+        "brier": round(float(metrics.brier(combined, target)), 6),
+        "examples": len(target),
+        "median_confidence": {names[c]: round(float(truth[target == c].median()), 6) for c in target.unique().tolist()},
+    }

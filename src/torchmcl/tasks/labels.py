@@ -1,0 +1,143 @@
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchmcl.combine import mean
+from torchmcl.costs import Cost, cross_entropy
+from torchmcl.errors import UsageError
+from torchmcl.opinions import Opinions, describe
+from torchmcl.options import plain_number
+from torchmcl.state import State
+from torchmcl.tasks.task import Task
+
+MOST = 100_000  # classes
+
+
+@dataclass(frozen=True, repr=False)
+class Labels(Task):
+    """Targets that are classes, of an example or of each of its pixels. Abstract."""
+
+    classes: int
+    class_weight: tuple[float, ...] | None = None
+    ignore_index: int | None = None
+    loss: Cost = cross_entropy  # type: ignore[assignment]
+    monitor: ClassVar[str] = "top1_error"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", plain_number(self.classes))
+        if isinstance(self.classes, bool) or not isinstance(self.classes, int) or not 2 <= self.classes <= MOST:
+            raise UsageError(f"Expected 2 to {MOST:,} classes, got {self.classes!r}.")
+        if self.ignore_index is not None and self.ignore_index < self.classes:  # such as 255 of 256 classes
+            object.__setattr__(self, "ignore_index", None)
+        if self.class_weight is not None:
+            object.__setattr__(self, "class_weight", _weights(self.class_weight, self.classes))
+
+    def __repr__(self) -> str:
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        said = ", ".join(f"{one.name}={given[one.name]!r}" for one in fields(self) if given[one.name] != one.default)
+        return f"{self.name}({said})"
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        """One output per class; a method may add an auxiliary one."""
+        return self.classes
+
+    def combine(self, output: Opinions | Tensor) -> Tensor:
+        """The mean of the members' probabilities, (M, B, C, …) -> (B, C, …)."""
+        return mean(output)
+
+    def check(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """Check labels, (B, …) as integers or (B, C, …) as probabilities -> int64 or floating point.
+
+        Values are looked at on the CPU only; on another device that would wait for it at every step.
+        """
+        B, C, *pixels = outputs.shape[1:]
+        if target.is_floating_point():
+            return self._check_soft(outputs, target)
+        if target.shape != (B, *pixels) or target.is_complex() or target.dtype == torch.bool:
+            raise UsageError(
+                f"Expected logits (M, B, C, …) and an integer target (B, …), or a soft one (B, C, …), "
+                f"got {describe(outputs)} and {describe(target)}."
+            )
+        if target.device.type == "cpu":
+            known = target if self.ignore_index is None else target[target != self.ignore_index]
+            if known.numel() and (int(known.min()) < 0 or int(known.max()) >= C):
+                raise UsageError(f"Expected targets from 0 to {C - 1}, got {int(known.min())} to {int(known.max())}.")
+        return target.long()
+
+    def _check_soft(self, outputs: Tensor, target: Tensor) -> Tensor:
+        B, C, *pixels = outputs.shape[1:]
+        if target.ndim < 2 or (len(target), *target.shape[2:]) != (B, *pixels) or not 2 <= target.shape[1] <= C:
+            raise UsageError(
+                f"Expected logits (M, B, C, …) and an integer target (B, …), or a soft one (B, C, …), "
+                f"got {describe(outputs)} and {describe(target)}."
+            )
+        if target.device.type == "cpu" and not (
+            bool((target >= 0).all()) and torch.allclose(target.sum(1), target.new_ones(()), atol=1e-3)
+        ):
+            raise UsageError("Expected soft targets that are probabilities, from 0 on with a sum of 1, got others.")
+        return target
+
+    def group(self, target: Tensor) -> Tensor | None:
+        """The class, (B,), of soft targets the likeliest; None for masks, where the state must name the group."""
+        if target.is_floating_point():
+            return target.argmax(1) if target.ndim == 2 else None
+        return target if target.ndim == 1 else None
+
+    def valid(self, target: Tensor) -> Tensor | None:
+        """All labels but the one to ignore, bool (B, …); None where all count."""
+        if self.ignore_index is None or target.is_floating_point():
+            return None
+        return target.ne(self.ignore_index)
+
+    def prepare(self, outputs: Tensor, target: Tensor, state: State) -> tuple[Tensor, State]:
+        """As `Task.prepare`; labels to be ignored have no weight and become class 0, which costs can look up."""
+        target, state = super().prepare(outputs, target, state)
+        valid, sample_weight = self.valid(target), state.sample_weight
+        if valid is not None:
+            target = target.masked_fill(~valid, 0)
+            state = replace(state, group=target if target.ndim == 1 else state.group)
+        weight = self._loss_weight(target, outputs.dtype)
+        if valid is not None and target.ndim == 1:
+            sample_weight = valid.to(outputs.dtype) * (1 if sample_weight is None else sample_weight)
+        elif valid is not None:  # so that the mean over all pixels becomes that over those that count
+            counts = valid.flatten(1).sum(1).clamp_min(1).reshape(-1, *[1] * (valid.ndim - 1))
+            weight = valid * (valid[0].numel() / counts) * (1 if weight is None else weight)
+        return target, replace(state, sample_weight=sample_weight, loss_weight=weight)
+
+    def _loss_weight(self, target: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """The weight of each label in the loss, (B, …); None where all weigh 1."""
+        if self.class_weight is None:
+            return None
+        weight = torch.tensor(self.class_weight, dtype=dtype, device=target.device)
+        if target.is_floating_point():
+            return torch.tensordot(target.to(dtype), weight[: target.shape[1]], dims=([1], [0]))
+        return weight[target]
+
+
+def _weights(given: Any, classes: int) -> tuple[float, ...]:
+    try:
+        weights = tuple(float(weight) for weight in given)
+    except (TypeError, ValueError):
+        weights = ()
+    if len(weights) != classes or not all(0 <= weight < float("inf") for weight in weights) or not any(weights):
+        raise UsageError(
+            f"Expected a finite class_weight from 0 on for each of {classes} classes, not all zero, got {given}."
+        )
+    return weights
+
+
+def percent(fraction: Tensor) -> float:
+    """A fraction in percent, to a ten-thousandth.
+
+    >>> percent(torch.tensor(0.25))
+    25.0
+    """
+    return round(100 * float(fraction), 4)
+
+
+def percents(fractions: Tensor) -> list[float]:
+    """Fractions in percent; torchmetrics hands the one value of one member over as a scalar."""
+    return [percent(fraction) for fraction in fractions.flatten()]
