@@ -22,8 +22,8 @@ class Loggers(Callback):
 
     An epoch is logged after its checkpoint is saved, by the first process. The run folder notes a step just before a
     logger is given it. A resumed training therefore never logs an epoch twice, and logs those that were saved and not
-    noted; only a process killed during the call itself can lose a row. A logger that is new to the run, such as one
-    that starts a new MLflow run, is given every epoch so far.
+    noted; only a process killed between the note and the end of the call loses a row. A logger that is new to the run,
+    such as one that starts a new MLflow run, is given every epoch so far.
 
     Args:
         loggers: instances of Lightning's `Logger`
