@@ -405,3 +405,23 @@ def test_the_page():
     names = {}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
+
+
+def test_class_weight_makes_a_rare_class_count():
+    generator = np.random.RandomState(0)
+    X = np.concatenate([generator.normal(0, 1, (200, 2)), generator.normal(1.2, 1, (10, 2))])
+    y = np.array(["common"] * 200 + ["rare"] * 10)
+    found = {}
+    for weight in (None, "balanced", {"common": 210 / 400, "rare": 210 / 20}):
+        fitted = SpecialistClassifier("ie", 2, epochs=20, class_weight=weight, random_state=0).fit(X, y)
+        found[str(weight)] = (fitted.predict(X)[200:] == "rare").mean()
+    plain, balanced, given = found.values()
+    assert balanced > plain + 0.2
+    assert given == balanced
+
+
+def test_class_weights_in_partial_fit():
+    X, y = np.random.RandomState(0).normal(size=(20, 2)), np.arange(20) % 2
+    with pytest.raises(ValueError, match="class_weight as {label: weight} for partial_fit"):
+        SpecialistClassifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1])
+    SpecialistClassifier(class_weight={0: 1.0, 1: 2.0}, epochs=3).partial_fit(X, y, classes=[0, 1])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -27,6 +28,7 @@ from torchmcl.methods import Method
 from torchmcl.opinions import Opinions
 from torchmcl.processes import apart
 from torchmcl.surveys import Survey
+from torchmcl.tasks import Classification
 from torchmcl.training import guardrails
 from torchmcl.training.config import MethodConfig
 from torchmcl.training.device import OneDevice
@@ -64,6 +66,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: at the start
         weight_decay: for all weights
         schedule: of the learning rate: constant, cosine or step
+        class_weight: the factor of each class in the loss, {label: weight}, or "balanced"; memories do not count by it
         standardize: whether X is brought to mean 0 and standard deviation 1
         device: what the networks train on; a pickled estimator comes back on the CPU
         random_state: of weights, order and whatever else is drawn
@@ -97,6 +100,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: float = 0.01,
         weight_decay: float = 5e-4,
         schedule: str = "constant",
+        class_weight: Mapping[Any, float] | str | None = None,
         standardize: bool = True,
         device: str = "cpu",
         random_state: int | np.random.RandomState | None = None,
@@ -115,6 +119,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.schedule = schedule
+        self.class_weight = class_weight
         self.standardize = standardize
         self.device = device
         self.random_state = random_state
@@ -124,7 +129,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         self.__dict__.pop("ensemble_", None)  # should anything fail, nothing is fitted
         X, y, sample_weight = self._inspect(X, y, sample_weight, reset=True)
         classes = np.unique(y)
-        method = self._build_method(classes)
+        method = self._build_method(classes, y)
         for text in guardrails.unsettled(method, self._recipe().length()):
             warnings.warn(text, stacklevel=2)
         return self._train(self._start(method, classes, X), X, y, sample_weight, until=self._recipe().length())
@@ -194,12 +199,24 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         images = self.shape is not None or getattr(X, "ndim", 2) > 2
         return np.float32 if images else (np.float64, np.float32)
 
-    def _build_method(self, classes: NDArray[Any]) -> Method:
+    def _build_method(self, classes: NDArray[Any], y: NDArray[Any] | None = None) -> Method:
         if len(classes) < 2:
             raise UsageError(f"Expected at least 2 classes, got 1 class: {classes[0]!r}.")
         options = dict(self.method_options or {}) | ({} if self.k is None else {"k": int(self.k)})
         config = MethodConfig.of(self.method, int(self.members), "image", options)
-        return config.resolved("", self._recipe().length()).build(len(classes))
+        task = Classification(len(classes), class_weight=self._class_weight(classes, y))
+        return config.resolved("", self._recipe().length()).build(task)
+
+    def _class_weight(self, classes: NDArray[Any], y: NDArray[Any] | None) -> tuple[float, ...] | None:
+        if self.class_weight is None:
+            return None
+        if y is None and isinstance(self.class_weight, str):
+            raise UsageError(
+                "Expected class_weight as {label: weight} for partial_fit, which does not know all labels beforehand, got "
+                f"{self.class_weight!r}."
+            )
+        weights = compute_class_weight(self.class_weight, classes=classes, y=classes if y is None else y)
+        return tuple(weights.tolist())
 
     def _start(self, method: Method, classes: NDArray[Any], X: NDArray[Any]) -> Ensemble:
         """An ensemble that has learned nothing yet."""
