@@ -422,6 +422,6 @@ def test_class_weight_makes_a_rare_class_count():
 
 def test_class_weights_in_partial_fit():
     X, y = np.random.RandomState(0).normal(size=(20, 2)), np.arange(20) % 2
-    with pytest.raises(ValueError, match="class_weight as {label: weight} for partial_fit"):
+    with pytest.raises(ValueError, match=r"class_weight as \{label: weight\} for partial_fit"):
         SpecialistClassifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1])
     SpecialistClassifier(class_weight={0: 1.0, 1: 2.0}, epochs=3).partial_fit(X, y, classes=[0, 1])

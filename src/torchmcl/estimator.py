@@ -212,7 +212,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
             return None
         if y is None and isinstance(self.class_weight, str):
             raise UsageError(
-                "Expected class_weight as {label: weight} for partial_fit, which does not know all labels beforehand, got "
+                "Expected class_weight as {label: weight} for partial_fit, which does not know all labels yet, got "
                 f"{self.class_weight!r}."
             )
         weights = compute_class_weight(self.class_weight, classes=classes, y=classes if y is None else y)
