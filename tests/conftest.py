@@ -1,4 +1,6 @@
+import copy
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -26,6 +28,24 @@ def real():
     if not folder:
         pytest.skip("needs real data: name its folder in TORCHMCL_DATA")
     return Path(folder)
+
+
+@pytest.fixture
+def untouched(tmp_path, monkeypatch):
+    """What a test registers, and what it imports from its own folder, is forgotten afterwards."""
+    from torchmcl import data, exchange, methods, networks, studies
+    from torchmcl._utils import imports
+    from torchmcl.data import preprocess
+
+    registries = {methods: "_FAMILY", networks: "_BUILDERS", exchange: "_BUILDERS", preprocess: "_PREPARATIONS"}
+    for module, name in {**registries, data: "_REGISTERED", studies: "_REGISTERED"}.items():
+        monkeypatch.setattr(module, name, copy.copy(getattr(module, name)))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(imports, "_GIVEN", [])
+    yield
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path.resolve())):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

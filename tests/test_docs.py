@@ -5,7 +5,6 @@ Before a block of commands, <!-- test: with … --> adds options to its training
 runs. <!-- test: examples/… --> marks an example, which runs by itself. A block with a title is a file.
 """
 
-import copy
 import doctest
 import logging
 import os
@@ -23,7 +22,7 @@ import pytest
 import torch
 from PIL import Image
 
-from torchmcl import cli, exchange, methods
+from torchmcl import cli, methods
 from torchmcl.cli import build_parser, plain_name
 
 ROOT = Path(__file__).parents[1]
@@ -108,13 +107,11 @@ def expanded(word: str, data: str | None) -> list[str]:
 
 
 @pytest.fixture
-def data(monkeypatch, tmp_path):
+def data(monkeypatch, tmp_path, untouched):
     """The folder of real data, if CIFAR-10 is in it; a working folder with a picture, and nothing else changed."""
     found = os.environ.get("TORCHMCL_DATA", "")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", sys.argv)
-    for module, name in ((methods, "_FAMILY"), (exchange, "_BUILDERS")):
-        monkeypatch.setattr(module, name, copy.copy(getattr(module, name)))
     torch.manual_seed(0)
     Image.new("L", (8, 8), 128).save("photo.png")
     logger = logging.getLogger("torchmcl")

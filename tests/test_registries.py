@@ -15,15 +15,8 @@ from torchmcl.testing import check_exchange
 
 
 @pytest.fixture(autouse=True)
-def _untouched(monkeypatch):
-    for module, name in (
-        (methods, "_FAMILY"),
-        (networks, "_BUILDERS"),
-        (exchange, "_BUILDERS"),
-        (data, "_REGISTERED"),
-        (preprocess, "_PREPARATIONS"),
-    ):
-        monkeypatch.setattr(module, name, copy.copy(getattr(module, name)))
+def _untouched(untouched):
+    pass
 
 
 def register_all():

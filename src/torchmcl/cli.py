@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from torchmcl import __version__, plain_yaml
+from torchmcl._utils import imports
 from torchmcl._utils.signatures import REQUIRED, constant, exported, functions
 from torchmcl.allocator import memory_kept
 from torchmcl.errors import TorchmclError, UsageError
@@ -21,6 +22,7 @@ EXAMPLE = "torchmcl train --method amcl --network simple_cnn --data cifar10 --me
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command -> exit code: 0, 2 for what cannot be done, 128 + n where signal n stopped it after saving."""
     given = [plain_name(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    imports.forget()
     try:
         with memory_kept():
             return run([word for word in given if word != "--debug"])
@@ -259,7 +261,14 @@ def study(options: dict[str, Any]) -> int:
     return STUDY[action](**options[action])
 
 
-def study_ls() -> int:
+def study_names(words: Sequence[str]) -> list[str]:
+    """The names of studies, those in Python files imported and registered."""
+    from torchmcl import studies
+
+    return [studies.load_file(word).name if imports.is_path(word) else word for word in words]
+
+
+def study_ls(names: list[str]) -> int:
     """List the studies."""
     from rich.console import Console
     from rich.table import Table
@@ -268,7 +277,7 @@ def study_ls() -> int:
     from torchmcl.studies import scales
 
     table = Table("study", "about", *(f"runs: {name}" for name in scales.NAMES), box=None, padding=(0, 2))
-    for name in studies.NAMES:
+    for name in study_names(names) or studies.names():
         study = studies.load(name)
         counts = [str(len(study.runs(scales.scale(scale, name)))) for scale in scales.NAMES]
         table.add_row(f"[bold]{name}[/]", study.title, *counts)
@@ -291,12 +300,13 @@ def study_run(
     from torchmcl.studies import runner
     from torchmcl.studies.cluster import cluster
 
+    studies = study_names(names)
     try:
         where = (
             nullcontext(runner.embedded(workers)) if on is None else cluster(on, cpus=cpus_per_run, gpus=gpus_per_run)
         )
         with where as chosen:
-            failed = runner.run(names, scale, runner=chosen, results=results, work=work, seeds=seeds)
+            failed = runner.run(studies, scale, runner=chosen, results=results, work=work, seeds=seeds)
     except KeyboardInterrupt:
         print("\ntorchmcl: stopped, everything saved. The same command goes on.", file=sys.stderr)
         return 130
@@ -314,7 +324,7 @@ def study_show(names: list[str], scale: str, seeds: int | None, results: str, ou
     from torchmcl.studies import show, tables
 
     console = Console(width=max(Console().width, 140))
-    for name in names:
+    for name in study_names(names):
         shown = show.show(name, scale, results=results, select=select, seeds=seeds)  # type: ignore[arg-type]
         console.print(tables.text(shown[0]))
         console.print(f"written: {', '.join(map(str, show.write(*shown, out or results)))}", soft_wrap=True)
@@ -328,7 +338,7 @@ def study_cost(names: list[str], scale: str, seeds: int | None, tflops: float, g
     from torchmcl.studies import cost, tables
 
     console = Console(width=max(Console().width, 140))
-    console.print(tables.text(cost.of_studies(names, scale, seeds=seeds, tflops=tflops, gpus=gpus)))
+    console.print(tables.text(cost.of_studies(study_names(names), scale, seeds=seeds, tflops=tflops, gpus=gpus)))
     console.print(tables.text(cost.of_traffic(tflops=tflops, gpus=gpus)))
     return 0
 
@@ -493,15 +503,16 @@ def add_study(parser: Any) -> None:
     """List, run, show, estimate."""
     from jsonargparse import ArgumentParser
 
-    from torchmcl.studies import NAMES, scales
+    from torchmcl.studies import names, scales
 
     actions = parser.add_subcommands(required=True)
     for action, does in STUDY.items():
         own = ArgumentParser(exit_on_error=False, description=does.__doc__)
+        some = action in ("run", "show")
+        which = f"out of {', '.join(names())}, or the file of your own, ./my_study.py"
+        own.add_argument("names", type=str, nargs="+" if some else "*", help=which + "; all unless given" * (not some))
         if action != "ls":
-            many, usual = ("*", "paper") if action == "cost" else ("+", "smoke")
-            which = f"out of {', '.join(NAMES)}" + ("; all unless given" if action == "cost" else "")
-            own.add_argument("names", type=str, nargs=many, help=which)
+            usual = "paper" if action == "cost" else "smoke"
             own.add_argument("--scale", type=str, default=usual, help=f"one of {', '.join(scales.NAMES)}")
             own.add_argument("--seeds", type=int | None, default=None, help="how many; the scale's own unless given")
         if action in ("run", "show"):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from own_parts import write_parts
 from torchmcl import cli
 from torchmcl.studies import scales
 from torchmcl.studies.execute import execute
@@ -172,6 +173,15 @@ def test_runs_start_finish_and_fail(nodes, tmp_path):
     assert plain(of[good][-1][1]) == plain(json.loads(json.dumps(execute(good, tmp_path / "here"))))
     assert of[broken][-1][:2] == ["failed", None]
     assert of[broken][-1][2].startswith("UsageError: Expected classes")
+
+
+@pytest.mark.slow
+def test_tasks_import_a_study_of_ones_own(nodes, tmp_path):
+    write_parts(tmp_path, "clustered", study=True)
+    line = [sys.executable, "-m", "torchmcl.cli", "study", "run", "clustered.py", "--on", "auto"]
+    done = subprocess.run(line, env=nodes[0], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(Store(tmp_path / "results").read("clustered", "smoke")) == 2
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from torchmcl.explorer import look, members, tables
 from torchmcl.explorer.markup import notice
 from torchmcl.explorer.subject import Subject
 from torchmcl.markup import Markup, tag
-from torchmcl.studies import NAMES, scales
+from torchmcl.studies import names as study_names
+from torchmcl.studies import scales
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -125,7 +126,7 @@ def studies_page(results: Path) -> None:
 
     name, scale = tables.first(results)
     with gr.Row():
-        chosen = gr.Dropdown([*NAMES], value=name, label="Study")
+        chosen = gr.Dropdown([*study_names()], value=name, label="Study")
         size = gr.Radio([*scales.NAMES], value=scale, label="Scale")
     table = gr.HTML(tables.page(name, scale, results), js_on_load=asset("page.js"), elem_id="mcl-study")
 

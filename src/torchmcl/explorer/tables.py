@@ -5,18 +5,18 @@ from pathlib import Path
 from torchmcl.errors import TorchmclError
 from torchmcl.explorer.markup import notice
 from torchmcl.markup import Markup, join, tag
-from torchmcl.studies import NAMES, scales
+from torchmcl.studies import names, scales
 from torchmcl.studies.show import show
 from torchmcl.studies.tables import Table
 
 
 def first(results: Path) -> tuple[str, str]:
     """The study and the scale to begin with: the first that anything is stored of, the largest scale of it."""
-    for name in NAMES:
+    for name in names():
         for scale in reversed(scales.NAMES):
             if any((results / name / scale).glob("*.json")):
                 return name, scale
-    return NAMES[0], scales.NAMES[0]
+    return names()[0], scales.NAMES[0]
 
 
 def page(name: str, scale: str, results: Path) -> Markup:

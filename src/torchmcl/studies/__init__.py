@@ -1,11 +1,21 @@
 """The paper's tables and figures, and more: each study a file, runs in a store, tables from what is stored."""
 
+import os
+from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
+from reprlib import repr as shown
+from types import ModuleType
+from typing import Any
 
-from torchmcl.errors import known_name
+from torchmcl._utils import imports
+from torchmcl._utils.registry import Registry
+from torchmcl.errors import UsageError, known_name
+from torchmcl.studies.spec import Spec
 from torchmcl.studies.study import Study
+from torchmcl.studies.tables import Table
 
-NAMES = (
+NAMES = (  # of this package's own
     "confidence",
     "ablation",
     "exchange",
@@ -20,6 +30,29 @@ NAMES = (
     "grad_cam",
     "leaderboard",
 )
+_REGISTERED: Registry[Any] = Registry("study")
+
+
+def names() -> tuple[str, ...]:
+    """The names of all studies, registered ones included."""
+    return (*NAMES, *_REGISTERED.names())
+
+
+def register(study: Any) -> Any:
+    """Register a study of your own under its name: a class with the functions of a study's file, as a decorator.
+
+    `runs(scale)` returns a list of `Spec`, `table(results)` a `Table`, and `figure(results)`, if there is one, a
+    matplotlib figure. They are static: none takes `self`. The first line of the docstring is the title.
+    """
+    name = study.__name__
+    if missing := [part for part in ("runs", "table") if not callable(getattr(study, part, None))]:
+        raise UsageError(
+            f"Expected runs(scale) and table(results) in the study {name}, found no {' and no '.join(missing)}. "
+            "Define both; docs/studies.md shows how."
+        )
+    if name in NAMES:
+        raise UsageError(f"Expected a name that no study has yet, got {name!r}. Rename it.")
+    return _REGISTERED.register(study)
 
 
 def load(name: str) -> Study:
@@ -28,7 +61,35 @@ def load(name: str) -> Study:
     >>> load("ablation").title
     'What auxiliary class, memory and fusion contribute (table 1)'
     """
-    known_name("study", name, NAMES)
-    module = import_module(f"torchmcl.studies.{name}")
-    title = (module.__doc__ or name).splitlines()[0].rstrip(".")
-    return Study(name, title, module.runs, module.table, getattr(module, "figure", None))
+    known_name("study", name, names())
+    own = _REGISTERED.get(name)
+    found = own or import_module(f"torchmcl.studies.{name}")
+    title = ((found.__doc__ or "").strip() or name).splitlines()[0].rstrip(".")
+    runs = _checked(found.runs, name, "a list of Spec", _are_specs)
+    table = _checked(found.table, name, "a Table", lambda found: isinstance(found, Table))
+    place = os.path.relpath(str(found.__file__)) if own is not None and isinstance(found, ModuleType) else ""
+    return Study(name, title, runs, table, getattr(found, "figure", None), place)
+
+
+def load_file(path: str) -> Study:
+    """A study in a Python file of your own, which is imported and registered under the file's name."""
+    return load(register(imports.load(path)).__name__)
+
+
+def _checked(function: Callable[..., Any], name: str, what: str, fits: Callable[[Any], bool]) -> Callable[..., Any]:
+    """The same function, which raises UsageError if it returns something else than `what`."""
+
+    @wraps(function)
+    def checked(*given: Any) -> Any:
+        if not fits(found := function(*given)):
+            raise UsageError(
+                f"Expected {function.__name__} of the study {name} to return {what}, got {shown(found)}. "
+                "See docs/studies.md."
+            )
+        return found
+
+    return checked
+
+
+def _are_specs(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(one, Spec) for one in found)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from torchmcl._utils import imports
 from torchmcl.errors import UsageError
 from torchmcl.studies.runner import Event, Runner
 from torchmcl.studies.screen import logged
@@ -129,6 +130,7 @@ def tasks(specs: Sequence[Spec], work: Path, *, ray: Any, cpus: float, gpus: flo
         "threads": max(int(cpus), 1),
         "gpu": gpus > 0,
         "given": given,
+        "imported": imports.given(),
     }
     running = {task.options(name=f"torchmcl {spec.hash}", **asked).remote(spec, **same): spec for spec in specs}
     seen: dict[str, Said] = {}
@@ -202,9 +204,19 @@ class Board:
 
 
 def one_run(
-    spec: Spec, *, folder: str, board: Any, threads: int, gpu: bool, given: Mapping[str, str]
+    spec: Spec,
+    *,
+    folder: str,
+    board: Any,
+    threads: int,
+    gpu: bool,
+    given: Mapping[str, str],
+    imported: Sequence[str] = (),
 ) -> tuple[Result | None, str]:
-    """A task: the result, or why there is none. The driver's TORCHMCL_ variables hold where the node has none."""
+    """A task: the result, or why there is none. The driver's TORCHMCL_ variables hold where the node has none.
+
+    What the driver `imported` is imported first, a file from the same path as there.
+    """
     os.environ.update({name: value for name, value in given.items() if name not in os.environ})
     if not gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -214,15 +226,17 @@ def one_run(
     from torchmcl.training.signals import Interrupted
 
     torch.set_num_threads(threads)
-    with telling(lambda epochs: board.tell.remote(spec.hash, (own_name(), epochs)), Path(folder) / spec.hash):
-        try:
+    try:
+        for name in imported:
+            imports.load(name)
+        with telling(lambda epochs: board.tell.remote(spec.hash, (own_name(), epochs)), Path(folder) / spec.hash):
             return execute(spec, folder), ""
-        except Interrupted as stopped:
-            if stopped.number == signal.SIGTERM:  # the node is leaving: a lost worker, not a cancelled run
-                os._exit(1)
-            raise KeyboardInterrupt from stopped
-        except Exception as problem:
-            return None, f"{type(problem).__name__}: {' '.join(str(problem).split())}"
+    except Interrupted as stopped:
+        if stopped.number == signal.SIGTERM:  # the node is leaving: a lost worker, not a cancelled run
+            os._exit(1)
+        raise KeyboardInterrupt from stopped
+    except Exception as problem:
+        return None, f"{type(problem).__name__}: {' '.join(str(problem).split())}"
 
 
 def own_name() -> str:

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 from functools import cache
 from heapq import heapify, heapreplace
 from math import ceil
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,8 @@ from torchmcl import methods, networks
 from torchmcl.ensemble import Gate
 from torchmcl.errors import UsageError, known_name
 from torchmcl.split import Split
-from torchmcl.studies import NAMES, load
+from torchmcl.studies import load
+from torchmcl.studies import names as all_studies
 from torchmcl.studies.scales import scale as scale_of
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.tables import MISSING, Table
@@ -130,7 +131,9 @@ def one_member(
     """A network on no device, since shapes are all that counting needs; its stem, its body, and what is between."""
     options = networks.fitting(network, shape) | ({} if width is None else {"width": width})
     with torch.device("meta"):
-        split = cast(Split, networks.build(network, outputs, cut=cut, **options))
+        split = networks.build(network, outputs, cut=cut, **options)
+        if not isinstance(split, Split):
+            raise UsageError(f"Expected a network that returns a Split, to count its parts, got {network}.")
         x = torch.empty(1, *shape)
         features = split.stem(x).detach().requires_grad_()
     return split, counted(split.stem, x), counted(split.body, features), features
@@ -234,7 +237,7 @@ def of_studies(
     if not tflops > 0 or min(gpus) < 1:
         raise UsageError(f"Expected TFLOP/s above 0 and at least 1 GPU, got {tflops:g} and {min(gpus)}.")
     rows, all_hours = [], list[float]()
-    for name, specs in runs(names or NAMES, scale, seeds).items():
+    for name, specs in runs(names or all_studies(), scale, seeds).items():
         hours = [operations(spec) / (tflops * 1e12) / 3600 for spec in specs]
         whole = len({spec.hash for spec in load(name).runs(scale_of(scale, name, seeds=seeds))})
         rows.append((name, f"{whole:,}", f"{len(specs):,}", *amounts(hours)))

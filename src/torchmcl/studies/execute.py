@@ -17,6 +17,7 @@ from torch import Tensor
 
 import torchmcl
 from torchmcl import atomic, sealed
+from torchmcl._utils import imports
 from torchmcl._utils.locks import alone
 from torchmcl.allocator import memory_kept
 from torchmcl.data.examples import DataSet, Examples
@@ -197,6 +198,8 @@ def main() -> int:
     threading.Thread(target=leave_with_parent, daemon=True).start()
     try:
         with memory_kept():
+            for name in task["imports"]:
+                imports.load(name)
             result = execute(Spec(task["options"], tuple(task["record"])), task["work"])
     except Interrupted as stopped:
         return 128 + stopped.number

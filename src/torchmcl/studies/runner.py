@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Literal
 
 from torchmcl import atomic
+from torchmcl._utils import imports
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.studies import load
 from torchmcl.studies.scales import scale as scale_of
@@ -161,6 +162,7 @@ def start(spec: Spec, work: Path, *, threads: int) -> "subprocess.Popen[str]":
             start_new_session=True,  # Ctrl-C is for the runner, which then asks politely, once
         )
     task = {"options": dict(spec.options), "record": spec.record, "work": str(work), "result": str(result)}
+    task["imports"] = imports.given()
     try:
         assert process.stdin is not None
         process.stdin.write(json.dumps(task) + "\n")

@@ -35,7 +35,8 @@ def show(
     notes = list(table.notes)
     if there < len(needed):
         where = "" if str(results) == "results" else f" --results {results}"
-        rest = f"torchmcl study run {name} --scale {scale}{where}" + (f" --seeds {seeds}" if seeds else "")
+        where += f" --seeds {seeds}" if seeds else ""
+        rest = f"torchmcl study run {study.place or name} --scale {scale}{where}"
         notes.append(f"{there} of {len(needed)} runs are there. The rest: {rest}")
     shown = [spec for spec in specs if spec.hash in found] or needed
     words = caption(shown, found)

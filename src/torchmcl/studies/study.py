@@ -48,13 +48,17 @@ class Results:
 
 @dataclass(frozen=True)
 class Study:
-    """One table or figure: from scale to runs, and from results to a table, some to a figure too."""
+    """One table or figure: from scale to runs, and from results to a table, some to a figure too.
+
+    `place` is the path of a file of the user's own.
+    """
 
     name: str
     title: str
     runs: Callable[[Scale], list[Spec]]
     table: Callable[[Results], Table]
     figure: "Callable[[Results], Figure | None] | None" = None
+    place: str = ""
 
 
 def values(results: Sequence[Result], figure: str) -> list[float]:
