@@ -94,7 +94,7 @@ def test_with_and_without_fabric(options):
     states = []
     for fabric in (Machine(accelerator="cpu").build(), OneDevice("cpu")):
         job = fitting.prepare(config)
-        training = fitting._training(job, fabric, Screen(verbose=False), None, None, Callbacks(()))
+        training = fitting._training(job, fabric, Screen(verbose=False), None, Callbacks(()))
         training.run()
         states.append(training.state_dict())
     assert same(*states)
