@@ -72,7 +72,7 @@ class Epochs:
 
 @pytest.mark.parametrize("name", ["amcl", "smcl", "mcl", "mcl_kd"])
 def test_the_losses_of_fit(name, tmp_path):
-    options = {"batch_size": 50, "learning_rate": 0.05, "schedule": "cosine"}
+    options = {"learning_rate": 0.05, "schedule": "cosine"}
     set_ = data.load("digits", limit=200)
     fit(
         name,
@@ -80,6 +80,7 @@ def test_the_losses_of_fit(name, tmp_path):
         set_,
         members=2,
         epochs=4,
+        batch_size=50,
         width=8,
         exchange="none",
         seed=3,
@@ -136,6 +137,21 @@ def test_two_modes_through_lightning(name):
     run.fit(built, loader, loader)
     assert run.callback_metrics["val_oracle_loss"] < 0.1
     assert run.callback_metrics["val_ensemble_loss"] > 0.8  # one prediction cannot be near both modes
+
+
+@pytest.mark.parametrize(
+    ("option", "place"),
+    [("clip", "gradient_clip_val"), ("batch_size", "DataLoader"), ("ema", "WeightAveraging"), ("epochs", "max_epochs")],
+)
+def test_options_that_a_trainer_has_itself(option, place):
+    with pytest.raises(UsageError, match=f"{option} .*{place}"):
+        module(**{option: 1})
+
+
+def test_a_named_optimiser():
+    run = trainer(max_epochs=1)
+    run.fit(module(optimizer="adamw", learning_rate=0.01), DataLoader(digits(), batch_size=32))
+    assert isinstance(run.optimizers[0], torch.optim.AdamW)
 
 
 def test_bad_batches():

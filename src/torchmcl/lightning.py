@@ -20,7 +20,19 @@ from torchmcl.state import State
 from torchmcl.surveys import Survey, survey
 from torchmcl.training.recipe import Recipe
 
-INDEXED = "Expected batches (x, target, index) for {name}, which remembers single examples, got {got}."
+RECIPE = ("learning_rate", "momentum", "weight_decay", "schedule", "drop_every", "drop_to")
+# Options of `fit` that a project with a `Trainer` sets elsewhere.
+ELSEWHERE = {
+    "epochs": "Trainer(max_epochs=…)",
+    "clip": "Trainer(gradient_clip_val=…)",
+    "accumulate": "Trainer(accumulate_grad_batches=…)",
+    "ema": "the callback WeightAveraging",
+    "patience": "the callback EarlyStopping",
+    "batch_size": "your DataLoader",
+    "augment": "your DataLoader",
+    "sampling": "the sampler of your DataLoader",
+    "class_weight": "methods.build(…, task=Classification(classes, class_weight=…))",
+}
 
 
 class SpecialistModule(LightningModule):
@@ -36,8 +48,9 @@ class SpecialistModule(LightningModule):
         classes: the number of classes, of a method given by name
         exchange: what members share; the method's own unless given
         seed: of the weights
-        optimizer: a callable that is given all (name, parameter) and returns an optimiser; the recipe's unless given
-        options: those of the method and the network given by name, and of `Recipe`, which `fit` takes as well
+        optimizer: sgd, adam or adamw, or a callable that is given all (name, parameter) and returns an optimiser
+        options: those of the method and the network given by name, and learning_rate, momentum, weight_decay, schedule,
+            drop_every and drop_to, as of `fit`
 
     Logged are `train_loss`, the share of the examples that each member takes, and for validation and test sets the
     metrics of the task, such as `val_top1_error`, as fractions.
@@ -56,11 +69,16 @@ class SpecialistModule(LightningModule):
         classes: int = 10,
         exchange: str = "default",
         seed: int = 0,
-        optimizer: Callable[[list[tuple[str, torch.nn.Parameter]]], Optimizer] | None = None,
+        optimizer: str | Callable[[list[tuple[str, torch.nn.Parameter]]], Optimizer] = "sgd",
         **options: Any,
     ) -> None:
         super().__init__()
-        recipe = {name: options.pop(name) for name in Recipe.__dataclass_fields__ if name in options}
+        for name, place in ELSEWHERE.items():
+            if name in options:
+                raise UsageError(f"Expected {name} to be set with a Trainer's own means, got it here. Use {place}.")
+        recipe: dict[str, Any] = {name: options.pop(name) for name in RECIPE if name in options}
+        if isinstance(optimizer, str):
+            recipe["optimizer"] = optimizer
         self.recipe, self.optimizer = Recipe(**recipe), optimizer
         if isinstance(method, str):
             own = {name: options.pop(name) for name in methods.options(method) if name in options}
@@ -114,11 +132,11 @@ class SpecialistModule(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimiser and the schedule of the recipe, by epochs."""
-        if self.optimizer is not None:
+        if not isinstance(self.optimizer, str):
             built = self.optimizer(list(self.ensemble.named_parameters()))
         else:
             built = self.recipe.build(self.ensemble.parameters())
-        recipe = replace(self.recipe, epochs=self.recipe.epochs or self.at().epochs)
+        recipe = replace(self.recipe, epochs=self.at().epochs)
         schedule = LambdaLR(built, lambda epoch: recipe.factor(min(epoch + 1, recipe.length())))
         return {"optimizer": built, "lr_scheduler": {"scheduler": schedule, "interval": "epoch"}}
 
@@ -143,5 +161,8 @@ class SpecialistModule(LightningModule):
         for batch in loader:
             x, target, index = self._parts(self.transfer_batch_to_device(batch, self.device, 0))
             if index is None:
-                raise UsageError(INDEXED.format(name=self.method.name, got="(x, target)"))
+                raise UsageError(
+                    f"Expected batches (x, target, index) for {self.method.name}, which remembers single examples, "
+                    "got (x, target). Add the place of each example in the training set."
+                )
             yield x, target, index
