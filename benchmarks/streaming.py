@@ -87,13 +87,15 @@ def measured(way: str, folder: str, workers: int) -> dict[str, float]:
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
     peaks = {"main_mb": 0.0, "worker_mb": 0.0, "total_mb": 0.0}
     while process.poll() is None:
-        children = [pid for pid in family(process.pid) if pid != process.pid]
+        everyone = family(process.pid)
         found = {
             "main_mb": field(process.pid, "status", "VmHWM"),
-            "worker_mb": max((field(pid, "status", "VmHWM") for pid in children), default=0.0),
-            "total_mb": sum(field(pid, "smaps_rollup", "Pss") for pid in (process.pid, *children)),
+            "worker_mb": max((field(pid, "status", "VmHWM") for pid in everyone - {process.pid}), default=0.0),
+            "total_mb": sum(field(pid, "smaps_rollup", "Pss") for pid in everyone),
         }
-        peaks = {name: max(value, found[name]) for name, value in peaks.items()}
+        # When a process starts or ends in between, shares are of different numbers of processes and have no sum.
+        if everyone == family(process.pid):
+            peaks = {name: max(value, found[name]) for name, value in peaks.items()}
         time.sleep(0.02)
     if process.returncode:
         raise SystemExit(f"the training of {way} failed")
@@ -103,8 +105,8 @@ def measured(way: str, folder: str, workers: int) -> dict[str, float]:
     }
 
 
-def family(pid: int) -> list[int]:
-    """A process and all that it started, directly or not."""
+def family(pid: int) -> set[int]:
+    """A process and all that it started, directly or not, and that still have memory."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -114,7 +116,7 @@ def family(pid: int) -> list[int]:
     found = [pid]
     for one in found:
         found += [child for child, parent in parents.items() if parent == one]
-    return found
+    return {one for one in found if field(one, "status", "VmRSS")}
 
 
 def field(pid: int, file: str, name: str) -> float:

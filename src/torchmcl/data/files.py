@@ -1,7 +1,8 @@
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import IOBase
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, BinaryIO
@@ -34,6 +35,14 @@ class Files(Lazy):
     paths: tuple[str, ...]
     size: tuple[int, int]
     channels: int = 3
+    _packed: bytes = field(init=False, repr=False, compare=False)
+    _ends: NDArray[np.int64] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # In one piece for worker processes: each Python object that they use would be copied into their memory.
+        encoded = [os.fsencode(path) for path in self.paths]
+        object.__setattr__(self, "_packed", b"".join(encoded))
+        object.__setattr__(self, "_ends", np.cumsum([0, *map(len, encoded)]))
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -47,10 +56,11 @@ class Files(Lazy):
 
     def read(self, index: Tensor, draw: Tensor) -> Tensor:
         """(B,) -> (B, C, H, W); nothing is drawn."""
-        images = torch.empty(len(index), *self.shape[1:], dtype=torch.uint8)
-        for image, at in zip(images, index.tolist(), strict=True):
-            image.copy_(torch.from_numpy(read_image(self.paths[at], self.size, self.channels)))
-        return images
+        read = (read_image(self._path(at), self.size, self.channels) for at in index.tolist())
+        return self._stacked([torch.from_numpy(image) for image in read])
+
+    def _path(self, at: int) -> str:
+        return os.fsdecode(self._packed[self._ends[at] : self._ends[at + 1]])
 
     def subset(self, index: Tensor) -> "Files":
         """The files at these places, (K,), in this order."""

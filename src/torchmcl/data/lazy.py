@@ -2,6 +2,7 @@ from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
 
 class Lazy(ABC):
@@ -31,3 +32,11 @@ class Lazy(ABC):
     def __getitem__(self, index: Tensor) -> Tensor:
         """(B,) -> (B, …), the same each time."""
         return self.read(index, index)
+
+    def _stacked(self, images: list[Tensor]) -> Tensor:
+        """Images one by one -> (B, …).
+
+        In a worker process `default_collate` allocates the batch in shared memory. A batch on the heap would be copied
+        there, and would leave a heap of a hundred batches behind.
+        """
+        return default_collate(images) if images else torch.empty(0, *self.shape[1:], dtype=self.dtype)

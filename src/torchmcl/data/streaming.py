@@ -113,22 +113,23 @@ class Streamed(Lazy):
 
     def read(self, index: Tensor, draw: Tensor) -> Tensor:
         """(B,) -> (B, …); for each example, the global generators are seeded with its number in `draw` (B,)."""
-        images = torch.empty(len(index), *self.shape[1:], dtype=self.dtype)
         with generators_kept():
-            for image, place, number in zip(images, self.places[index].tolist(), draw.tolist(), strict=True):
-                x, y = item(self.dataset, place, number, self.what, labelled=self.labels is not None)
-                if (x.shape, x.dtype) != (image.shape, image.dtype):
-                    raise UsageError(
-                        f"Expected examples of one shape and type, {tuple(image.shape)} {image.dtype}, got "
-                        f"{tuple(x.shape)} {x.dtype} in example {place} of {self.what}. Resize or convert it."
-                    )
-                if self.labels is not None and y != self.labels[place]:
-                    raise UsageError(
-                        f"Expected {self.labels[place]} as y in example {place} of {self.what}, as in its targets, got "
-                        f"{y!r}. Correct the Dataset, or pass targets=… to be used instead."
-                    )
-                image.copy_(x)
-        return images
+            pairs = zip(self.places[index].tolist(), draw.tolist(), strict=True)
+            return self._stacked([self._image(place, number) for place, number in pairs])
+
+    def _image(self, place: int, number: int) -> Tensor:
+        x, y = item(self.dataset, place, number, self.what, labelled=self.labels is not None)
+        if (x.shape, x.dtype) != (shape := self.form.shape[1:], self.dtype):
+            raise UsageError(
+                f"Expected examples of one shape and type, {tuple(shape)} {self.dtype}, got {tuple(x.shape)} {x.dtype} "
+                f"in example {place} of {self.what}. Resize or convert it."
+            )
+        if self.labels is not None and y != self.labels[place]:
+            raise UsageError(
+                f"Expected {self.labels[place]} as y in example {place} of {self.what}, as in its targets, got {y!r}. "
+                "Correct the Dataset, or pass targets=… to be used instead."
+            )
+        return x.cpu()
 
     def subset(self, index: Tensor) -> "Streamed":
         """The examples at these places, (K,), in this order."""
