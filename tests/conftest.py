@@ -33,12 +33,12 @@ def real():
 @pytest.fixture
 def untouched(tmp_path, monkeypatch):
     """What a test registers, and what it imports from its own folder, is forgotten afterwards."""
-    from torchmcl import data, exchange, methods, networks, studies
+    from torchmcl import data, exchange, methods, networks, studies, tasks
     from torchmcl._utils import imports
     from torchmcl.data import preprocess
 
     registries = {methods: "_FAMILY", networks: "_BUILDERS", exchange: "_BUILDERS", preprocess: "_PREPARATIONS"}
-    for module, name in {**registries, data: "_REGISTERED", studies: "_REGISTERED"}.items():
+    for module, name in {**registries, data: "_REGISTERED", studies: "_REGISTERED", tasks: "_TASKS"}.items():
         monkeypatch.setattr(module, name, copy.copy(getattr(module, name)))
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(imports, "_GIVEN", [])

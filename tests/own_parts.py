@@ -6,15 +6,15 @@ PARTS = """
 import torch
 from torch import nn
 
-from torchmcl import Composition, Split, data, exchange, methods, networks
+from torchmcl import Classification, Composition, Split, Task, data, exchange, methods, networks, tasks
 from torchmcl.data import preprocess
 from torchmcl.data.examples import DataSet, Examples
 
 
 @methods.register
-def {name}_method(members: int, classes: int, *, k: int = 1, sharpness: float = 0.5) -> Composition:
+def {name}_method(members: int, task: Task, *, k: int = 1, sharpness: float = 0.5) -> Composition:
     \"\"\"A method of one's own.\"\"\"
-    return Composition(methods.smcl(members, classes, k=k).objective, k, exchange="{name}_exchange")
+    return Composition(methods.smcl(members, task, k=k).objective, k, exchange="{name}_exchange")
 
 
 @networks.register
@@ -35,6 +35,16 @@ class Mean(nn.Module):
 def {name}_exchange(split, members):
     \"\"\"An exchange of one's own.\"\"\"
     return Mean()
+
+
+@tasks.register
+def {name}_task(classes):
+    \"\"\"A task of one's own.\"\"\"
+    return Classification(classes, loss=doubled)
+
+
+def doubled(outputs, target, state):
+    return 2 * Classification(outputs.shape[2]).loss(outputs, target, state)
 
 
 @preprocess.register

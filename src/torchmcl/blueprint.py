@@ -51,7 +51,6 @@ class Blueprint:
         right_types(vars(self), Blueprint)
         known_name("type", self.dtype, ("uint8", "float32"))
         known_name("unit", self.unit, ("image", "pixel"))
-        known_name("preprocessing", self.preprocess, preprocess.names())
         if not self.shape or not all(1 <= size <= LARGEST for size in self.shape):
             raise UsageError(f"Expected examples of 1 to {LARGEST:,} along each axis, got {shown(self.shape)}.")
         if taken := RESERVED & {*self.method_options, *self.network_options}:
@@ -61,6 +60,7 @@ class Blueprint:
         self, network: Network | list[Network] | None = None, *, method: Method | None = None, seed: int = 0
     ) -> tuple[Method, Ensemble]:
         """Method and ensemble, the latter untrained; a network or method that has no name must be given again."""
+        preprocess.apply(self.preprocess)  # raises for one that is not registered
         chosen = network or self.network
         if chosen is None:
             raise UsageError("Expected the network that the model was trained with, which has no name: pass network=….")
@@ -87,7 +87,8 @@ class Blueprint:
     def _method(self) -> Method:
         if self.method not in methods.names():
             name = f"{self.method!r}, which nobody registered here" if self.method else "which has no name"
-            raise UsageError(f"Expected the method that the model was trained with, {name}: pass method=….")
+            other = ", or import the file that registers it: --import FILE" if self.method else ""
+            raise UsageError(f"Expected the method that the model was trained with, {name}: pass method=…{other}.")
         return methods.build(self.method, self.members, task=self._task(), **self.method_options)
 
     def _task(self) -> Task:

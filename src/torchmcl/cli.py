@@ -4,15 +4,15 @@ import json
 import re
 import sys
 from argparse import SUPPRESS
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import nullcontext
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Union, get_type_hints
 
 from torchmcl import __version__, plain_yaml
 from torchmcl._utils import imports
-from torchmcl._utils.signatures import REQUIRED, constant, exported, functions
+from torchmcl._utils.signatures import REQUIRED, arguments, constant, exported, functions, parts_of
 from torchmcl.allocator import memory_kept
 from torchmcl.errors import TorchmclError, UsageError
 
@@ -25,12 +25,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     imports.forget()
     try:
         with memory_kept():
-            return run([word for word in given if word != "--debug"])
+            return run(imported([word for word in given if word != "--debug"]))
     except Exception as problem:
         if "--debug" in given:
             raise
         print(f"torchmcl: {explained(problem)}", file=sys.stderr)
         return 2
+
+
+def imported(words: list[str]) -> list[str]:
+    """Import every file and module that --import names -> the other words.
+
+    The option is taken away here, before others are parsed, so that it cannot get into anything that is stored.
+    """
+    rest, names = [], []
+    end = words.index("--") if "--" in words else len(words)
+    following = iter(words[:end])
+    for word in following:
+        option, _, value = word.partition("=")
+        if option != "--import":
+            rest.append(word)
+            continue
+        names.append(value or next(following, ""))
+        if not names[-1] or names[-1].startswith("--"):
+            raise UsageError("Expected a Python file or a module after --import, got none. Try: --import my_module.py")
+    for name in names:
+        imports.load(name)
+    return [*rest, *words[end:]]
 
 
 def explained(problem: Exception) -> str:
@@ -61,6 +82,8 @@ def run(arguments: list[str]) -> int:
     except ArgumentError as problem:
         raise UsageError(f"{one_line(problem)} Try: torchmcl {command_of(arguments)}--help") from problem
     command = options["subcommand"]
+    if "import" in options[command]:
+        raise UsageError("Expected --import on the command line, got it in a configuration file. Remove it there.")
     return COMMANDS[command](options[command].as_dict())
 
 
@@ -78,10 +101,11 @@ def train(options: dict[str, Any]) -> int:
         raise UsageError(f"Expected --out, the folder to keep the run in, or --resume RUN. Try: {EXAMPLE}")
     else:
         options = with_earlier_defaults(options, configs)
+    again = f"{options['out']}{imports.options()}"
     try:
         fit(**options, verbose=not quiet)
     except Interrupted as stopped:
-        print(f"\ntorchmcl: stopped by {stopped}, everything saved. Go on: torchmcl train --resume {options['out']}")
+        print(f"\ntorchmcl: stopped by {stopped}, everything saved. Go on: torchmcl train --resume {again}")
         return 128 + stopped.number
     except TypeError as problem:
         if resume is None:
@@ -90,7 +114,7 @@ def train(options: dict[str, Any]) -> int:
             f"Expected options of a training in {resume}/config.yaml, got: {one_line(problem)}"
         ) from problem
     if not quiet:
-        print(f"kept in {options['out']}. Look: torchmcl evaluate {options['out']}")
+        print(f"kept in {options['out']}. Look: torchmcl evaluate {again}")
     return 0
 
 
@@ -235,22 +259,24 @@ def serve(options: dict[str, Any]) -> int:
 
 
 def ls(options: dict[str, Any]) -> int:
-    """List methods, networks, exchanges and data sets."""
+    """List methods, networks, exchanges, tasks and data sets."""
     from rich.console import Console
     from rich.table import Table
 
-    from torchmcl import data, exchange, methods, networks
+    from torchmcl import data, exchange, methods, networks, tasks
 
     console = Console(width=max(Console().width, 100))
     for title, rows in (
         ("methods", {name: methods.function(name).__doc__ for name in methods.names()}),
         ("networks", {name: networks.builder(name).__doc__ for name in networks.names()}),
         ("exchanges", {name: exchange.builder(name).__doc__ for name in exchange.names()}),
+        ("tasks", {name: tasks.builder(name).__doc__ for name in tasks.names()}),
         ("data sets", {**data.about(), **OWN_DATA}),
     ):
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for name, about in rows.items():
-            table.add_row(f"[bold]{name}[/]", str(about).strip().splitlines()[0].replace("[I]", r"\[I]"))
+            line = (str(about or "").strip() or "-").splitlines()[0]
+            table.add_row(f"[bold]{name}[/]", line.replace("[I]", r"\[I]"))
         console.print(table)
     return 0
 
@@ -313,6 +339,7 @@ def study_run(
     if failed:
         raise UsageError(f"Expected every run to finish, {failed} failed, as said above. The same command tries again.")
     kept = "" if results == "results" else f" --results {results}"
+    kept += imports.options(*filter(imports.is_path, names))
     print(f"Look: torchmcl study show {' '.join(names)} --scale {scale}{kept}")
     return 0
 
@@ -398,7 +425,14 @@ def build_parser() -> Any:
         commands.add_subcommand(name, own, help=COMMANDS[name].__doc__)
         if name in adders:
             adders[name](own)
+        add_import(own)
     return parser
+
+
+def add_import(parser: Any) -> None:
+    """What every command takes; `imported` reads it before options are parsed."""
+    about = "a Python file or a module that registers parts of your own, imported first; repeat it for several"
+    parser.add_argument("--import", type=str, default=SUPPRESS, metavar="FILE", help=about)
 
 
 def add_train(parser: Any) -> None:
@@ -409,7 +443,8 @@ def add_train(parser: Any) -> None:
 
     parser.add_argument("--config", action="config", help="a YAML file of options, such as a run's config.yaml")
     what = parser.add_argument_group("what")
-    exchanges, presets = constant("exchange", "NAMES"), constant("exchange", "PRESETS")
+    exchanges = (*constant("exchange", "NAMES"), *registered("exchange"))
+    presets = constant("exchange", "PRESETS")
     what.add_argument("--method", type=str, default="amcl", help=f"one of {', '.join(method_builders())}")
     what.add_argument("--network", type=str, default="simple_cnn", help=f"one of {', '.join(network_builders())}")
     what.add_argument("--members", type=int, default=5, help="networks in the ensemble")
@@ -417,15 +452,15 @@ def add_train(parser: Any) -> None:
     what.add_argument("--preset", type=str, default="default", help=f"of the exchange: {', '.join(presets)}")
     what.add_argument("--unit", type=str, default="image", help="what members take of a mask: image or pixel")
     what.add_argument("--cut", type=int | None, default=None, help=SUPPRESS)  # of networks that only Python knows
-    for name, (kind, about) in network_options().items():
+    of_networks = network_options()
+    for name, (kind, about) in of_networks.items():
         what.add_argument(f"--{name}", type=kind | None, default=None, help=about)
     what.add_argument("--transform", type=str | None, default=None, help=SUPPRESS)  # likewise
-    what.add_argument(
-        "--task", type=str | None, default=None, help="classification or segmentation, as the data says unless given"
-    )
+    about = ", ".join(["classification", "segmentation", *registered("tasks")])
+    what.add_argument("--task", type=str | None, default=None, help=f"one of {about}; as the data says unless given")
     what.add_argument("--seed", type=int, default=0, help="of weights, order and splits")
     of_method = parser.add_argument_group("options of the method, its own default unless given")
-    for name, (kind, about) in method_options().items():
+    for name, (kind, about) in method_options(of_networks).items():
         of_method.add_argument(f"--{name}", type=kind | None, default=None, help=about)
     data = parser.add_argument_group("data")
     data.add_argument(
@@ -535,6 +570,7 @@ def add_study(parser: Any) -> None:
                 "--tflops", type=float, default=10.0, help="what a GPU sustains, in TFLOP/s: an assumption"
             )
             own.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="how many, to compare")
+        add_import(own)
         actions.add_subcommand(action, own, help=does.__doc__)
 
 
@@ -569,20 +605,34 @@ def add_fields(group: Any, kind: type, prefix: str = "") -> None:
 
 
 def method_builders() -> dict[str, Any]:
-    """The functions of the built-in methods and their arguments, read without importing torch."""
-    return {name: taken for name, taken in functions("methods").items() if {"members", "task", "k"} <= taken.keys()}
+    """The functions of all methods and their arguments; of the built-in ones read without importing torch."""
+    own = {name: taken for name, taken in functions("methods").items() if {"members", "task", "k"} <= taken.keys()}
+    return own | registered("methods")
 
 
 def network_builders() -> dict[str, Any]:
-    """The functions of the built-in networks and their arguments, read without importing torch."""
-    return {name: functions(module)[name] for name, module in exported("networks").items()}
+    """The functions of all networks and their arguments; of the built-in ones read without importing torch."""
+    return {name: functions(module)[name] for name, module in exported("networks").items()} | registered("networks")
 
 
-def method_options() -> dict[str, tuple[Any, str]]:
-    """Option -> its type, and which methods take it with which default."""
+def registered(kind: str) -> dict[str, Any]:
+    """The functions that were registered as methods, networks, exchanges or tasks, and their arguments.
+
+    Unless a module was imported that registers some, there are none, and torch is not imported to find out.
+    """
+    if (module := sys.modules.get(f"torchmcl.{kind}")) is None:
+        return {}
+    find = module.function if kind == "methods" else module.builder
+    found = {name: find(name) for name in module.names()}
+    return {name: arguments(one) for name, one in found.items() if not one.__module__.startswith("torchmcl.")}
+
+
+def method_options(taken: Container[str] = ()) -> dict[str, tuple[Any, str]]:
+    """Option -> its type, and which methods take it with which default, besides names that are `taken` already."""
     decided = ("members", "task", "groups")  # by the data, or by an option of its own
     found = options_of(method_builders(), decided)
-    return {**found, "k": (found["k"][0], "members that take each example; 1, for cmcl 4")}
+    found["k"] = (found["k"][0], "members that take each example; 1, for cmcl 4")
+    return {name: about for name, about in found.items() if name not in taken}
 
 
 def network_options() -> dict[str, tuple[Any, str]]:
@@ -591,13 +641,28 @@ def network_options() -> dict[str, tuple[Any, str]]:
 
 
 def options_of(builders: dict[str, Any], decided: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """Option -> its type, and which functions take it with which default."""
-    found: dict[str, tuple[Any, list[str]]] = {}
+    """Option -> its type, and which functions take it with which default.
+
+    An option of the whole training is left out: `fit` refuses a method or a network that has one of these names.
+    """
+    from torchmcl.training.config import reserved
+
+    found: dict[str, tuple[list[Any], list[str]]] = {}
     for name, taken in builders.items():
         for option, (kind, default) in taken.items():
-            if option not in decided and default is not REQUIRED:
-                found.setdefault(option, (kind, []))[1].append(f"{name} {default}")
-    return {option: (kind, ", ".join(takers).replace("%", "%%")) for option, (kind, takers) in found.items()}
+            if option not in decided and option not in reserved() and default is not REQUIRED:
+                kinds, takers = found.setdefault(option, ([], []))
+                kinds += [part for part in parts_of(kind) if part not in kinds]
+                takers.append(f"{name} {default}")
+    return {
+        option: (Union[*sorted(kinds, key=read_first)], ", ".join(takers).replace("%", "%%"))
+        for option, (kinds, takers) in found.items()
+    }
+
+
+def read_first(kind: Any) -> int:
+    """The order in which types of a union are tried: 1 is a whole number, 0.5 a number, anything a text."""
+    return {int: 0, float: 1, str: 3}.get(kind, 2)
 
 
 def plain_name(word: str) -> str:

@@ -94,8 +94,8 @@ def damaged(message: object, cause: object) -> UsageError:
     return UsageError(message) if by_system or isinstance(cause, MemoryError) else DamagedFileError(message)
 
 
-def known_name(kind: str, name: str, names: Iterable[str]) -> None:
-    """Refuse a name that is none of `names`, and say which was nearly meant.
+def known_name(kind: str, name: str, names: Iterable[str], *, register: bool = False) -> None:
+    """Refuse a name that is none of `names`, and say which was nearly meant, or how to `register` one.
 
     >>> known_name("fruit", "aple", ["apple", "pear"])
     Traceback (most recent call last):
@@ -106,4 +106,5 @@ def known_name(kind: str, name: str, names: Iterable[str]) -> None:
     if not isinstance(name, str) or name not in names:
         near = get_close_matches(name[:100].lower(), names, n=1) if isinstance(name, str) else []
         hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint += " If it is your own, import the file that registers it: --import FILE." if register else ""
         raise UsageError(f"Expected a {kind} out of {', '.join(names)}, got {shown(name)}.{hint}")

@@ -170,6 +170,24 @@ def test_a_config_that_names_a_class(tmp_path, mark, monkeypatch, path, capsys):
     assert not mark.exists()
 
 
+@pytest.mark.parametrize("module", ["{folder}/evil.py", "evil"])
+def test_a_config_that_asks_for_an_import(run, tmp_path, mark, monkeypatch, module):
+    """--import is for the command line: what a file says of it is refused, or not looked at."""
+    (tmp_path / "evil.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    config, asks = run / "config.yaml", f"import: {module.format(folder=tmp_path)}\n"
+    config.write_text(config.read_text() + asks)
+    new = ["--out", str(tmp_path / "new")]
+    for words in (["--config", str(config), *new], ["--config", asks, *new], ["--resume", str(run)]):
+        assert cli.main(["train", *words]) == 2
+    for call in (Specialists.load, Specialists.from_pretrained, stored.read_config):
+        ends_well(lambda call=call: call(run))
+    assert cli.main(["evaluate", str(run)]) in (0, 2)
+    assert not mark.exists()
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_hub_folder_with_more_in_it(digits_run, tmp_path, mark, monkeypatch):
     """Code and pickles that lie beside a model are not looked at, even where they lie first on the path."""
     shared = tmp_path / "shared"

@@ -81,8 +81,8 @@ def test_nothing_of_the_file_is_stored(done):
 
 
 BAD = {
-    "missing": ("./nowhere.py", "which is none"),
-    "a folder": ("./folder", "which is none"),
+    "missing": ("./nowhere.py", "which is not a file"),
+    "a folder": ("./folder", "which is not a file"),
     "another kind of file": ("./notes.txt", "named like my_module.py"),
     "two dots": ("./my.study.py", "named like my_module.py"),
     "no Python": ("./garbled.py", "got SyntaxError"),

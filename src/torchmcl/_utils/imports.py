@@ -4,6 +4,7 @@ Processes that a command starts are given the same names, see `given`.
 """
 
 import os
+import shlex
 import sys
 from importlib import import_module, invalidate_caches
 from importlib.util import find_spec
@@ -45,6 +46,17 @@ def given() -> tuple[str, ...]:
     return tuple(_GIVEN)
 
 
+def options(*others: str) -> str:
+    """The options of a command line that import the same again, besides the files of `others`.
+
+    >>> options()
+    ''
+    """
+    known = {str(Path(other).resolve()) for other in others}
+    again = [os.path.relpath(name) if is_path(name) else name for name in _GIVEN if name not in known]
+    return "".join(f" --import {shlex.quote(name)}" for name in again)
+
+
 def forget() -> None:
     """Begin another command, whose processes import nothing unless it asks for it."""
     _GIVEN.clear()
@@ -63,7 +75,7 @@ def _module_name(path: Path) -> str:
     """The name that Python imports a file by."""
     name = path.stem
     if not path.is_file():
-        raise UsageError(f"Expected a Python file to import, got {path}, which is none. Look for it with ls.")
+        raise UsageError(f"Expected a Python file to import, got {path}, which is not a file. Check the path.")
     if path.suffix != ".py" or "." in name:
         raise UsageError(f"Expected a file named like my_module.py to import, got {path}. Rename it.")
     if Path(getattr(sys.modules["__main__"], "__file__", None) or "").resolve() == path:

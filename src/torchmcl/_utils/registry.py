@@ -17,7 +17,8 @@ class Registry(dict[str, F]):
     >>> fruits.find("aple")
     Traceback (most recent call last):
         ...
-    torchmcl.errors.UsageError: Expected a fruit out of apple, pear, got 'aple'. Did you mean 'apple'?
+    torchmcl.errors.UsageError: Expected a fruit out of apple, pear, got 'aple'. Did you mean 'apple'? If it is your
+        own, import the file that registers it: --import FILE.
     """
 
     def __init__(self, kind: str, functions: Iterable[F] = ()) -> None:
@@ -30,7 +31,7 @@ class Registry(dict[str, F]):
 
     def find(self, name: str) -> F:
         """The function of that name; raises UsageError for an unknown one, with the nearest name."""
-        known_name(self.kind, name, self)
+        known_name(self.kind, name, self, register=True)
         return self[name]
 
     def register(self, function: F) -> F:

@@ -1,12 +1,16 @@
 """Signatures read from source text, so that a help text does not import torch to list the options of a function."""
 
 import ast
+import inspect
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 PACKAGE = Path(__file__).parent.parent
 REQUIRED = object()  # the default of an argument that has none
+PLAIN = (bool, int, float, str, NoneType)  # types that a command line can read
 
 
 class Argument(NamedTuple):
@@ -27,6 +31,35 @@ def functions(module: str) -> dict[str, dict[str, Argument]]:
     """
     found = [node for node in _tree(module).body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
     return {node.name: _arguments(node.args) for node in found}
+
+
+def arguments(function: Callable[..., Any]) -> dict[str, Argument]:
+    """The arguments of a function that is imported, such as a registered one; a default says the type if nothing does.
+
+    >>> def method(members, *, k: int = 1, sharpness=0.5): ...
+    >>> list(arguments(method).values())[1:]
+    [Argument(kind=<class 'int'>, default=1), Argument(kind=<class 'float'>, default=0.5)]
+    """
+    try:
+        hints = get_type_hints(function)
+    except Exception:  # annotations may name anything
+        hints = {}
+    found = {}
+    for name, one in inspect.signature(function).parameters.items():
+        default = REQUIRED if one.default is one.empty else one.default
+        kind = hints.get(name, Any if default is REQUIRED or default is None else type(default))
+        plain = all(part in PLAIN or get_origin(part) is Literal for part in parts_of(kind))
+        found[name] = Argument(kind if plain else Any, default)
+    return found
+
+
+def parts_of(kind: Any) -> tuple[Any, ...]:
+    """The types of a union; of any other type itself.
+
+    >>> parts_of(int | str), parts_of(float)
+    ((<class 'int'>, <class 'str'>), (<class 'float'>,))
+    """
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def exported(package: str) -> dict[str, str]:

@@ -56,7 +56,8 @@ def names() -> tuple[str, ...]:
 
 def about() -> dict[str, str]:
     """What each data set is, in one line; of a registered one the first line of its docstring."""
-    return ABOUT | {name: str(reader.__doc__).strip().splitlines()[0] for name, reader in _REGISTERED.items()}
+    own = {name: (reader.__doc__ or "").strip() or "-" for name, reader in _REGISTERED.items()}
+    return ABOUT | {name: about.splitlines()[0] for name, about in own.items()}
 
 
 def register(reader: Reader) -> Reader:
@@ -128,7 +129,8 @@ def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, siz
         return npz.load(path, parts, seed=seed)
     if name in _REGISTERED:
         return replace(_REGISTERED[name](parts, directory=directory, seed=seed), name=name)
-    known_name("data set", name, [*names(), "folder:PATH", "segmentation-folder:PATH", "npz:PATH"])
+    known = [*names(), "folder:PATH", "segmentation-folder:PATH", "npz:PATH"]
+    known_name("data set", name, known, register=True)
     readers = {
         "digits": lambda: digits.load(parts),
         "digits-masks": lambda: digits.masks(parts),

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from torchmcl.data.examples import DataSet, Examples
-from torchmcl.data.preprocess import NAMES
+from torchmcl.data.preprocess import names as preprocessings
 from torchmcl.data.selection import choose
 from torchmcl.data.strata import Purpose, hold_out
 from torchmcl.errors import UsageError, known_name
@@ -50,7 +50,7 @@ def from_arrays(
     choice = {"test": test, "validation": validation, "limit": limit, "seed": seed, "preprocess": preprocess}
     right_types({**choice, "name": name}, from_arrays)
     if preprocess is not None:
-        known_name("preprocessing", preprocess, NAMES)
+        known_name("preprocessing", preprocess, preprocessings(), register=True)
     x, y = _pairs(x, y, "x and y")
     label = _labels(y, "y")
     names = _names(label, classes)

@@ -58,7 +58,8 @@ def build(name: str, classes: int = 10, **options: Any) -> nn.Module:
     Traceback (most recent call last):
         ...
     torchmcl.errors.UsageError: Expected a network out of simple_cnn, vgg16, resnet10, resnet18, resnet34,
-        preact_resnet10, googlenet, mobilenet_v2, fcn, mlp, got 'resnet19'. Did you mean 'resnet18'?
+        preact_resnet10, googlenet, mobilenet_v2, fcn, mlp, got 'resnet19'. Did you mean 'resnet18'? If it is your
+        own, import the file that registers it: --import FILE.
     >>> build("resnet10", depth=3)
     Traceback (most recent call last):
         ...

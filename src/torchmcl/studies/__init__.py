@@ -61,7 +61,7 @@ def load(name: str) -> Study:
     >>> load("ablation").title
     'What auxiliary class, memory and fusion contribute (table 1)'
     """
-    known_name("study", name, names())
+    known_name("study", name, names(), register=True)
     own = _REGISTERED.get(name)
     found = own or import_module(f"torchmcl.studies.{name}")
     title = ((found.__doc__ or "").strip() or name).splitlines()[0].rstrip(".")

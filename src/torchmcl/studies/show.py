@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import IO
 
 from torchmcl import atomic
+from torchmcl._utils import imports
 from torchmcl.errors import UsageError, known_name
 from torchmcl.studies import load, tables
 from torchmcl.studies.caption import caption
@@ -35,7 +36,7 @@ def show(
     notes = list(table.notes)
     if there < len(needed):
         where = "" if str(results) == "results" else f" --results {results}"
-        where += f" --seeds {seeds}" if seeds else ""
+        where += (f" --seeds {seeds}" if seeds else "") + imports.options(study.place)
         rest = f"torchmcl study run {study.place or name} --scale {scale}{where}"
         notes.append(f"{there} of {len(needed)} runs are there. The rest: {rest}")
     shown = [spec for spec in specs if spec.hash in found] or needed

@@ -13,7 +13,18 @@ from torchmcl.tasks.classification import Classification
 from torchmcl.tasks.segmentation import Segmentation
 from torchmcl.tasks.task import Measured, Task
 
-__all__ = ["LABELS", "Classification", "Measured", "Segmentation", "Task", "as_task", "build", "names", "register"]
+__all__ = [
+    "LABELS",
+    "Classification",
+    "Measured",
+    "Segmentation",
+    "Task",
+    "as_task",
+    "build",
+    "builder",
+    "names",
+    "register",
+]
 
 LABELS = Classification(2)  # of a plain cost: labels, as many as there are outputs
 
@@ -55,13 +66,18 @@ def register(task: TaskBuilder) -> TaskBuilder:
     return _TASKS.register(task)
 
 
+def builder(name: str) -> TaskBuilder:
+    """The function that builds the task of that name."""
+    return _TASKS.find(name)
+
+
 def build(name: str, classes: int) -> Task:
     """A task by its name, for so many classes.
 
     >>> build("classification", 3).outputs
     3
     """
-    built = _TASKS.find(name)(classes)
+    built = builder(name)(classes)
     if not isinstance(built, Task):
         raise UsageError(f"Expected the task {name} to be a Task, got {type(built).__name__}. Return a Task.")
     return built

@@ -34,7 +34,10 @@ ADDED = {
 BESIDE = {"checkpoint_steps", "tensorboard", "data_dir", "data_in_memory"}
 BESIDE |= {one.name for one in fields(Machine)} - {"precision"}
 # Arguments of `fit` or of a command that are not options of a training.
-OF_THE_CALL = ("callbacks", "loggers", "metrics", "out", "overwrite", "resume", "verbose", "quiet", "debug", "config")
+OF_THE_CALL = (
+    *("callbacks", "loggers", "metrics", "out", "overwrite", "resume", "verbose"),
+    *("quiet", "debug", "config", "import"),
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class MethodConfig:
 
         task = cls._task(method, task)
         if isinstance(method, str):
-            known_name("method", method, methods.names())
+            known_name("method", method, methods.names(), register=True)
             return cls(method, 5 if members is None else members, unit, options, task=task)
         if options:
             raise UsageError(
@@ -95,7 +98,7 @@ class MethodConfig:
         if task is None and not isinstance(method, str) and method.task != tasks.Classification(method.classes or 2):
             task = method.task
         if isinstance(task, str) and not task.startswith(OWN):
-            known_name("task", task, tasks.names())
+            known_name("task", task, tasks.names(), register=True)
         elif not (task is None or isinstance(task, str | tasks.Task)):
             raise UsageError(f"Expected a task out of {', '.join(tasks.names())}, or a Task, got {task!r}.")
         return None if task is None else named(task)
@@ -153,7 +156,7 @@ class NetworkConfig:
 
         plain_fields(self)
         right_types({"exchange": self.exchange, "preset": self.preset, "cut": self.cut}, NetworkConfig)
-        known_name("kind of exchange", self.exchange, ("default", *exchange.names()))
+        known_name("kind of exchange", self.exchange, ("default", *exchange.names()), register=True)
         known_name("preset", self.preset, exchange.PRESETS)
         object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
         if self.cut is not None and not self.own:
@@ -328,12 +331,8 @@ def _parts(method: "str | Method", network: Any) -> dict[str, str]:
     """The part that each option belongs to, of a method and a network as they are given."""
     from torchmcl import methods, networks
 
-    own = {name for name in signature(TrainConfig.of).parameters if name != "options"} | set(OF_THE_CALL)
     tables: dict[str, list[str]] = {
-        "call": sorted(own),
-        "data": [f"data_{one.name}" for one in fields(Source)],
-        "recipe": [one.name for one in fields(Recipe)],
-        "machine": [one.name for one in fields(Machine)],
+        **_of_training(),
         "network": _options(networks.builder(network)) if isinstance(network, str) else [],
         "method": methods.options(method) if isinstance(method, str) else list(method.options),
     }
@@ -348,6 +347,22 @@ def _parts(method: "str | Method", network: Any) -> dict[str, str]:
                 )
     given = {"call"} if isinstance(method, str) else {"call", "method"}  # a Method has its options already
     return {option: part for option, part in part_of.items() if part not in given}
+
+
+def _of_training() -> dict[str, list[str]]:
+    """The options that do not depend on the method or the network."""
+    own = {name for name in signature(TrainConfig.of).parameters if name != "options"} | set(OF_THE_CALL)
+    return {
+        "call": sorted(own),
+        "data": [f"data_{one.name}" for one in fields(Source)],
+        "recipe": [one.name for one in fields(Recipe)],
+        "machine": [one.name for one in fields(Machine)],
+    }
+
+
+def reserved() -> set[str]:
+    """The names that an option of a method or a network cannot have."""
+    return {name for names in _of_training().values() for name in names}
 
 
 def _options(builder: Callable[..., Any]) -> list[str]:
