@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import machine
@@ -29,6 +30,7 @@ import numpy as np
 from PIL import Image
 
 WAYS = ("folder", "dataset", "in memory")
+SHOWN = ("way", "images", "pixels_mb", "main_mb", "worker_mb", "total_mb")
 CLASSES = 10
 OPTIONS = {"members": 2, "width": 4, "exchange": "none", "epochs": 1, "batch_size": 128, "verbose": False}
 
@@ -38,6 +40,7 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="+", default=[5000, 20000], help="numbers of images")
     parser.add_argument("--side", type=int, default=64, help="pixels")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3, help="trainings of each kind, of which the median counts")
     parser.add_argument("--out", type=Path, default=None, help="JSON of what was measured")
     parser.add_argument("--train", nargs=2, default=None, help=argparse.SUPPRESS)  # a way and a folder, in the process
     options = parser.parse_args()
@@ -45,19 +48,17 @@ def main() -> None:
         train(*options.train, workers=options.workers)
         return
     rows = []
-    print(f"{'way':10} {'images':>7} {'pixels MB':>9} {'main_mb':>8} {'worker_mb':>9} {'total_mb':>8} {'seconds':>7}")
+    print(" ".join(f"{name:>10}" for name in SHOWN))
     for count in sorted(options.counts):
         with tempfile.TemporaryDirectory() as place:
             draw(Path(place), count, options.side)
             for way in WAYS:
                 row = {"way": way, "images": count, "pixels_mb": round(count * 3 * options.side**2 / 1e6, 1)}
-                rows.append(row | measured(way, place, options.workers))
-                print(
-                    "{way:10} {images:7} {pixels_mb:9} {main_mb:8} {worker_mb:9} {total_mb:8} {seconds:7}".format(
-                        **rows[-1]
-                    )
-                )
-    found = {"machine": machine.describe(1), "side": options.side, "workers": options.workers, "rows": rows}
+                rounds = [measured(way, place, options.workers) for _ in range(options.rounds)]
+                rows.append(row | {name: median(one[name] for one in rounds) for name in rounds[0]})
+                print(" ".join(f"{rows[-1][name]:>10}" for name in SHOWN))
+    found = {"machine": machine.describe(1), "side": options.side, "workers": options.workers}
+    found |= {"rounds": options.rounds, "rows": rows}
     found["growth"] = {way: growth([row for row in rows if row["way"] == way]) for way in WAYS}
     print("growth:", found["growth"])
     if options.out is not None:
@@ -83,7 +84,6 @@ def draw(folder: Path, count: int, side: int) -> None:
 def measured(way: str, folder: str, workers: int) -> dict[str, float]:
     """Train in a process of its own, and look at it and its children until it ends."""
     command = [sys.executable, __file__, "--workers", str(workers), "--train", way, folder]
-    began = time.perf_counter()
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
     peaks = {"main_mb": 0.0, "worker_mb": 0.0, "total_mb": 0.0}
     while process.poll() is None:
@@ -139,8 +139,8 @@ def train(way: str, folder: str, workers: int) -> None:
         """What an engineer would write."""
 
         def __init__(self) -> None:
-            self.paths = sorted(Path(folder).rglob("*.png"))
-            self.targets = [int(path.parent.name) for path in self.paths]
+            self.paths = sorted(str(path) for path in Path(folder).rglob("*.png"))
+            self.targets = [int(Path(path).parent.name) for path in self.paths]
 
         def __len__(self) -> int:
             return len(self.paths)
