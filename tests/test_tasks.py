@@ -269,7 +269,7 @@ def test_a_registered_task_by_name(tmp_path, monkeypatch):
 def test_a_task_for_other_classes_is_refused():
     with pytest.raises(UsageError, match="10 classes of digits, got Classification for 3"):
         fit("smcl", epochs=1, task=Classification(3), **TINY)
-    with pytest.raises(UsageError, match="SquaredError for none"):
+    with pytest.raises(UsageError, match=r"Classification or Segmentation, .* got SquaredError"):
         fit("smcl", epochs=1, task=SquaredError(), **TINY)
 
 
@@ -349,3 +349,139 @@ def test_a_soft_or_ignored_label_in_a_folder_of_masks(tmp_path):
     loaded = data.load(f"segmentation-folder:{tmp_path}")
     assert loaded.classes == ("background", "foreground")
     assert (loaded.train.target[:, 0] == 255).all()
+
+
+# What goes together
+
+
+def ignoring_masks():
+    """Masks whose images have different numbers of pixels that count, some none."""
+    train = data.load("digits-masks", limit=40).train
+    target = train.target.clone()
+    for at in range(len(target)):
+        target[at].view(-1)[: 10 * (at % 8)] = 255
+    return Examples(train.images, target, train.classes, train.group, train.groups)
+
+
+@pytest.mark.parametrize("unit", ["image", "pixel"])
+def test_ignored_pixels_in_a_batch_that_is_computed_in_parts(unit):
+    from torchmcl.data.loader import Loader
+    from torchmcl.training.device import OneDevice
+    from torchmcl.training.step import Step
+
+    method = methods.build("ie", 2, task=Segmentation(2))
+    objective = PerPixel(method.new_objective()) if unit == "pixel" else method.new_objective()
+    ensemble, examples = Ensemble.build(method, lambda outputs: nn.Conv2d(1, outputs, 1)), ignoring_masks()
+    (batch,) = Loader(examples, batch_size=len(examples), preprocess="scale")
+    found = []
+    for parts in (1, 3):
+        optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.0)
+        step = Step(OneDevice("cpu"), ensemble, ensemble, objective, optimizer, accumulate=parts)
+        loss = step(batch, State(1, 2)).loss
+        found.append(torch.cat([loss.view(1), *(weight.grad.flatten() for weight in ensemble.parameters())]))
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("name", ["Flip", "Crop"])
+def test_soft_labels_do_not_move_with_the_image(name):
+    from torchmcl.data import transforms
+
+    transform = transforms.Flip(1.0) if name == "Flip" else transforms.Crop(2)
+    x, labels = torch.rand(4, 1, 6, 6), torch.rand(4, 3)
+    draw = transforms.Draw(0, total=4)
+    assert torch.equal(transform(x, labels, draw)[1], labels)
+    masks = (x > 0.5).float()  # as probabilities (B, 1, H, W)
+    moved, target = transform(x, masks, transforms.Draw(0, total=4))
+    assert torch.equal((moved > 0.5).float(), target)
+
+
+def test_soft_masks_by_pixel():
+    def soften(x, target, draw):
+        return x, nn.functional.one_hot(target.long(), 2).permute(0, 3, 1, 2).float()
+
+    options = {"network": "fcn", "members": 2, "width": 4, "epochs": 1, "unit": "pixel", "verbose": False}
+    hard, soft = (
+        fit("smcl", data="digits-masks", data_limit=60, transform=how, **options).figures for how in (None, soften)
+    )
+    assert hard["assigned"] == soft["assigned"]
+    assert hard["top1_error"] == pytest.approx(soft["top1_error"], abs=0.1)
+
+
+@pytest.mark.parametrize("wrong", [1, 3.5, "x", True])
+def test_labels_to_ignore(wrong):
+    with pytest.raises(UsageError, match="ignore_index"):
+        Classification(3, ignore_index=wrong)
+
+
+def test_ignored_labels_of_examples():
+    task = Classification(3, ignore_index=-100)
+    method = methods.build("amcl", 2, task=task)
+    objective, (logits, _) = method.new_objective(), batch(0, M=2, C=4)
+    target = torch.tensor([0, -100, 2, 1, -100, 0])
+    known = target >= 0
+    whole = objective(logits, target, State(1, 10))
+    cut = method.new_objective()(logits[:, known], target[known], State(1, 10))
+    torch.testing.assert_close(whole.loss, cut.loss)
+    assert objective.memory.counts.sum() == 4
+    found = task.metrics(Opinions(logits), method.combine(logits), target)
+    assert found["top1_error"].shape == (4,)
+    group = torch.tensor([2, 2, 1, 1, 0, 0])
+    target, state = task.prepare(logits, target, State(1, 10, group=group))
+    assert torch.equal(state.group, group)
+
+
+def test_targets_beyond_the_classes():
+    task = Classification(3, class_weight=(1, 2, 3))
+    with pytest.raises(UsageError, match="targets from 0 to 2, got 3"):
+        methods.build("amcl", 2, task=task).new_objective()(torch.zeros(2, 1, 4), torch.tensor([3]), State(1, 10))
+    with pytest.raises(UsageError, match="soft"):
+        methods.build("amcl", 2, task=task).new_objective()(
+            torch.zeros(2, 1, 4), torch.tensor([[0.5, 0.5]]), State(1, 9)
+        )
+
+
+def test_a_task_that_does_not_suit_the_data():
+    with pytest.raises(UsageError, match="suits digits, which has labels of whole images, got Segmentation"):
+        fit("smcl", epochs=1, task="segmentation", **TINY)
+    with pytest.raises(UsageError, match="which has masks, got Classification"):
+        fit("smcl", "fcn", "digits-masks", members=2, width=4, epochs=1, task="classification", verbose=False)
+
+
+def test_the_identity_of_a_task():
+    from torchmcl.training.config import TrainConfig
+
+    plain = TrainConfig.of(data="digits").identity()
+    assert TrainConfig.of(data="digits", task="classification").identity() == plain
+    one, two = (
+        TrainConfig.of(data="digits", task=Classification(10, class_weight=[weight] + [1] * 9)).identity()
+        for weight in (1, 50)
+    )
+    assert one != two
+    spelled = [{"8": 2, "3": 1}, "3=1, 8=2", {"3": 1.0, "8": 2.0}]
+    assert len({TrainConfig.of(data="digits", class_weight=each).recipe.class_weight for each in spelled}) == 1
+    third = TrainConfig.of(data="digits", class_weight=[1 / 3] * 10).recipe.class_weight
+    assert float(third.split(",")[0]) == 1 / 3
+
+
+def test_class_weights_twice_are_refused():
+    with pytest.raises(UsageError, match="class_weight once"):
+        fit("ie", epochs=1, task=Classification(10, class_weight=[1] * 10), class_weight="balanced", **TINY)
+
+
+def test_images_without_a_label_are_left_out_of_calibration():
+    from torchmcl.rejection import calibrated
+
+    probabilities = torch.tensor([0.9, 0.1]).view(1, 2, 1, 1).expand(4, 2, 2, 2)
+    target = torch.ones(4, 2, 2).long()
+    target[2:] = 255
+    assert calibrated(probabilities, target, coverage=1.0, ignore_index=255).error == 1.0
+
+
+def test_a_task_without_outputs():
+    @dataclass(frozen=True)
+    class Nothing(Task):
+        def loss(self, outputs, target, state):
+            return outputs.mean(2)
+
+    with pytest.raises(UsageError, match="number of outputs of Nothing"):
+        methods.build("smcl", 2, task=Nothing())

@@ -65,13 +65,17 @@ def look(
         specialists.loader(examples),
         lambda opinions: tempered(combine(opinions), temperature),
     )
+    counted = specialists.method.task.counted(examples.target)
+    confidence, wrong = (
+        listener.gathered(name)[slice(None) if counted is None else counted] for name in ("confidence", "wrong")
+    )
     figures = {
         "run": str(run),
         "method": specialists.method.name,
         "data": name,
         "accuracy": round(100 - figures["top1_error"], 4),
         **figures,
-        **selective(listener.gathered("confidence"), listener.gathered("wrong"), specialists.blueprint.rejection),
+        **selective(confidence, wrong, specialists.blueprint.rejection),
     }
     other = None
     if unseen is not None:
@@ -114,8 +118,11 @@ def calibrate_run(
     answers = list(specialists.stream(held))
     confidence = torch.cat([per_example(answer.confidence) for answer in answers])
     label = torch.cat([answer.label for answer in answers])
-    wrong = per_example((label != held.target).double(), specialists.method.task.valid(held.target))
-    measured = selective(confidence, wrong, found)
+    task = specialists.method.task
+    wrong = per_example((label != held.target).double(), task.valid(held.target))
+    counted = task.counted(held.target)
+    known = slice(None) if counted is None else counted
+    measured = selective(confidence[known], wrong[known], found)
     return {"run": str(run), "examples": len(held), **measured["rejection"]}
 
 

@@ -18,6 +18,7 @@ from torchmcl.objective import Outcome, phase_of
 from torchmcl.opinions import Opinions
 from torchmcl.state import State
 from torchmcl.surveys import Survey, survey
+from torchmcl.training.loop import own_optimizer
 from torchmcl.training.recipe import Recipe
 
 RECIPE = ("learning_rate", "momentum", "weight_decay", "schedule", "drop_every", "drop_to")
@@ -38,14 +39,15 @@ ELSEWHERE = {
 class SpecialistModule(LightningModule):
     """A method, an ensemble and a recipe as a LightningModule: the same objective, combiner and metrics as `fit`.
 
-    Batches are (x, target), or (x, target, index) where the method remembers single examples (MCL, MCL-KD); x is
-    prepared by the data loader. The objective is a submodule, so that checkpoints of the `Trainer` have its memory.
+    Batches are (x, target), or (x, target, index) where the method remembers single examples (MCL, MCL-KD), or
+    (x, target, index, group) where a memory counts groups of images; x is prepared by the data loader. The objective is
+    a submodule, so that checkpoints of the `Trainer` have its memory.
 
     Args:
         method: a name in `methods.names()`, or a `Method`
         network: a name, a callable or a list of them, see `Ensemble.build`; or an `Ensemble`
-        members: the number of networks, of a method given by name
-        classes: the number of classes, of a method given by name
+        members: the number of networks, of a method given by name; 5 unless given
+        classes: the number of classes, of a method given by name; 10 unless given
         exchange: what members share; the method's own unless given
         seed: of the weights
         optimizer: sgd, adam or adamw, or a callable that is given all (name, parameter) and returns an optimiser
@@ -65,8 +67,8 @@ class SpecialistModule(LightningModule):
         method: str | Method = "amcl",
         network: Network | Sequence[Network] | Ensemble = "simple_cnn",
         *,
-        members: int = 5,
-        classes: int = 10,
+        members: int | None = None,
+        classes: int | None = None,
         exchange: str = "default",
         seed: int = 0,
         optimizer: str | Callable[[list[tuple[str, torch.nn.Parameter]]], Optimizer] = "sgd",
@@ -82,13 +84,21 @@ class SpecialistModule(LightningModule):
         self.recipe, self.optimizer = Recipe(**recipe), optimizer
         if isinstance(method, str):
             own = {name: options.pop(name) for name in methods.options(method) if name in options}
-            method = methods.build(method, members, classes, **own)
+            method = methods.build(method, members or 5, classes or 10, **own)
+        elif members not in (None, method.members) or classes not in (None, method.classes):
+            raise UsageError(
+                f"Expected the {method.members} members and {method.classes} classes of the method, got {members} and "
+                f"{classes}. Leave them out."
+            )
         self.method = method
         self.objective = method.new_objective()
-        if isinstance(network, Ensemble):
-            self.ensemble = network
-        else:
-            self.ensemble = Ensemble.build(method, network, exchange=exchange, seed=seed, **options)
+        if not isinstance(network, Ensemble):
+            network = Ensemble.build(method, network, exchange=exchange, seed=seed, **options)
+        elif options:
+            raise UsageError(f"Expected no options of networks beside an Ensemble, got {', '.join(options)}.")
+        if len(network.bodies) != method.members:
+            raise UsageError(f"Expected an ensemble of {method.members} members, got {len(network.bodies)}.")
+        self.ensemble = network
 
     def forward(self, x: Tensor) -> Opinions:
         """(B, …) -> the members' outputs (M, B, …)."""
@@ -98,20 +108,24 @@ class SpecialistModule(LightningModule):
     def at(self) -> State:
         """The epoch and the number of epochs, as the `Trainer` counts them."""
         epochs = self.trainer.max_epochs
-        return State(self.current_epoch + 1, epochs if epochs is not None and epochs > 0 else None)
+        if epochs is None or epochs < 1:
+            raise UsageError(
+                "Expected the number of epochs, which warm-ups and the learning rate depend on, got none. "
+                "Set Trainer(max_epochs=…), besides max_steps or max_time."
+            )
+        return State(self.current_epoch + 1, epochs)
 
     def on_train_epoch_start(self) -> None:
         """Show the training set to the parts of the objective that need a pass over it."""
         loader: Any = self.trainer.train_dataloader
         if any(isinstance(part, Survey) for part in self.objective.modules()):
-            survey(self.objective, self.ensemble, self._indexed(loader), self.at())
+            with self.trainer.precision_plugin.forward_context():
+                survey(self.objective, self.ensemble, self._indexed(loader), self.at())
 
     def training_step(self, batch: Sequence[Tensor], batch_idx: int) -> Tensor:
         """The loss of a batch."""
-        x, target, index = self._parts(batch)
-        now = self.at()
-        state = State(now.epoch, now.epochs, index=index)
-        outcome: Outcome = self.objective(self(x), target, state)
+        x, target, index, group = self._parts(batch)
+        outcome: Outcome = self.objective(self(x), target, replace(self.at(), index=index, group=group))
         shares = {f"share_{m}": share for m, share in enumerate(outcome.weights.mean(1), start=1)}
         self.log("train_loss", outcome.loss, on_step=True, on_epoch=True, batch_size=len(x), prog_bar=True)
         self.log_dict(shares, on_step=False, on_epoch=True, batch_size=len(x))
@@ -133,7 +147,7 @@ class SpecialistModule(LightningModule):
     def configure_optimizers(self) -> Any:
         """The optimiser and the schedule of the recipe, by epochs."""
         if not isinstance(self.optimizer, str):
-            built = self.optimizer(list(self.ensemble.named_parameters()))
+            built = own_optimizer(self.optimizer, self.ensemble)
         else:
             built = self.recipe.build(self.ensemble.parameters())
         recipe = replace(self.recipe, epochs=self.at().epochs)
@@ -146,20 +160,24 @@ class SpecialistModule(LightningModule):
         return phase_of(self.objective)
 
     def _measure(self, part: str, batch: Sequence[Tensor]) -> None:
-        x, target, _ = self._parts(batch)
+        x, target, *_ = self._parts(batch)
         output = Opinions.of(self(x))
         found = self.method.task.metrics(output, self.method.combine(output), target)
-        logged = {f"{part}_{name}": value.mean() for name, value in found.items()}
-        self.log_dict(logged, on_step=False, on_epoch=True, batch_size=len(x), sync_dist=True)
+        for name, values in found.items():  # of the examples whose label counts
+            if len(values):
+                self.log(f"{part}_{name}", values.mean(), on_epoch=True, batch_size=len(values), sync_dist=True)
 
-    def _parts(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        if not isinstance(batch, list | tuple) or len(batch) not in (2, 3) or not isinstance(batch[0], Tensor):
-            raise UsageError(f"Expected batches (x, target) or (x, target, index), got {type(batch).__name__}.")
-        return batch[0], batch[1], batch[2] if len(batch) == 3 else None
+    def _parts(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        if not isinstance(batch, list | tuple) or len(batch) not in (2, 3, 4) or not isinstance(batch[0], Tensor):
+            raise UsageError(
+                f"Expected batches (x, target), with index and group if need be, got {type(batch).__name__}."
+            )
+        return batch[0], batch[1], *(*batch[2:], None, None)[:2]
 
     def _indexed(self, loader: Any) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         for batch in loader:
-            x, target, index = self._parts(self.transfer_batch_to_device(batch, self.device, 0))
+            batch = self.transfer_batch_to_device(batch, self.device, 0)
+            x, target, index, _ = self._parts(self.trainer.precision_plugin.convert_input(batch))
             if index is None:
                 raise UsageError(
                     f"Expected batches (x, target, index) for {self.method.name}, which remembers single examples, "

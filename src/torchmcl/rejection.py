@@ -108,6 +108,9 @@ def calibrated(
     >>> calibrated(confident, torch.tensor([0, 0, 1]), max_error=0).coverage
     0.6666666666666666
     """
+    if ignore_index is not None:  # examples without any label tell nothing
+        known = target.ne(ignore_index).flatten(1).any(1) if target.ndim > 1 else target.ne(ignore_index)
+        probabilities, target = probabilities[known], target[known]
     if (coverage is None) == (max_error is None) and not (temperature and coverage is None):
         raise UsageError(f"Expected one of coverage and max_error, got {coverage} and {max_error}.")
     T = fit_temperature(probabilities, target, ignore_index) if temperature else 1.0

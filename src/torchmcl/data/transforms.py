@@ -59,7 +59,7 @@ class Flip:
         """(B, C, H, W), (B, …) -> the same."""
         _images(x, "flip")
         chosen = draw.uniform() < self.probability
-        return _where(chosen, x.flip(-1), x), _where(chosen, target.flip(-1), target) if target.ndim > 1 else target
+        return _where(chosen, x.flip(-1), x), _where(chosen, target.flip(-1), target) if _is_mask(target) else target
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,12 @@ class Crop:
         )
         example = torch.arange(len(x), device=x.device)[:, None, None]
         taken = x.permute(0, 2, 3, 1)[example, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
-        return taken, target[example, rows[:, :, None], columns[:, None]] if target.ndim > 1 else target
+        if not _is_mask(target):
+            return taken, target
+        soft = target.ndim == 4  # (B, C, H, W)
+        masks = target.permute(0, 2, 3, 1) if soft else target
+        masks = masks[example, rows[:, :, None], columns[:, None]]
+        return taken, masks.permute(0, 3, 1, 2) if soft else masks
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,11 @@ def applied(transform: Transform, x: Tensor, target: Tensor, draw: Draw) -> tupl
 def _images(x: Tensor, name: str) -> None:
     if x.ndim != 4:
         raise UsageError(f"Expected images (B, C, H, W) for {name}, got examples of shape {tuple(x.shape[1:])}.")
+
+
+def _is_mask(target: Tensor) -> bool:
+    """Whether a target moves with the image: classes (B, H, W) or probabilities (B, C, H, W) of its pixels."""
+    return target.ndim > 2
 
 
 def _where(chosen: Tensor, new: Tensor, old: Tensor) -> Tensor:

@@ -10,12 +10,14 @@ from typing import Any
 from torchmcl._utils.registry import Registry
 from torchmcl.errors import UsageError
 from torchmcl.tasks.classification import Classification
+from torchmcl.tasks.labels import MOST, Labels
 from torchmcl.tasks.segmentation import Segmentation
 from torchmcl.tasks.task import Measured, Task
 
 __all__ = [
     "LABELS",
     "Classification",
+    "Labels",
     "Measured",
     "Segmentation",
     "Task",
@@ -26,7 +28,7 @@ __all__ = [
     "register",
 ]
 
-LABELS = Classification(2)  # of a plain cost: labels, as many as there are outputs
+LABELS = Classification(MOST)  # of a plain cost: labels, as many as there are outputs
 
 
 def as_task(task: "Task | int") -> Task:
@@ -35,7 +37,11 @@ def as_task(task: "Task | int") -> Task:
     >>> as_task(10)
     Classification(classes=10)
     """
-    return task if isinstance(task, Task) else Classification(task)
+    if not isinstance(task, Task):
+        return Classification(task)
+    if not isinstance(getattr(task, "outputs", None), int):
+        raise UsageError(f"Expected the number of outputs of {task.name}, got none. Give the task a field outputs.")
+    return task
 
 
 TaskBuilder = Callable[..., Task]
@@ -77,7 +83,10 @@ def build(name: str, classes: int) -> Task:
     >>> build("classification", 3).outputs
     3
     """
-    built = builder(name)(classes)
+    try:
+        built = builder(name)(classes)
+    except TypeError as problem:
+        raise UsageError(f"Expected the task {name} to be built from a number of classes, got: {problem}.") from problem
     if not isinstance(built, Task):
         raise UsageError(f"Expected the task {name} to be a Task, got {type(built).__name__}. Return a Task.")
     return built

@@ -30,13 +30,25 @@ class Classification(Labels):
 
     def metrics(self, output: Opinions, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Whether every member, and the ensemble, is wrong: (B,) each."""
-        label = target.argmax(1) if target.is_floating_point() else target
+        output, combined, label = self._labelled(output, combined, target)
         wrong = metrics.members_wrong(output.logits[:, :, : self.classes], label)
         return {"oracle_error": wrong.all(0).float(), "top1_error": metrics.top1_wrong(combined, label).float()}
 
+    def _labelled(self, output: Opinions, combined: Tensor, target: Tensor) -> tuple[Opinions, Tensor, Tensor]:
+        """The examples whose label counts, and the label, of soft ones the likeliest."""
+        label = target.argmax(1) if target.is_floating_point() else target
+        if (counted := self.counted(label)) is None:
+            return output, combined, label
+        return Opinions(output.logits[:, counted]), combined[counted], label[counted]
+
     def evaluate(self, batches: Iterable[Measured], names: tuple[str, ...] = ()) -> dict[str, Any]:
         """Errors and calibration, in percent except for nll and brier."""
-        return summary(*collected(batches), names=names)
+        return summary(*collected(map(self._known, batches)), names=names)
+
+    def _known(self, batch: Measured) -> Measured:
+        output, combined, label = self._labelled(batch.output, batch.combined, batch.target)
+        counted = self.counted(batch.target)
+        return Measured(label, output, combined, batch.index if counted is None else batch.index[counted])
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from torchmcl.costs import Cost, cross_entropy
 from torchmcl.errors import UsageError
 from torchmcl.opinions import Opinions, describe
 from torchmcl.options import plain_number
-from torchmcl.state import State
+from torchmcl.state import IGNORE, State
 from torchmcl.tasks.task import Task
 
 MOST = 100_000  # classes
@@ -29,15 +29,21 @@ class Labels(Task):
         object.__setattr__(self, "classes", plain_number(self.classes))
         if isinstance(self.classes, bool) or not isinstance(self.classes, int) or not 2 <= self.classes <= MOST:
             raise UsageError(f"Expected 2 to {MOST:,} classes, got {self.classes!r}.")
-        if self.ignore_index is not None and self.ignore_index < self.classes:  # such as 255 of 256 classes
+        if self.ignore_index == IGNORE and self.classes > IGNORE:  # then it is a class
             object.__setattr__(self, "ignore_index", None)
+        if not (self.ignore_index is None or type(self.ignore_index) is int):
+            raise UsageError(f"Expected a whole number as ignore_index, got {self.ignore_index!r}.")
+        if self.ignore_index is not None and 0 <= self.ignore_index < self.classes:
+            raise UsageError(f"Expected an ignore_index that is no class, got {self.ignore_index} of {self.classes}.")
         if self.class_weight is not None:
             object.__setattr__(self, "class_weight", _weights(self.class_weight, self.classes))
 
     def __repr__(self) -> str:
-        given = {one.name: getattr(self, one.name) for one in fields(self)}
-        said = ", ".join(f"{one.name}={given[one.name]!r}" for one in fields(self) if given[one.name] != one.default)
-        return f"{self.name}({said})"
+        given = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
+        said = (
+            f"{name}={getattr(value, '__name__', value)}" for name, (value, usual) in given.items() if value != usual
+        )
+        return f"{self.name}({', '.join(said)})"
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -56,6 +62,7 @@ class Labels(Task):
         B, C, *pixels = outputs.shape[1:]
         if target.is_floating_point():
             return self._check_soft(outputs, target)
+        last = min(C, self.classes) - 1
         if target.shape != (B, *pixels) or target.is_complex() or target.dtype == torch.bool:
             raise UsageError(
                 f"Expected logits (M, B, C, …) and an integer target (B, …), or a soft one (B, C, …), "
@@ -63,13 +70,15 @@ class Labels(Task):
             )
         if target.device.type == "cpu":
             known = target if self.ignore_index is None else target[target != self.ignore_index]
-            if known.numel() and (int(known.min()) < 0 or int(known.max()) >= C):
-                raise UsageError(f"Expected targets from 0 to {C - 1}, got {int(known.min())} to {int(known.max())}.")
+            if known.numel() and (int(known.min()) < 0 or int(known.max()) > last):
+                raise UsageError(f"Expected targets from 0 to {last}, got {int(known.min())} to {int(known.max())}.")
         return target.long()
 
     def _check_soft(self, outputs: Tensor, target: Tensor) -> Tensor:
         B, C, *pixels = outputs.shape[1:]
-        if target.ndim < 2 or (len(target), *target.shape[2:]) != (B, *pixels) or not 2 <= target.shape[1] <= C:
+        least = self.classes if self.classes <= C else 2  # a plain cost does not know how many classes there are
+        fits = target.ndim > 1 and (len(target), *target.shape[2:]) == (B, *pixels)
+        if not fits or not least <= target.shape[1] <= min(C, self.classes):
             raise UsageError(
                 f"Expected logits (M, B, C, …) and an integer target (B, …), or a soft one (B, C, …), "
                 f"got {describe(outputs)} and {describe(target)}."
@@ -92,20 +101,26 @@ class Labels(Task):
             return None
         return target.ne(self.ignore_index)
 
+    def counted(self, target: Tensor) -> Tensor | None:
+        """Which examples have a label that counts, bool (B,); None where all have."""
+        valid = self.valid(target)
+        return valid if valid is None or valid.ndim == 1 else valid.flatten(1).any(1)
+
     def prepare(self, outputs: Tensor, target: Tensor, state: State) -> tuple[Tensor, State]:
         """As `Task.prepare`; labels to be ignored have no weight and become class 0, which costs can look up."""
+        given = state.group
         target, state = super().prepare(outputs, target, state)
-        valid, sample_weight = self.valid(target), state.sample_weight
-        if valid is not None:
-            target = target.masked_fill(~valid, 0)
-            state = replace(state, group=target if target.ndim == 1 else state.group)
+        valid, counted = self.valid(target), self.counted(target)
+        if valid is None or counted is None:
+            return target, replace(state, loss_weight=self._loss_weight(target, outputs.dtype))
+        target = target.masked_fill(~valid, 0)
         weight = self._loss_weight(target, outputs.dtype)
-        if valid is not None and target.ndim == 1:
-            sample_weight = valid.to(outputs.dtype) * (1 if sample_weight is None else sample_weight)
-        elif valid is not None:  # so that the mean over all pixels becomes that over those that count
+        if valid.ndim > 1:  # so that the mean over all pixels becomes that over those that count
             counts = valid.flatten(1).sum(1).clamp_min(1).reshape(-1, *[1] * (valid.ndim - 1))
             weight = valid * (valid[0].numel() / counts) * (1 if weight is None else weight)
-        return target, replace(state, sample_weight=sample_weight, loss_weight=weight)
+        often = counted.to(outputs.dtype) * (1 if state.sample_weight is None else state.sample_weight)
+        group = self.group(target) if given is None else given
+        return target, replace(state, group=group, sample_weight=often, loss_weight=weight)
 
     def _loss_weight(self, target: Tensor, dtype: torch.dtype) -> Tensor | None:
         """The weight of each label in the loss, (B, …); None where all weigh 1."""

@@ -22,7 +22,8 @@ class Segmentation(Labels):
         classes: the number of classes
         class_weight: the factor of each class in the loss of its pixels
         ignore_index: a label whose pixels do not count, in losses, memories and metrics; None where there is none
-        loss: the loss per example, (outputs (M, B, C, …), target (B, …), state) -> (M, B)
+        loss: the loss per example, (outputs (M, B, C, …), target (B, …), state) -> (M, B); `state.by_example` averages
+            the losses of pixels (M, B, …), those to ignore left out, which are class 0 in `target`
 
     >>> from torchmcl import State
     >>> task = Segmentation(2, ignore_index=255)
@@ -35,11 +36,13 @@ class Segmentation(Labels):
 
     def metrics(self, output: Opinions, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
         """The fraction of wrong pixels of the best member, and of the ensemble: (B,) each."""
+        if (counted := self.counted(target)) is not None:
+            output, combined, target = Opinions(output.logits[:, counted]), combined[counted], target[counted]
+        if not len(target):
+            return {"oracle_error": combined.new_zeros(0), "top1_error": combined.new_zeros(0)}
         members = metrics.pixel_errors(output.logits[:, :, : self.classes], target, self.ignore_index)
-        return {
-            "oracle_error": members.amin(0),
-            "top1_error": metrics.pixel_errors(combined[None], target, self.ignore_index)[0],
-        }
+        together = metrics.pixel_errors(combined[None], target, self.ignore_index)[0]
+        return {"oracle_error": members.amin(0), "top1_error": together}
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Measured], names: tuple[str, ...] = ()) -> dict[str, Any]:

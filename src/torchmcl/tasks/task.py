@@ -81,6 +81,10 @@ class Task(ABC):
         """Which targets count, bool (B, …); None where all do."""
         return None
 
+    def counted(self, target: Tensor) -> Tensor | None:
+        """Which examples have a target that counts, bool (B,); None where all have."""
+        return None
+
     def prepare(self, outputs: Tensor, target: Tensor, state: State) -> tuple[Tensor, State]:
         """Check targets and complete the state with the group and the weights of the loss."""
         if state.sample_weight is not None:

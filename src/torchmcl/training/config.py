@@ -61,7 +61,7 @@ class MethodConfig:
         right_types({"members": self.members, "unit": self.unit, "task": self.task}, MethodConfig)
         known_name("unit", self.unit, ("image", "pixel"))
         object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
-        self.build(self.classes or 2)  # what is wrong with the options is said here
+        self.build(self._usual)  # what is wrong with the options is said here
 
     @classmethod
     def of(
@@ -90,6 +90,11 @@ class MethodConfig:
             return cls(method.name, method.members, unit, method.options, method.classes, task=task)
         return cls(f"{OWN}{method.name}", method.members, unit, method.options, method.classes, method, task)
 
+    @property
+    def _usual(self) -> "Task | int":
+        """A task to compose the method for while the data is not known."""
+        return self.classes or 2 if self.given is None else self.given.task
+
     @staticmethod
     def _task(method: "str | Method", task: Any) -> str | None:
         """The name of a task, which a `Method` may state as well; None where the data decides."""
@@ -101,7 +106,7 @@ class MethodConfig:
             known_name("task", task, tasks.names(), register=True)
         elif not (task is None or isinstance(task, str | tasks.Task)):
             raise UsageError(f"Expected a task out of {', '.join(tasks.names())}, or a Task, got {task!r}.")
-        return None if task is None else named(task)
+        return f"{OWN}{task!r}" if isinstance(task, tasks.Task) else task
 
     def build(self, task: "Task | int", groups: int | None = None) -> "Method":
         """The method for a task or a number of classes, and of groups where a memory counts those."""
@@ -129,7 +134,7 @@ class MethodConfig:
         """
         from torchmcl import methods
 
-        method = self.build(self.classes or 2)
+        method = self.build(self._usual)
         shares = {
             option: as_share(published, PUBLISHED_EPOCHS[data])
             for option, published in method.published.items()
@@ -180,7 +185,7 @@ class NetworkConfig:
             return self
         builder, exchange = networks.builder(self.name), self.exchange
         if exchange == "default" and "cut" in signature(builder).parameters:
-            exchange = method.build(method.classes or 2).exchange
+            exchange = method.build(method._usual).exchange
         return replace(self, exchange=exchange, options={**defaults(builder), **self.options})
 
 
@@ -304,6 +309,8 @@ class TrainConfig:
         precision.
         """
         spelled = {name: value for name, value in self.resolved().flat().items() if name not in BESIDE}
+        if spelled["task"] in ("classification", "segmentation"):  # which the data decides as well
+            spelled["task"] = None
         return {name: value for name, value in spelled.items() if name not in ADDED or value != ADDED[name]}
 
 
@@ -397,11 +404,11 @@ def spelled_weights(weights: Any) -> str:
     ('1,2.5', 'cat=2', 'balanced')
     """
     if isinstance(weights, str):
-        return weights
+        return ",".join(part.strip() for part in weights.split(","))
     try:
         if isinstance(weights, Mapping):
-            return ",".join(f"{name}={float(weight):g}" for name, weight in weights.items())
-        return ",".join(f"{float(weight):g}" for weight in weights)
+            return ",".join(f"{name}={float(weight):.17g}" for name, weight in sorted(weights.items()))
+        return ",".join(f"{float(weight):.17g}" for weight in weights)
     except (TypeError, ValueError) as problem:
         raise UsageError(
             f"Expected class_weight as 'balanced', one number per class, or numbers by class name, got {weights!r}."

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from torchmetrics import Metric
 
-from torchmcl import atomic, metrics, networks, tasks
+from torchmcl import atomic, metrics, networks
 from torchmcl._utils.randomness import isolated
 from torchmcl._utils.reports import muted, verbosity
 from torchmcl.data import transforms
@@ -306,8 +306,7 @@ def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
     if not config.network.own:
         options = networks.fitting(config.network.name, shape) | options
     own_task = str(config.method.task).startswith(OWN)
-    labels = isinstance(method.task, tasks.Classification | tasks.Segmentation)  # which answer alike, whatever the loss
-    nameless = bool(config.method.given) or (own_task and not labels)
+    nameless = bool(config.method.given)
     return Blueprint(
         method=None if nameless else config.method.name,
         members=method.members,

@@ -102,7 +102,7 @@ class Training:
         self.settled = method.settles_after(self.epochs)
         self.averaged = self._average(recipe.ema)
         module = cast(nn.Module, torch.compile(ensemble)) if compile else ensemble
-        built = recipe.build(ensemble.parameters()) if optimizer is None else _own(optimizer, ensemble)
+        built = recipe.build(ensemble.parameters()) if optimizer is None else own_optimizer(optimizer, ensemble)
         self.rates, self.schedule = [group["lr"] for group in built.param_groups], schedule
         self.ensemble: Any
         self.optimizer: Any
@@ -198,12 +198,15 @@ class Training:
 
     def _counted(self, batch: Batch, weights: Tensor) -> Tensor:
         """How often each member took an example of each group, (groups, M), by `weights` (M, B)."""
-        task, by_pixel = self.method.task, self.method.unit == "pixel"
-        group = batch.target.flatten() if by_pixel else cast(Tensor, group_of(batch, task))
+        task, by_pixel, label = self.method.task, self.method.unit == "pixel", batch.target
+        if by_pixel:
+            label = (label.argmax(1) if label.is_floating_point() else label).flatten()
+        group = label if by_pixel else cast(Tensor, group_of(batch, task))
         if batch.weight is not None:
-            weights = weights * batch.weight.repeat_interleave(batch.target[0].numel() if by_pixel else 1)
-        if (valid := task.valid(group)) is not None:
-            weights, group = weights * valid, group.masked_fill(~valid, 0)
+            weights = weights * batch.weight.repeat_interleave(len(group) // len(batch.x))
+        if (counted := task.counted(label)) is not None:
+            weights = weights * counted
+            group = group.masked_fill(~counted, 0) if by_pixel or batch.group is None else group
         return metrics.taken(weights, group, groups=len(self.groups)).to(self.at.taken)
 
     def _factor(self, epoch: int) -> float:
@@ -370,7 +373,7 @@ class Training:
         )
 
 
-def _own(build: OptimizerBuilder, ensemble: nn.Module) -> Optimizer:
+def own_optimizer(build: OptimizerBuilder, ensemble: nn.Module) -> Optimizer:
     """The optimiser that a callable makes; raises UsageError in one line unless it covers every parameter once."""
     named = list(ensemble.named_parameters())
     try:

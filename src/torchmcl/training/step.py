@@ -11,9 +11,9 @@ from torch.optim import Optimizer
 
 from torchmcl.data.loader import Batch
 from torchmcl.ensemble import Ensemble
-from torchmcl.objective import Outcome, memory_of, task_of
+from torchmcl.objective import Outcome, PerPixel, memory_of, task_of
 from torchmcl.opinions import Opinions
-from torchmcl.processes import average
+from torchmcl.processes import average, total
 from torchmcl.state import State
 from torchmcl.tasks import Task
 from torchmcl.training.lean import lean_backward
@@ -64,7 +64,7 @@ def wanted(objective: nn.Module, opinions: Opinions, target: Tensor, state: Stat
     For masks it is not computed, since it would cost as much as the loss.
     """
     memory, by_loss = memory_of(objective), getattr(objective, "chosen_by_loss", None)
-    if memory is None or not memory.fixed or by_loss is None or target.ndim > 1:
+    if memory is None or not memory.fixed or by_loss is None or opinions.logits.ndim > 3:
         return weights
     chosen: Tensor = by_loss(opinions, target, state)
     return chosen
@@ -115,14 +115,15 @@ class Step:
         self.fabric, self.plain, self.ensemble = fabric, plain, ensemble
         self.objective, self.optimizer = objective, optimizer
         self.accumulate, self.clip, self.lean, self.mean_weight = accumulate, clip, lean, mean_weight
+        self.task, self.by_pixel = task_of(objective), isinstance(objective, PerPixel)
 
     def __call__(self, batch: Batch, state: State) -> Stepped:
         """Learn from a batch; `state` holds the epoch and the epochs."""
         self.optimizer.zero_grad()
-        done = []
+        done, whole = [], self._whole(batch)
         for part, last in parts(batch, self.accumulate):
             with self._synchronised(last):
-                done.append(self._backward(part, state))
+                done.append(self._backward(part, state, whole))
         if self.clip:
             self.fabric.clip_gradients(self.ensemble, cast(Any, self.optimizer), max_norm=self.clip)
         self.optimizer.step()
@@ -131,13 +132,13 @@ class Step:
         losses, weights, wanted = zip(*done, strict=True)
         return Stepped(sum(losses[1:], losses[0]), torch.cat(weights, 1), torch.cat(wanted, 1))
 
-    def _backward(self, batch: Batch, state: State) -> Stepped:
-        """Forward and backward of a batch, or of a part of it."""
-        state, amount = state_of(batch, state, task_of(self.objective)), self._amount(batch)
+    def _backward(self, batch: Batch, state: State, whole: int | Tensor) -> Stepped:
+        """Forward and backward of a batch, or of a part of it, which is its amount of the `whole` step."""
+        state, amount = state_of(batch, state, self.task), self._amount(batch)
 
         def backward(loss: Tensor) -> None:
             # Gradients are averaged over processes, whose parts may differ in size and weight.
-            self.fabric.backward(loss * (amount * self.fabric.world_size / batch.total))
+            self.fabric.backward(loss * (amount * self.fabric.world_size / whole))
 
         if self.lean:
             loss, weights, logits = lean_backward(
@@ -155,11 +156,27 @@ class Step:
             outcome, opinions = forward(self.ensemble, self.objective, batch, state)
             backward(outcome.loss)
             loss, weights = outcome.loss.detach(), outcome.weights
-        return Stepped(loss * amount, weights, wanted(self.objective, opinions, batch.target, state, weights))
+        by_loss = wanted(self.objective, opinions, batch.target, state, weights)
+        return Stepped(loss * amount * (batch.total / whole), weights, by_loss)
+
+    def _whole(self, batch: Batch) -> int | Tensor:
+        """What the parts of a step, over all processes, sum up to."""
+        counted = self._counted(batch)
+        return batch.total if counted is None else total(self._amount(batch)).clamp_min(1e-9)  # type: ignore[arg-type]
 
     def _amount(self, batch: Batch) -> int | Tensor:
-        """How many examples a batch counts for: as many as it has, or their weight in units of the mean."""
-        return len(batch.x) if batch.weight is None else batch.weight.sum() / self.mean_weight
+        """How many examples a batch counts for: as many as it has, or their weight in units of the mean.
+
+        Where labels are ignored, only examples, or pixels where those are the unit, that have a label.
+        """
+        weight = batch.weight
+        if (counted := self._counted(batch)) is not None:
+            often = 1.0 if weight is None else weight.repeat_interleave(len(counted) // len(batch.x))
+            weight = counted * often
+        return len(batch.x) if weight is None else weight.sum() / self.mean_weight
+
+    def _counted(self, batch: Batch) -> Tensor | None:
+        return self.task.counted(batch.target.flatten() if self.by_pixel else batch.target)
 
     def _synchronised(self, last: bool) -> AbstractContextManager:
         """Processes exchange their gradients once per step, after its last part."""

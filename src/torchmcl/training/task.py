@@ -7,12 +7,13 @@ from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.external import External
 from torchmcl.errors import UsageError
 from torchmcl.state import IGNORE
-from torchmcl.tasks import Task
+from torchmcl.tasks import Labels, Task
 
 
-def task_of_data(given: Task | str | None, name: str | None, data: DataSet, class_weight: str | None = None) -> Task:
+def task_of_data(given: Task | str | None, name: str | None, data: DataSet, class_weight: str | None = None) -> Labels:
     """What is predicted: the given task, or the one that the data asks for, with the weights of the classes."""
     train, classes = data.train, len(data.train.classes)
+    task: Task
     if isinstance(given, Task) and name is not None:
         task = given
     elif name is not None:
@@ -22,14 +23,22 @@ def task_of_data(given: Task | str | None, name: str | None, data: DataSet, clas
         task = tasks.Segmentation(classes, ignore_index=IGNORE if ignored else None)
     else:
         task = tasks.Classification(classes)
+    if not isinstance(task, Labels):
+        raise UsageError(
+            f"Expected a Classification or Segmentation, with a loss of your own if need be, got {task.name}. "
+            "Train other tasks with torchmcl.lightning or in a loop of your own."
+        )
+    if isinstance(task, tasks.Segmentation) != train.dense:
+        kind = "masks" if train.dense else "labels of whole images"
+        raise UsageError(f"Expected a task that suits {data.name}, which has {kind}, got {task.name}. Leave task out.")
     if task.classes != classes:
         raise UsageError(
-            f"Expected a task for the {classes} classes of {data.name}, got {task.name} for {task.classes or 'none'}."
+            f"Expected a task for the {classes} classes of {data.name}, got {task.name} for {task.classes}."
         )
     if class_weight is None:
         return task
-    if not isinstance(task, tasks.Classification | tasks.Segmentation):
-        raise UsageError(f"Expected class_weight for classes, got it beside {task.name}. Put it into the task's loss.")
+    if task.class_weight is not None:
+        raise UsageError("Expected class_weight once, got it in the task and beside it. Leave one of them out.")
     return replace(task, class_weight=weights_of(class_weight, train))
 
 
