@@ -1,4 +1,5 @@
 import io
+import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -290,7 +291,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
             everything=loader(shuffle=False),
             groups=examples.classes,
             seed=self._seed,
-            screen=Screen(verbose=False),
+            screen=Screen(verbose=False, level=logging.DEBUG),  # a search fits hundreds of them
         )
         if self.n_iter_:
             training.load_state_dict(self._training_state)

@@ -100,6 +100,13 @@ def test_with_and_without_fabric(options):
     assert same(*states)
 
 
+def test_a_loss_that_is_not_finite_with_clipping():
+    from torchmcl import DivergedError
+
+    with pytest.raises(DivergedError, match="Lower learning_rate"):
+        fit("ie", "mlp", "digits", members=2, width=8, epochs=2, learning_rate=1e30, clip=1e30, verbose=False)
+
+
 # Weights.
 
 
@@ -203,8 +210,30 @@ fit(
 """
 
 
-def test_two_processes_share_a_weighted_batch(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
+MASKS = """
+import sys
+from torch import nn
+from torchmcl import data, fit
+from torchmcl.data import DataSet, Examples
+
+masks = data.load("digits-masks", limit=71)
+train = masks.train
+target = train.target.clone()
+for at in range(len(target)):
+    target[at].view(-1)[: 10 * (at % 8)] = 255
+train = Examples(train.images, target, train.classes, train.group, train.groups)
+fit(
+    "amcl", lambda outputs: nn.Conv2d(1, outputs, 3, padding=1), DataSet("masks", {"train": train, "test": masks.test}),
+    members=2, exchange="none", learning_rate=0.05, batch_size=32, epochs=3, warmup=1, unit="pixel",
+    accumulate=2, accelerator="cpu", devices=int(sys.argv[2]), out=sys.argv[1], verbose=False,
+    strategy="ddp" if sys.argv[2] == "2" else "auto",
+)
+"""
+
+
+@pytest.mark.parametrize("script", [SCRIPT, MASKS], ids=["weighted", "ignored pixels, uneven parts"])
+def test_two_processes_share_a_batch(script, tmp_path):
+    (tmp_path / "script.py").write_text(script)
     results = []
     for devices in ("1", "2"):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

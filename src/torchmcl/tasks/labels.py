@@ -1,4 +1,5 @@
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -126,10 +127,16 @@ class Labels(Task):
         """The weight of each label in the loss, (B, …); None where all weigh 1."""
         if self.class_weight is None:
             return None
-        weight = torch.tensor(self.class_weight, dtype=dtype, device=target.device)
+        weight = _on(target.device, dtype, self.class_weight)
         if target.is_floating_point():
             return torch.tensordot(target.to(dtype), weight[: target.shape[1]], dims=([1], [0]))
         return weight[target]
+
+
+@cache
+def _on(device: torch.device, dtype: torch.dtype, weights: tuple[float, ...]) -> Tensor:
+    """Moved once, not at every step."""
+    return torch.tensor(weights, dtype=dtype, device=device)
 
 
 def _weights(given: Any, classes: int) -> tuple[float, ...]:

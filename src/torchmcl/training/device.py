@@ -31,9 +31,11 @@ class OneDevice:
         """Add to the gradients."""
         loss.backward()
 
-    def clip_gradients(self, module: nn.Module, optimizer: Optimizer, *, max_norm: float) -> Any:
+    def clip_gradients(
+        self, module: nn.Module, optimizer: Optimizer, *, max_norm: float, error_if_nonfinite: bool = False
+    ) -> Any:
         """Scale the gradient of all weights down to a norm of at most `max_norm` -> the norm it had."""
-        return nn.utils.clip_grad_norm_(module.parameters(), max_norm)
+        return nn.utils.clip_grad_norm_(module.parameters(), max_norm, error_if_nonfinite=error_if_nonfinite)
 
     def autocast(self) -> AbstractContextManager:
         """Compute in the weights' own precision."""

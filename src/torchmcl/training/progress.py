@@ -17,11 +17,11 @@ class Screen:
     """Reports on a training: a bar for the epoch, a line after each epoch, warnings.
 
     Lines are records of the logger `torchmcl.training` and, with `verbose`, are shown on the console. The bar appears
-    only on a terminal. Of several processes, only the first one (`rank` 0) reports.
+    only on a terminal. Of several processes, only the first one (`rank` 0) reports. No record has more than `level`.
     """
 
-    def __init__(self, *, verbose: bool = True, rank: int = 0) -> None:
-        self.rank, self.verbose = rank, verbose and rank == 0
+    def __init__(self, *, verbose: bool = True, rank: int = 0, level: int = logging.WARNING) -> None:
+        self.rank, self.verbose, self.level = rank, verbose and rank == 0, level
         self.console = Console(quiet=not self.verbose, highlight=False, stderr=False)
         columns = (
             TextColumn("{task.description}"),
@@ -68,7 +68,7 @@ class Screen:
         """Report a line above the bar."""
         if self.rank == 0:
             with self._without_bar():
-                say(LOGGER, level, text, self._print if self.verbose else None)
+                say(LOGGER, min(level, self.level), text, self._print if self.verbose else None)
 
     def _print(self, text: str) -> None:
         self.console.print(text, markup=False, soft_wrap=True)

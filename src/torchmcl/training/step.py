@@ -1,4 +1,4 @@
-"""One step of training: `forward` is its pure part, `Step` the rest, from the loss to the update of the weights."""
+"""One step of training: `forward` computes the loss, `Step` does the rest, up to the update of the weights."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -121,11 +121,14 @@ class Step:
         """Learn from a batch; `state` holds the epoch and the epochs."""
         self.optimizer.zero_grad()
         done, whole = [], self._whole(batch)
-        for part, last in parts(batch, self.accumulate):
+        for part, last in parts(batch, self.accumulate, self.fabric.world_size):
             with self._synchronised(last):
                 done.append(self._backward(part, state, whole))
         if self.clip:
-            self.fabric.clip_gradients(self.ensemble, cast(Any, self.optimizer), max_norm=self.clip)
+            # The loss says whether training has diverged, and a scaler skips steps that overflow.
+            self.fabric.clip_gradients(
+                self.ensemble, cast(Any, self.optimizer), max_norm=self.clip, error_if_nonfinite=False
+            )
         self.optimizer.step()
         if len(done) == 1:
             return done[0]
@@ -185,9 +188,12 @@ class Step:
         return cast("Fabric", self.fabric).no_backward_sync(self.ensemble)
 
 
-def parts(batch: Batch, count: int) -> Iterator[tuple[Batch, bool]]:
-    """A batch in up to `count` parts of at least two examples each, and whether a part is the last one."""
-    count = max(min(count, len(batch.x) // 2), 1)
+def parts(batch: Batch, count: int, world: int = 1) -> Iterator[tuple[Batch, bool]]:
+    """A batch in up to `count` parts of at least two examples each, and whether a part is the last one.
+
+    All of `world` processes make equally many, since each part is one exchange between them.
+    """
+    count = max(min(count, batch.total // world // 2), 1)
     if count == 1:
         yield batch, True
         return
