@@ -1,4 +1,5 @@
 import io
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -116,6 +117,15 @@ def test_files_by_index(tmp_path) -> None:
     found = files[torch.tensor([2, 0])]
     assert found.dtype == torch.uint8
     assert found.equal(torch.from_numpy(np.stack([picture(2), picture(0)]).transpose(0, 3, 1, 2).copy()))
+
+
+def test_names_of_any_letters_and_no_files(tmp_path) -> None:
+    names = ["ä ö.png", "图.png", os.fsdecode(b"\xff.png")]
+    paths = [saved(Image.fromarray(picture(seed)), tmp_path / name) for seed, name in enumerate(names)]
+    files = Files(tuple(map(str, paths)), size=(H, W)).subset(torch.tensor([2, 0, 1]))
+    assert files[torch.tensor([0])][0].equal(torch.from_numpy(picture(2).transpose(2, 0, 1).copy()))
+    assert files[torch.tensor([2])][0].equal(torch.from_numpy(picture(1).transpose(2, 0, 1).copy()))
+    assert files.subset(torch.arange(0))[torch.arange(0)].shape == (0, 3, H, W)
 
 
 def refused(path: Path, match: str) -> None:
