@@ -360,3 +360,81 @@ def test_channels_last_gives_the_same():
     plain = ensemble(x).logits
     ensemble.to(memory_format=torch.channels_last)
     torch.testing.assert_close(ensemble(x.to(memory_format=torch.channels_last)).logits, plain, atol=1e-5, rtol=1e-4)
+
+
+class HeadFirst(nn.Module):
+    """Registers its head before the hidden layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.hidden = nn.Linear(3, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.hidden(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.parametrize(
+    "head",
+    [
+        lambda: nn.utils.weight_norm(nn.Linear(3, 3)),
+        lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)),
+        lambda: nn.utils.parametrizations.orthogonal(nn.Linear(3, 3)),
+        lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)),
+        lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, affine=False)),
+    ],
+)
+def test_only_a_plain_last_layer_is_widened(head):
+    modules = [nn.Sequential(nn.Linear(4, 3), head()) for _ in range(2)]
+    shapes = [[p.shape for p in module.parameters()] for module in modules]
+    ensemble = Ensemble.from_modules(modules, method=methods.build("amcl", 2, 3))
+    assert [[p.shape for p in module.parameters()] for module in modules] == shapes
+    with pytest.raises(UsageError, match=r"Expected 4 outputs of each member .* got logits \(5, 3\) of member 0"):
+        ensemble(torch.randn(5, 4))
+
+
+def test_a_layer_that_is_not_the_head_is_explained():
+    ensemble = Ensemble.build("amcl", [HeadFirst(), HeadFirst()], classes=3)
+    with pytest.raises(UsageError, match=r"got in member 0: mat1 .* its 4 outputs if its head is not the last") as line:
+        ensemble.try_out(torch.randn(2, 4))
+    assert "\n" not in str(line.value)
+
+
+def test_modules_are_as_before_when_another_is_refused():
+    modules = [nn.Linear(4, 3), twin := nn.Linear(4, 3), copy.deepcopy(twin)]
+    before = [[id(p) for p in module.parameters()] for module in modules]
+    with pytest.raises(UsageError, match="same in members 1 and 2"):
+        Ensemble.from_modules(modules, method=methods.build("amcl", 3, 3))
+    assert [[id(p) for p in module.parameters()] for module in modules] == before
+    assert [module.out_features for module in modules] == [3, 3, 3]
+
+
+def test_one_head_in_several_modules_is_widened_once():
+    head = nn.Linear(4, 3)
+    modules = [nn.Sequential(nn.Linear(4, 4), head) for _ in range(2)]
+    assert Ensemble.from_modules(modules, method=methods.build("amcl", 2, 3))(torch.randn(5, 4)).logits.shape[2] == 4
+
+
+def test_a_module_that_cannot_be_copied_is_one_line():
+    module = nn.Linear(4, 10)
+    module.held = (value for value in ())  # a generator cannot be copied
+    with pytest.raises(UsageError, match="Expected modules that can be copied, got Linear: cannot pickle") as caught:
+        Ensemble.build("ie", [module, nn.Linear(4, 10)])
+    assert "\n" not in str(caught.value)
+
+
+def test_lazy_weights_are_not_compared():
+    def lazy(outputs):
+        return nn.Sequential(nn.LazyLinear(4), nn.LayerNorm(4), nn.LazyLinear(outputs))
+
+    assert Ensemble.build("ie", lazy, members=2, classes=3)(torch.randn(5, 6)).logits.shape == (2, 5, 3)
+
+
+def test_trying_out_changes_nothing():
+    ensemble = Ensemble.build("ie", conv, members=2, classes=3)
+    ensemble.bodies[0].add_module("drop", nn.Dropout())
+    ensemble.bodies[1].eval()
+    before, modes = torch.get_rng_state(), [part.training for part in ensemble.modules()]
+    assert ensemble.try_out(torch.zeros(2, 1, 5, 5)).shape == (2, 2, 3, 5, 5)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [part.training for part in ensemble.modules()] == modes

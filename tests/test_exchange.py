@@ -179,7 +179,8 @@ def test_the_check_notices_other_weights_each_time():
     [
         (lambda features: features[:2], r"got 2: \[\(4, 8, 8, 8\), \(4, 8, 8, 8\)\]"),
         (lambda features: [*features, features[0]], "got 4: "),
-        (lambda features: [h[:1] for h in features], r"B = 4, got 3: \[\(1, 8, 8, 8\)"),
+        (lambda features: [h[:1] for h in features], r"\(4, 8, 8, 8\), got 3: \[\(1, 8, 8, 8\)"),
+        (lambda features: [h[:, :4] for h in features], r"\(4, 8, 8, 8\), got 3: \[\(4, 4, 8, 8\)"),
         (lambda features: None, r"got 1: \['NoneType'\]"),
         (lambda features: [None] * 3, "got 3: "),
         (lambda features: [h.flatten()[:4] for h in features], r"got 3: \[\(4,\)"),
@@ -195,6 +196,15 @@ def test_what_an_exchange_returns_is_checked(function, got):
 def test_an_exchange_is_a_module_that_says_whether_it_shares_a_stem():
     with pytest.raises(UsageError, match=r"nn\.Module with shared_stem, which is True or False, got Identity"):
         Ensemble([nn.Linear(4, 2), nn.Linear(4, 2)], exchange=nn.Identity())
+
+
+def test_a_function_that_cannot_build_is_named(monkeypatch):
+    def broken(split, members):
+        raise ValueError("of two\nlines")
+
+    monkeypatch.setitem(exchange._BUILDERS, "broken", broken)
+    with pytest.raises(UsageError, match=r"the function broken to build .* 3 members, got ValueError: of two lines\."):
+        exchange.build("broken", Split(nn.Conv2d(3, 8, 3), nn.Flatten()), 3)
 
 
 def test_bad_input():

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from torchmcl import Ensemble, UsageError, data, methods
+from torchmcl import Ensemble, UsageError, data, methods, tasks
 from torchmcl.blueprint import Blueprint
 from torchmcl.data import Files, Loader
 from torchmcl.predictor import Answer, Specialists
@@ -320,6 +320,33 @@ def test_modules_that_answer_for_each_pixel(tmp_path):
     made = Specialists.from_modules(modules, ["back", "front"], shape=(1, 6, 6))
     assert made.blueprint.dense
     assert made.predict(torch.zeros(3, 1, 6, 6)).label.shape == (3, 6, 6)
+    made.save(tmp_path)
+    assert Specialists.load(tmp_path, network=modules).method == made.method
+    assert isinstance(made.method.task, tasks.Segmentation)
+
+
+def test_modules_that_share_layers_are_saved(tmp_path):
+    trunk, x = torch.nn.Linear(4, 8), torch.randn(5, 4)
+    modules = [torch.nn.Sequential(trunk, torch.nn.Tanh(), torch.nn.Linear(8, 2)) for _ in range(2)]
+    made = Specialists.from_modules(modules, ["a", "b"], shape=(4,))
+    made.save(tmp_path)
+    alike(Specialists.load(tmp_path, network=modules).predict(x), made.predict(x))
+
+
+def test_modules_without_weights(tmp_path):
+    modules = [torch.nn.Identity(), torch.nn.Linear(2, 2)]
+    for members in (modules[:1], modules):
+        made = Specialists.from_modules(members, ["a", "b"], shape=(2,))
+        made.save(tmp_path / str(len(members)))
+        loaded = Specialists.load(tmp_path / str(len(members)), network=members)
+        alike(loaded.predict(torch.ones(3, 2)), made.predict(torch.ones(3, 2)))
+
+
+def test_modules_that_are_refused_are_as_before():
+    module = torch.nn.Linear(4, 2)
+    with pytest.raises(UsageError, match=r"shape \(5,\), got in member 0"):
+        Specialists.from_modules([module], ["a", "b"], shape=(5,), method="amcl")
+    assert module.out_features == len(module.weight) == 2
 
 
 LINEAR = torch.nn.Linear(4, 2)
@@ -328,7 +355,11 @@ LINEAR = torch.nn.Linear(4, 2)
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=(5,)), r"examples of shape \(5,\), got: mat1"),
+        (lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=(5,)), r"shape \(5,\), got in member 0: mat1"),
+        (
+            lambda: Specialists.from_modules([torch.nn.Linear(4, 2).double()], ["a", "b"], shape=(4,)),
+            r"Weights are float64, examples float32: convert the networks to torch\.float32",
+        ),
         (lambda: Specialists.from_modules([LINEAR], ["a", "b", "c"], shape=(4,)), "3 outputs of each member"),
         (lambda: Specialists.from_modules([LINEAR], "ab", shape=(4,)), "for classes, got 'ab'"),
         (lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=()), "Expected examples of 1 to"),

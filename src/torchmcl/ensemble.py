@@ -13,8 +13,9 @@ from torchmcl import exchange as exchanges
 from torchmcl import networks
 from torchmcl._utils.randomness import isolated
 from torchmcl.crew import Each, Stacked, crew
-from torchmcl.errors import UsageError
+from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.exchange import PooledNorm, on_maps
+from torchmcl.inference import evaluating
 from torchmcl.methods import Method
 from torchmcl.methods import build as build_method
 from torchmcl.opinions import Opinions
@@ -46,6 +47,7 @@ class Ensemble(nn.Module):
         super().__init__()
         _never_copies(members)
         self.outputs: int | None = None  # of each member, where it is known
+        self.auxiliary = False  # whether one of them is the auxiliary class
         self.exchange = exchanges.check_module(exchange or exchanges.Separate())
         self.gate = gate
         stems = [member.stem if isinstance(member, Split) else nn.Identity() for member in members]
@@ -114,9 +116,9 @@ class Ensemble(nn.Module):
         """Make an ensemble of modules, of different architectures or trained already, which are the ones that learn.
 
         All have the same number of outputs: that of the method, where one is given. If the method has an auxiliary
-        class and the last `nn.Linear` or `nn.Conv2d` of a module has one output for each class, that layer gets one
-        more in place: its weights are kept, and those of the auxiliary output are zero. Create an optimiser after that.
-        Modules that exchange features are `Split`s; a seed sets the weights of the exchange.
+        class and the last layer of a module is an `nn.Linear` or `nn.Conv2d` with one output for each class, it gets
+        one more in place: its weights are kept, and those of the auxiliary output are zero. Create an optimiser after
+        that. Modules that exchange features are `Split`s; a seed sets the weights of the exchange.
 
         >>> large, small = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 3)), nn.Linear(4, 3)
         >>> ensemble = Ensemble.from_modules([large, small], method=build_method("amcl", members=2, classes=3))
@@ -133,7 +135,8 @@ class Ensemble(nn.Module):
             return cls(modules)
         if len(modules) != method.members:
             raise UsageError(f"Expected {method.members} modules, one per member of the method, got {len(modules)}.")
-        return cls._joined([_with_auxiliary(module, method) for module in modules], method, exchange, preset, seed)
+        with widened(modules, method):
+            return cls._joined(modules, method, exchange, preset, seed)
 
     @classmethod
     def _joined(cls, members: Sequence[nn.Module], method: Method, exchange: str, preset: str, seed: int) -> "Ensemble":
@@ -141,7 +144,7 @@ class Ensemble(nn.Module):
             between = _exchange(exchange, preset, method, members)
             gate = Gate(method.gate, _gate_features(members, method), method.members) if method.gate else None
         ensemble = cls(members, exchange=between, gate=gate)
-        ensemble.outputs = method.outputs
+        ensemble.outputs, ensemble.auxiliary = method.outputs, method.auxiliary
         return ensemble
 
     def forward(self, x: Tensor) -> Opinions:
@@ -155,8 +158,9 @@ class Ensemble(nn.Module):
 
     def share(self, x: Tensor) -> list[Tensor]:
         """(B, …) -> what each member goes on with after the exchange, M of (B, D, …)."""
-        features = self.exchange(self.stems([x] * len(self.stems)))
-        return exchanges.checked(features, self.exchange, members=len(self.bodies), batch=x.shape[0])
+        features = self.stems([x] * len(self.stems))
+        shapes = [tuple(h.shape) if isinstance(h, Tensor) else None for h in features]  # before it can change them
+        return exchanges.checked(self.exchange(features), self.exchange, members=len(self.bodies), shapes=shapes)
 
     def say(self, member: int, features: Tensor, x: Tensor) -> Tensor:
         """What a member makes of its features (B, D, …) of x -> logits (B, C, …)."""
@@ -172,6 +176,44 @@ class Ensemble(nn.Module):
                     f"have one), got logits {tuple(said.shape)} of member {m}. Change its last layer."
                 )
         return torch.stack(list(logits))
+
+    @torch.no_grad()
+    def try_out(self, x: Tensor) -> Tensor:
+        """Logits (M, B, C, …) in evaluation mode; raises UsageError where a network cannot take x, and says which."""
+        member: int | None = 0
+        try:
+            with isolated(), evaluating(self):
+                for m, stem in enumerate(self.stems if isinstance(self.stems, Each) else ()):
+                    member = m
+                    stem(x)
+                member = None
+                features = self.share(x)
+                if self.gate is not None:
+                    self.gate(features)
+                logits = []
+                for member in range(len(self.bodies)):
+                    logits.append(self.say(member, features[member], x))
+            return self.stacked(logits)
+        except TorchmclError:
+            raise
+        except Exception as problem:  # of the caller's modules
+            raise self._cannot_take(x, member, problem) from problem
+
+    def _cannot_take(self, x: Tensor, member: int | None, problem: Exception) -> UsageError:
+        other = {str(p.dtype)[6:] for p in self.parameters() if p.is_floating_point() and p.dtype != x.dtype}
+        whose = "between the members" if member is None else f"in member {member}"
+        reason = " ".join(str(problem).split()).rstrip(".") or type(problem).__name__
+        if other:
+            dtype = str(x.dtype)[6:]
+            advice = f"Weights are {', '.join(sorted(other))}, examples {dtype}: convert the networks to torch.{dtype}."
+        else:
+            advice = "Change the network or the examples" + self.auxiliary * (
+                f", or give the network its {self.outputs} outputs if its head is not the last layer that it registers"
+            )
+            advice += "."
+        return UsageError(
+            f"Expected networks that take examples of shape {tuple(x.shape[1:])}, got {whose}: {reason}. {advice}"
+        )
 
 
 class Gate(nn.Module):
@@ -211,7 +253,8 @@ def _member(network: Network, method: Method, cut: int | None, options: dict[str
             "bind them yourself: functools.partial(network, …)."
         )
     if isinstance(network, nn.Module):
-        module = _with_auxiliary(copy.deepcopy(network), method)
+        with widened([module := _copy(network)], method):
+            pass
     else:
         module = network(method.outputs)
     if not isinstance(module, nn.Module):
@@ -256,20 +299,53 @@ def _gate_features(members: Sequence[nn.Module], method: Method) -> int:
     return cast(int, widths.pop())
 
 
-def _with_auxiliary(module: nn.Module, method: Method) -> nn.Module:
-    """Give the last layer of a module an auxiliary output, in place, where it has the method's classes alone.
+def _copy(network: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(network)
+    except Exception as problem:  # such as a weight that an old hook computes
+        reason = " ".join(str(problem).split()).rstrip(".")
+        raise UsageError(
+            f"Expected modules that can be copied, got {type(network).__name__}: {reason}. "
+            "Pass a callable that makes the network."
+        ) from problem
 
-    A module that does not end with such a layer is left as it is; if its outputs are too few, `stacked` says so.
+
+@contextmanager
+def widened(modules: Iterable[nn.Module], method: Method) -> Iterator[None]:
+    """Give the last layer of each module an auxiliary output, in place, where it has the method's classes alone.
+
+    A module that does not end with such a layer is left as it is; if its outputs are too few, `stacked` says so. If
+    the block raises, all modules are as before.
     """
-    layers = [layer for layer in module.modules() if type(layer) in (nn.Linear, nn.Conv2d)]
+    narrow = [one for one in modules if isinstance(one, nn.Module)] if method.auxiliary else []  # others are refused
+    layers = [layer for module in narrow if (layer := _head(module, method.classes)) is not None]
+    before = {layer: dict(layer.named_parameters()) for layer in layers}
+    try:
+        for layer, weights in before.items():
+            wider = {name: torch.cat([old.detach(), old.new_zeros(1, *old.shape[1:])]) for name, old in weights.items()}
+            new = {name: nn.Parameter(wider[name], requires_grad=old.requires_grad) for name, old in weights.items()}
+            _set_outputs(layer, method.outputs, new)
+        yield
+    except BaseException:
+        for layer, weights in before.items():
+            _set_outputs(layer, method.classes, weights)
+        raise
+
+
+def _head(module: nn.Module, classes: int) -> nn.Module | None:
+    """The last layer that has weights or buffers, if it is a plain one with an output for each class."""
+    layers = [part for part in module.modules() if {**part._parameters, **part._buffers}]
     last: Any = layers[-1] if layers else None
-    if not method.auxiliary or last is None or len(last.weight) != method.classes or getattr(last, "groups", 1) > 1:
-        return module
-    for name, old in list(last.named_parameters()):
-        wider = torch.cat([old.detach(), old.new_zeros(1, *old.shape[1:])])
-        setattr(last, name, nn.Parameter(wider, requires_grad=old.requires_grad))
-    setattr(last, "out_features" if isinstance(last, nn.Linear) else "out_channels", method.outputs)
-    return module
+    if type(last) not in (nn.Linear, nn.Conv2d) or last._buffers or getattr(last, "groups", 1) > 1:
+        return None
+    plain = {name for name, _ in last.named_parameters()} in ({"weight"}, {"weight", "bias"})
+    return last if plain and not is_lazy(last.weight) and len(last.weight) == classes else None
+
+
+def _set_outputs(layer: nn.Module, outputs: int, weights: dict[str, nn.Parameter]) -> None:
+    for name, weight in weights.items():
+        setattr(layer, name, weight)
+    setattr(layer, "out_features" if isinstance(layer, nn.Linear) else "out_channels", outputs)
 
 
 @contextmanager
@@ -284,6 +360,8 @@ def _never_copies(members: Sequence[nn.Module]) -> None:
     """Copies would stay copies: the first of equals takes every example, and the rest learn the same."""
     seen: dict[tuple[float, ...], int] = {}
     for m, member in enumerate(members):
+        if any(map(is_lazy, member.parameters())):
+            continue  # not drawn yet
         print_of = tuple(float(p.detach().double().sum()) for p in member.parameters())
         if print_of and (twin := seen.setdefault(print_of, m)) != m:
             raise UsageError(

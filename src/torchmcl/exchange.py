@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from torchmcl._utils.registry import Registry
-from torchmcl.errors import UsageError, known_name
+from torchmcl.errors import TorchmclError, UsageError, known_name
 from torchmcl.split import Split
 
 PRESETS = ("default", "paper_count", "light")
@@ -482,12 +482,21 @@ def build(name: str, split: Split, members: int, *, preset: str = "default") -> 
     FeatureSharing()
     """
     known_name("preset", preset, PRESETS)
-    make = builder(name)
+    make, options = builder(name), {}
     if "preset" in signature(make).parameters:
-        return check_module(make(split, members, preset=preset))
-    if preset != "default" and name not in NAMES:
+        options = {"preset": preset}
+    elif preset != "default" and name not in NAMES:
         raise UsageError(f"Expected no preset for the exchange {name}, which has none, got {preset!r}. Leave it out.")
-    return check_module(make(split, members))
+    try:
+        return check_module(make(split, members, **options))
+    except TorchmclError:
+        raise
+    except Exception as problem:  # of the caller's function
+        reason = f"{type(problem).__name__}: {' '.join(str(problem).split())}".rstrip(".: ")
+        raise UsageError(
+            f"Expected the function {name} to build an exchange between {members} members, got {reason}. "
+            "See torchmcl.exchange.register."
+        ) from problem
 
 
 def check_module(exchange: nn.Module) -> nn.Module:
@@ -500,13 +509,19 @@ def check_module(exchange: nn.Module) -> nn.Module:
     return exchange
 
 
-def checked(features: Any, exchange: nn.Module, *, members: int, batch: int) -> list[Tensor]:
-    """What an exchange returned, as a list; raises UsageError unless it is one tensor of the batch per member."""
+def checked(
+    features: Any, exchange: nn.Module, *, members: int, shapes: Sequence[tuple[int, ...] | None]
+) -> list[Tensor]:
+    """What an exchange returned, as a list; raises UsageError unless it is one tensor per member, of the given shape.
+
+    `shapes` are those of what it was given, M of them, or 1 where all members have one stem.
+    """
     found = list(features) if isinstance(features, list | tuple | Tensor) else [features]
-    if len(found) == members and all(isinstance(h, Tensor) and h.ndim > 1 and h.shape[0] == batch for h in found):
-        return found
+    wanted = list(shapes) * (members if len(shapes) == 1 else 1)
     got = [tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__ for h in found]
+    if got == wanted:
+        return found
     raise UsageError(
-        f"Expected {type(exchange).__name__} to return a list of {members} tensors (B, D, …), one per member, with "
-        f"B = {batch}, got {len(found)}: {shown(got)}. See torchmcl.exchange.register."
+        f"Expected {type(exchange).__name__} to return a list of {members} tensors (B, D, …), one per member, of the "
+        f"shape that it was given, {shapes[0]}, got {len(found)}: {shown(got)}. See torchmcl.exchange.register."
     )

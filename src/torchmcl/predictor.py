@@ -18,8 +18,8 @@ from torchmcl.data.files import image_size
 from torchmcl.data.loader import Loader, at_once
 from torchmcl.data.masks import write_mask
 from torchmcl.data.preprocess import channels_last
-from torchmcl.ensemble import Ensemble, Network
-from torchmcl.errors import TorchmclError, UsageError
+from torchmcl.ensemble import Ensemble, Network, widened
+from torchmcl.errors import UsageError
 from torchmcl.inference import outputs
 from torchmcl.inputs import batches, pairs
 from torchmcl.memory import Memory
@@ -28,6 +28,7 @@ from torchmcl.objective import memory_of
 from torchmcl.opinions import Opinions
 from torchmcl.options import right_types
 from torchmcl.rejection import Rejection, calibrated
+from torchmcl.tasks import Segmentation
 
 __all__ = ["Answer", "Blueprint", "Specialists"]
 
@@ -78,7 +79,7 @@ class Specialists:
         torch.Size([2, 3, 2])
         """
         right_types(locals(), cls.from_modules)
-        modules = list(modules)
+        modules, named = list(modules), isinstance(method, str)
         if isinstance(method, str):
             method = methods.build(method, len(modules), len(classes))
         if method.classes != len(classes):
@@ -96,17 +97,13 @@ class Specialists:
             unit=method.unit,
             method_options=dict(method.options) if by_name else {},
         )
-        made = cls(blueprint, method, Ensemble.from_modules(modules, method=method))
-        try:
-            with torch.no_grad():
-                said = made.hear(torch.zeros(1, *blueprint.shape, dtype=getattr(torch, dtype)))
-        except TorchmclError:
-            raise
-        except Exception as problem:  # of the caller's modules
-            raise UsageError(
-                f"Expected modules that take examples of shape {blueprint.shape}, got: {problem}. Pass their shape."
-            ) from problem
-        made.blueprint = replace(blueprint, dense=said.logits.ndim > 3)
+        with widened(modules, method):
+            made = cls(blueprint, method, Ensemble.from_modules(modules, method=method))
+            said = made.ensemble.try_out(made.ready(torch.zeros(1, *blueprint.shape, dtype=getattr(torch, dtype))))
+        if said.ndim > 3:
+            made.blueprint = replace(blueprint, dense=True)
+            if named:
+                made.method = replace(method, task=Segmentation(len(classes)))
         return made
 
     @property
@@ -116,8 +113,8 @@ class Specialists:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
-        return next(self.ensemble.parameters()).device
+        """Where the weights are; the CPU, where there are none."""
+        return next((weight.device for weight in self.ensemble.parameters()), torch.device("cpu"))
 
     @property
     def batch_size(self) -> int:

@@ -23,7 +23,7 @@ def write(folder: Path, blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> 
     """Write a model; what a training wrote into config.yaml stays, else the blueprint goes there for people to read."""
     from safetensors.torch import save
 
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    tensors = _apart({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
     about = blueprint.as_dict()
     digest = checksum(about, tensors)
     atomic.make_folder(folder)
@@ -38,6 +38,17 @@ def write(folder: Path, blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> 
     if config is None or "sha256" in config:
         text = yaml.safe_dump(_config(blueprint, digest), sort_keys=False, allow_unicode=True)
         atomic.write(folder / CONFIG, text)
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, with copies of those that share memory with one before them, which safetensors refuses."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in tensors.items():
+        place = tensor.untyped_storage().data_ptr()
+        found[name] = tensor.clone() if place in seen else tensor
+        seen.add(place)
+    return found
 
 
 def read(folder: Path) -> tuple[Blueprint, dict[str, Tensor]]:

@@ -8,7 +8,7 @@ from torch import nn
 
 from equality import same
 from stopping import stopped_and_continued
-from torchmcl import UsageError, fit
+from torchmcl import Ensemble, UsageError, fit
 from torchmcl.predictor import Specialists
 
 TINY = {"data": "digits", "epochs": 3, "data_limit": 300}
@@ -86,6 +86,12 @@ def test_names_callables_and_modules_mix(modules, tmp_path):
             {},
             "return logits .B, C, …., got tuple",
         ),
+        (lambda: [perceptron(), perceptron().half()], {}, r"got in member 1: .* Weights are float16, examples float32"),
+        (lambda: [perceptron(), nn.Linear(9, 10)], {}, r"shape \(1, 8, 8\), got in member 1: mat1"),
+        (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.Linear(9, outputs)), {}, "got in member 0: "),
+        (lambda: lambda outputs: perceptron(outputs + 1), {}, r"10 outputs of each member .* of member 0"),
+        (lambda: [perceptron().requires_grad_(False), perceptron().requires_grad_(False)], {}, "or all frozen"),
+        (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.LazyLinear(outputs)), {}, "got lazy ones"),
         (lambda: ["mlp", "simple_cmn"], {}, "Did you mean 'simple_cnn'"),
         (lambda: [perceptron(), perceptron()], {"width": 8}, "got width"),
     ],
@@ -94,3 +100,18 @@ def test_what_does_not_fit_is_one_line(network, options, says):
     with pytest.raises(UsageError, match=says) as problem:
         fit("ie", network(), **TINY, **options)
     assert "\n" not in str(problem.value)
+
+
+def test_trying_them_out_changes_no_number(monkeypatch):
+    """Not even where a network draws at random in evaluation."""
+
+    class Noisy(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x) + torch.rand(()) * 1e-3
+
+    def network(outputs):
+        return Noisy(*convolutional(outputs), nn.Dropout(0.1))
+
+    tried = fit("ie", network, members=2, **TINY)
+    monkeypatch.setattr(Ensemble, "try_out", lambda self, x: None)
+    assert same(fit("ie", network, members=2, **TINY).ensemble.state_dict(), tried.ensemble.state_dict())

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Dataset
 from torchmetrics import Metric
 
 from torchmcl import atomic, metrics, networks
 from torchmcl._utils.randomness import isolated
 from torchmcl._utils.reports import muted, verbosity
-from torchmcl.data import transforms
+from torchmcl.data import preprocess, transforms
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.external import External, ExternalLoader
 from torchmcl.data.loader import Loader, at_once
@@ -263,8 +264,7 @@ def prepare(
     blueprint = plan(config, method, chosen)
     own = network if config.network.own else None
     method, ensemble = blueprint.build(own, method=method, seed=config.seed)
-    if not config.network.own:
-        _check_input_size(ensemble, blueprint)
+    _check_input_size(ensemble, blueprint, own=config.network.own, mixed=config.machine.precision != "32")
     augment = transforms.build(config.recipe.augment, cast(Transform | None, transform))
     return Job(config, chosen, blueprint, method, ensemble, augment, optimizer, schedule, extra or {})
 
@@ -326,8 +326,19 @@ def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
     )
 
 
-def _check_input_size(ensemble: torch.nn.Module, blueprint: Blueprint) -> None:
-    """Raises UsageError for images that are too small for a network, before any training."""
+def _check_input_size(ensemble: Ensemble, blueprint: Blueprint, *, own: bool, mixed: bool) -> None:
+    """Raises UsageError for networks that cannot take the examples or cannot learn, before any training."""
+    if own:
+        if any(map(is_lazy, ensemble.parameters())):
+            raise UsageError("Expected networks with weights, got lazy ones. Run an example through them first.")
+        if not any(weight.requires_grad for weight in ensemble.parameters()):
+            raise UsageError("Expected networks with weights to train, got none, or all frozen. Use requires_grad_().")
+        places = {weight.device for weight in ensemble.parameters()}
+        if len(places) == 1:  # else the engine brings them together
+            x = torch.zeros(2, *blueprint.shape, dtype=getattr(torch, blueprint.dtype), device=places.pop())
+            with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=mixed):
+                ensemble.try_out(preprocess.apply(blueprint.preprocess)(x))
+        return
     try:
         list(outputs(ensemble, [torch.zeros(1, *blueprint.shape)]))
     except RuntimeError as problem:
