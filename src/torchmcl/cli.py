@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 from argparse import SUPPRESS
 from collections.abc import Callable, Container, Sequence
@@ -101,7 +102,7 @@ def train(options: dict[str, Any]) -> int:
         raise UsageError(f"Expected --out, the folder to keep the run in, or --resume RUN. Try: {EXAMPLE}")
     else:
         options = with_earlier_defaults(options, configs)
-    again = f"{options['out']}{imports.options()}"
+    again = f"{shlex.quote(str(options['out']))}{imports.options()}"
     try:
         fit(**options, verbose=not quiet)
     except Interrupted as stopped:
@@ -338,9 +339,9 @@ def study_run(
         return 130
     if failed:
         raise UsageError(f"Expected every run to finish, {failed} failed, as said above. The same command tries again.")
-    kept = "" if results == "results" else f" --results {results}"
+    kept = "" if results == "results" else f" --results {shlex.quote(results)}"
     kept += imports.options(*filter(imports.is_path, names))
-    print(f"Look: torchmcl study show {' '.join(names)} --scale {scale}{kept}")
+    print(f"Look: torchmcl study show {shlex.join(names)} --scale {scale}{kept}")
     return 0
 
 

@@ -94,8 +94,14 @@ BAD = {
     "no function": ("./constant.py", "found no table"),
     "the name of a study": ("./ablation.py", "Expected a name that no study has yet, got 'ablation'"),
     "the name of a module": ("./json.py", "Expected a file whose name no other module"),
-    "runs of nothing": ("./odd_runs.py", "Expected runs of the study odd_runs to return a list of Spec, got [{}]"),
-    "runs that raise": ("./failing.py", "Expected no error, got KeyError"),
+    "runs of nothing": (
+        "./odd_runs.py",
+        "runs of the study odd_runs (odd_runs.py) to return a list of Spec, got [{}]",
+    ),
+    "runs that raise": (
+        "./failing.py",
+        "runs of the study failing (failing.py) to return a list of Spec, got KeyError: 'x'",
+    ),
 }
 FILES = {
     "notes.txt": "def runs(scale): return []",
@@ -128,6 +134,40 @@ def test_a_bad_file_is_one_line(kind, action, tmp_path, monkeypatch, capsys, unt
     assert said.count("\n") == 1
     assert says in said
     assert sorted(path for path in tmp_path.rglob("*") if "__pycache__" not in str(path)) == before
+
+
+@pytest.mark.parametrize("part", ["table", "figure"])
+def test_an_error_in_a_table_or_figure_is_one_line(part, tmp_path, monkeypatch, untouched):
+    monkeypatch.chdir(tmp_path)
+    name = f"bad_{part}"
+    text = write_parts(tmp_path, name, study=True).read_text()
+    (tmp_path / f"{name}.py").write_text(f"{text}\n\ndef {part}(results):\n    raise LookupError('no such\\nrow.')\n")
+    study = studies.load_file(f"{name}.py")
+    with pytest.raises(UsageError, match=rf"{part} of the study {name} \({name}.py\) .*, got LookupError: no such row"):
+        getattr(study, part)(None)
+
+
+def test_workers_have_the_path_of_the_command(tmp_path):
+    """A file in the current folder hides no module from the workers if it hides none from the command."""
+    (tmp_path / "other").mkdir()
+    write_parts(tmp_path / "other", "share", study=True)
+    for name in ("share.py", "queue.py"):
+        (tmp_path / name).write_text("raise SystemExit('not me')")
+    words = [sys.executable, "-P", "-m", "torchmcl.cli", "study", "run", "other/share.py", "--workers", "1"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert len(Store(tmp_path / "results").read("share", "smoke")) == 2
+
+
+def test_advised_commands_are_quoted(tmp_path, monkeypatch, capsys, untouched):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my files").mkdir()
+    path = str(write_parts(tmp_path / "my files", "quoted", study=True).relative_to(tmp_path))
+    assert cli.main(["study", "show", path, "--results", "my results"]) == 0
+    rest = f"torchmcl study run '{path}' --scale smoke --results 'my results'"
+    assert rest in " ".join(capsys.readouterr().out.split())
+    assert cli.main(["study", "run", path, "--results", "my results", "--workers", "0"]) == 0
+    assert f"torchmcl study show '{path}' --scale smoke --results 'my results'" in capsys.readouterr().out
 
 
 def test_debug_shows_where(tmp_path, untouched):

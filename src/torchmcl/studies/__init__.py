@@ -10,7 +10,7 @@ from typing import Any
 
 from torchmcl._utils import imports
 from torchmcl._utils.registry import Registry
-from torchmcl.errors import UsageError, known_name
+from torchmcl.errors import TorchmclError, UsageError, known_name
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.study import Study
 from torchmcl.studies.tables import Table
@@ -65,10 +65,16 @@ def load(name: str) -> Study:
     own = _REGISTERED.get(name)
     found = own or import_module(f"torchmcl.studies.{name}")
     title = ((found.__doc__ or "").strip() or name).splitlines()[0].rstrip(".")
-    runs = _checked(found.runs, name, "a list of Spec", _are_specs)
-    table = _checked(found.table, name, "a Table", lambda found: isinstance(found, Table))
-    place = os.path.relpath(str(found.__file__)) if own is not None and isinstance(found, ModuleType) else ""
-    return Study(name, title, runs, table, getattr(found, "figure", None), place)
+    figure = getattr(found, "figure", None)
+    if own is None:
+        return Study(name, title, found.runs, found.table, figure)
+    place = os.path.relpath(str(found.__file__)) if isinstance(found, ModuleType) else ""
+    which = f"{name} ({place})" if place else name
+    runs = _checked(found.runs, f"runs of the study {which}", "a list of Spec", _are_specs)
+    table = _checked(found.table, f"table of the study {which}", "a Table", lambda found: isinstance(found, Table))
+    if figure is not None:
+        figure = _checked(figure, f"figure of the study {which}", "a matplotlib figure or None", _is_figure)
+    return Study(name, title, runs, table, figure, place)
 
 
 def load_file(path: str) -> Study:
@@ -77,18 +83,28 @@ def load_file(path: str) -> Study:
 
 
 def _checked(function: Callable[..., Any], name: str, what: str, fits: Callable[[Any], bool]) -> Callable[..., Any]:
-    """The same function, which raises UsageError if it returns something else than `what`."""
+    """The same function, which raises UsageError if it fails or returns something else than `what`."""
 
     @wraps(function)
     def checked(*given: Any) -> Any:
-        if not fits(found := function(*given)):
+        try:
+            found = function(*given)
+        except TorchmclError:
+            raise
+        except Exception as problem:
             raise UsageError(
-                f"Expected {function.__name__} of the study {name} to return {what}, got {shown(found)}. "
-                "See docs/studies.md."
-            )
+                f"Expected {name} to return {what}, got {type(problem).__name__}: "
+                f"{str(problem).rstrip('.')}. Show where with --debug."
+            ) from problem
+        if not fits(found):
+            raise UsageError(f"Expected {name} to return {what}, got {shown(found)}. See docs/studies.md.")
         return found
 
     return checked
+
+
+def _is_figure(found: Any) -> bool:
+    return found is None or callable(getattr(found, "savefig", None))
 
 
 def _are_specs(found: Any) -> bool:

@@ -151,9 +151,11 @@ def start(spec: Spec, work: Path, *, threads: int) -> "subprocess.Popen[str]":
     """Start a run; it lives as long as its standard input is open."""
     result, log = files(spec, work)
     result.unlink(missing_ok=True)
+    # `-m` alone would put the current folder first on the path, where a script such as `torchmcl` does not have it.
+    alike = [] if sys.path[0] in ("", os.getcwd()) else ["-P"]
     with open(log, "w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "torchmcl.studies.execute"],
+            [sys.executable, *alike, "-m", "torchmcl.studies.execute"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,

@@ -1,5 +1,6 @@
 """From the store to tables: nothing is trained here."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -35,9 +36,9 @@ def show(
     title = f"{table.title}, {scale}" + (" (choices made on the TEST set)" if select == "test" else "")
     notes = list(table.notes)
     if there < len(needed):
-        where = "" if str(results) == "results" else f" --results {results}"
+        where = "" if str(results) == "results" else f" --results {shlex.quote(str(results))}"
         where += (f" --seeds {seeds}" if seeds else "") + imports.options(study.place)
-        rest = f"torchmcl study run {study.place or name} --scale {scale}{where}"
+        rest = f"torchmcl study run {shlex.quote(study.place or name)} --scale {scale}{where}"
         notes.append(f"{there} of {len(needed)} runs are there. The rest: {rest}")
     shown = [spec for spec in specs if spec.hash in found] or needed
     words = caption(shown, found)
