@@ -1,5 +1,7 @@
 """Callbacks: called at named places, once per epoch over all resumptions, refused in one line where they fail."""
 
+from dataclasses import dataclass
+
 import pytest
 
 from equality import same
@@ -89,3 +91,32 @@ def test_one_that_fails_is_one_line_and_the_run_resumes(hook, tmp_path):
 def test_what_has_no_hook_is_refused(wrong):
     with pytest.raises(UsageError, match="Expected callbacks with one of on_train_start"):
         fit("ie", **TINY, callbacks=[wrong])
+
+
+@dataclass(frozen=True)
+class Frozen:
+    def on_train_end(self):
+        """Nothing."""
+
+
+class Slotted:
+    __slots__ = ()
+
+    def on_train_end(self):
+        """Nothing."""
+
+
+@pytest.mark.parametrize("kind", [Frozen, Slotted])
+def test_one_that_cannot_be_given_the_training_is_one_line(kind):
+    with pytest.raises(UsageError, match=rf"Error in setting training of {kind.__name__}: .*checkpoint is kept"):
+        fit("ie", **TINY, callbacks=[kind()])
+
+
+def test_a_callback_does_not_keep_the_training():
+    noted, broken = Noted(), Noted()
+    fit("ie", **TINY, callbacks=[noted])
+    broken.on_train_end = lambda: 1 / 0
+    with pytest.raises(UsageError, match="ZeroDivisionError"):
+        fit("ie", **TINY, callbacks=[broken])
+    assert not hasattr(noted, "training")
+    assert not hasattr(broken, "training")

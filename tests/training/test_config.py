@@ -73,6 +73,7 @@ def test_two_ways_to_say_the_same_are_the_same():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ({"quiet": True}, "got quiet. Use verbose=False."),
         ({"bete": 1}, "Did you mean beta?"),
         ({"warmup": 0}, "warmup of at least 1 epoch, got 0"),
         ({"warmup": 30}, r"got 30 of 30 epochs. Lower warmup, or raise epochs"),

@@ -33,6 +33,11 @@ class Own(Metric):
         torch.testing.assert_close(probabilities.sum(1), torch.ones_like(probabilities[:, 0]))
         self.count += len(target)
 
+    def reset(self):
+        if self.fails == "reset":
+            raise RuntimeError("no such\nreset")
+        super().reset()
+
     def compute(self):
         if self.fails == "compute":
             raise RuntimeError("no such\ncompute")
@@ -137,6 +142,12 @@ def test_masks_batch_by_batch():
         ({3: Own()}, "letters, digits"),
         ({"own": Own(fails="update")}, "RuntimeError in update of own: no such update"),
         ({"own": Own(fails="compute")}, "RuntimeError in compute of own: no such compute"),
+        ({"own": Own(fails="reset")}, "RuntimeError in clone or reset of own: no such reset"),
+        ({"top1": Own({"error": 1.0})}, "names of their own, got top1_error twice"),
+        ({"a": Own({"b": 1.0}), "a_b": Own(2.0)}, "got a_b twice"),
+        ({"a": Own({"b": 1.0}), "a_b": Own([2.0])}, "got a_b twice"),
+        ({"a": Own([1.0, 2.0]), "a_1": Own(2.0)}, "got a_1 twice"),
+        ({"a": Own({"b,c": 1.0})}, "that log.csv can hold, got 'a_b,c'"),
         ({"own": Own("high")}, "a number or a vector from compute of the metric own, got 'high'"),
         ({"own": Own([None])}, "a number or a vector from compute of the metric own"),
     ],

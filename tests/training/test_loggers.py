@@ -39,6 +39,9 @@ class Noted(Logger):
         self._may(f"log_metrics {step}")
         self.rows.append((step, metrics))
 
+    def save(self):
+        self._may(f"save {len(self.rows)}")
+
     def finalize(self, status):
         self._may(f"finalize {status}")
         self.ends.append(status)
@@ -109,7 +112,7 @@ def test_one_that_comes_later_is_told_everything(tmp_path, monkeypatch):
     assert (loggers[1][0].epochs, len(loggers[1][0].params)) == ([1, 2, 3], 1)
 
 
-@pytest.mark.parametrize("call", ["log_hyperparams", "log_metrics 2", "log_metrics 3", "finalize success"])
+@pytest.mark.parametrize("call", ["log_hyperparams", "log_metrics 2", "log_metrics 3", "save 2", "finalize success"])
 def test_one_that_fails_is_one_line_and_the_run_resumes(call, tmp_path):
     good, bad = Noted(), Noted(fails=(call, "finalize failed"))
     with pytest.raises(UsageError, match=f"ConnectionError in {call.split()[0]} of Noted: no server for") as problem:
@@ -119,6 +122,11 @@ def test_one_that_fails_is_one_line_and_the_run_resumes(call, tmp_path):
     fit("ie", **TINY, loggers=[good, bad], out=tmp_path / "run", resume=True)
     for noted in (good, bad):
         assert (noted.epochs, noted.tests, len(noted.params)) == ([1, 2, 3], [3], 1)
+
+
+def test_tensorboard_needs_a_folder():
+    with pytest.raises(UsageError, match="got tensorboard without out"):
+        fit("ie", **TINY, tensorboard=True)
 
 
 @pytest.mark.parametrize("wrong", [3, Noted, Callback()])

@@ -126,6 +126,29 @@ def test_a_handler_that_does_not_take_the_level_leaves_it_to_us(listen, capsys):
     assert f"warning: {WARNING}" in printed.out
 
 
+def test_a_handler_whose_filter_drops_it_leaves_it_to_us(listen, capsys):
+    listen(logging.StreamHandler(sys.stderr), logging.INFO).addFilter(logging.Filter("elsewhere"))
+    fit(**TINY)
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert reported(printed.out.splitlines()) == ALL
+
+
+def test_a_filter_is_asked_once(listen, capsys):
+    handler, seen = listen(logging.StreamHandler(sys.stderr), logging.INFO), []
+
+    def first_time(record):
+        seen.append(record.getMessage())
+        return seen.count(record.getMessage()) == 1
+
+    handler.addFilter(first_time)
+    fit(**TINY)
+    printed = capsys.readouterr()
+    assert reported(seen) == reported(printed.err.splitlines()) == ALL
+    assert reported(printed.out.splitlines()) == (0, 0, 0)
+    assert handler.filters == [first_time]
+
+
 @pytest.fixture
 def script(tmp_path):
     path = tmp_path / "training.py"

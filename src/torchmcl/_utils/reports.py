@@ -6,6 +6,7 @@ handler shows the line, in the caller's format; otherwise `verbose` prints it.
 
 import logging
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,19 +22,36 @@ def say(logger: logging.Logger, level: int, text: str, show: Callable[[str], obj
     >>> say(logging.getLogger("torchmcl.doctest"), logging.WARNING, "Member 2 took nothing.", print)
     warning: Member 2 took nothing.
     """
-    if show is not None and not shown_by_logging(logger, level):
+    passed: list[logging.LogRecord] = []
+
+    def last(record: logging.LogRecord) -> bool:
+        if record.thread in (None, threading.get_ident()):
+            passed.append(record)
+        return True
+
+    # A filter may have side effects, so none is asked twice: this one, behind the others, sees what they let pass.
+    handlers = [] if show is None else list(_console_handlers(logger, level))
+    for handler in handlers:
+        handler.addFilter(last)
+    try:
+        logger.log(level, text, stacklevel=2)
+    finally:
+        for handler in handlers:
+            handler.removeFilter(last)
+    if show is not None and not passed:
         show(f"warning: {text}" if level == logging.WARNING else text)
-    logger.log(level, text, stacklevel=2)
 
 
 def shown_by_logging(logger: logging.Logger, level: int) -> bool:
-    """Whether a handler that writes to the console gets records of this logger and level."""
+    """Whether a handler that writes to the console gets records of this logger and level, filters aside."""
+    return any(True for _ in _console_handlers(logger, level))
+
+
+def _console_handlers(logger: logging.Logger, level: int) -> Iterator[logging.Handler]:
     at: logging.Logger | None = logger if logger.isEnabledFor(level) else None
     while at is not None:
-        if any(level >= handler.level and _on_console(handler) for handler in at.handlers):
-            return True
+        yield from (handler for handler in at.handlers if level >= handler.level and _on_console(handler))
         at = at.parent if at.propagate else None
-    return False
 
 
 def _on_console(handler: logging.Handler) -> bool:

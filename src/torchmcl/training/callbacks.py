@@ -1,5 +1,6 @@
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torchmcl.errors import TorchmclError, UsageError
@@ -8,6 +9,7 @@ if TYPE_CHECKING:
     from torchmcl.training.loop import Training
 
 HOOKS = ("on_train_start", "on_step_end", "on_epoch_end", "on_train_end")
+KEPT = "The last checkpoint is kept; fix it or resume without it."
 
 
 class Callback:
@@ -53,8 +55,18 @@ class Callbacks:
     def start(self, training: "Training") -> None:
         """Introduce the training, and tell that it starts."""
         for one in self.callbacks:
-            one.training = training
+            with guarded("callbacks", f"setting training of {type(one).__name__}"):
+                one.training = training
         self.tell("on_train_start")
+
+    def __enter__(self) -> "Callbacks":
+        return self
+
+    def __exit__(self, kind: type | None, problem: BaseException | None, trace: TracebackType | None) -> None:
+        """Take the training from the callbacks again, so that they do not keep its data in memory."""
+        for one in self.callbacks:
+            with suppress(Exception):
+                del one.training
 
     def tell(self, hook: str, *arguments: Any) -> None:
         """Call a hook of each callback that has it."""
@@ -73,6 +85,5 @@ def guarded(kind: str, place: str) -> Iterator[None]:
         raise
     except Exception as problem:
         raise UsageError(
-            f"Expected {kind} that do not fail, got {type(problem).__name__} in {place}: {problem}. "
-            "What is saved is kept; resume without it, or mend it."
+            f"Expected {kind} that do not fail, got {type(problem).__name__} in {place}: {problem}. {KEPT}"
         ) from problem

@@ -328,6 +328,8 @@ def sort(options: Mapping[str, Any], method: "str | Method", network: Any) -> di
         if option not in part_of:
             near = get_close_matches(option[:100], part_of, n=1)
             hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(sorted(part_of))}."
+            if option == "quiet":  # the command line's
+                hint = " Use verbose=False."
             about = f"{named(method)}, {named(network)}"
             raise UsageError(f"Expected options of {about}, recipe, machine or data, got {option}.{hint}")
         parts[part_of[option]][option.removeprefix("data_")] = value

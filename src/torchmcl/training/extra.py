@@ -9,7 +9,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from torchmcl.errors import UsageError
-from torchmcl.training.callbacks import guarded
+from torchmcl.training.callbacks import KEPT, guarded
 
 Value = float | None | list[float | None]  # None where it is not finite, which JSON has no number for
 # What log.csv and metrics.json say already, and the column that a logger may add.
@@ -54,9 +54,11 @@ class ExtraMetrics:
     """
 
     def __init__(self, metrics: Mapping[str, Metric], device: torch.device) -> None:
-        self.metrics = {name: metric.clone().to(device) for name, metric in metrics.items()}
-        for metric in self.metrics.values():
-            metric.reset()
+        self.metrics: dict[str, Metric] = {}
+        for name, metric in metrics.items():
+            with guarded("metrics", f"clone or reset of {name}"):
+                self.metrics[name] = metric.clone().to(device)
+                self.metrics[name].reset()
 
     def update(self, probabilities: Tensor, target: Tensor) -> None:
         """Add a batch: probabilities (B, C, …) and target (B, …)."""
@@ -65,15 +67,35 @@ class ExtraMetrics:
                 metric.update(probabilities, target)
 
     def compute(self) -> dict[str, Value]:
-        """The value of each metric over the batches since the last call, a number or a list; of a dictionary, each."""
-        found: dict[str, Value] = {}
+        """The value of each metric over the batches since the last call, a number or a list; of a dictionary, each.
+
+        Raises:
+            UsageError: if two values would have the same name, or one that of a built-in metric.
+        """
+        found: list[tuple[str, Value]] = []
         for name, metric in self.metrics.items():
             with guarded("metrics", f"compute of {name}"):
                 value = metric.compute()
                 metric.reset()
             several = value if isinstance(value, dict) else {"": value}
-            found |= {f"{name}_{key}" if key else name: _plain(name, part) for key, part in several.items()}
-        return found
+            found += [(name if key == "" else f"{name}_{key}", _plain(name, part)) for key, part in several.items()]
+        _different_names(found)
+        return dict(found)
+
+
+def _different_names(found: list[tuple[str, Value]]) -> None:
+    taken = set(BUILT_IN)
+    for name, value in found:
+        columns = {name, *_columns(name, value)}
+        if twice := sorted(columns & taken):
+            raise UsageError(f"Expected metrics whose values have names of their own, got {twice[0]} twice. {KEPT}")
+        if re.search(r'[,"\r\n]', name):
+            raise UsageError(f"Expected names of values that log.csv can hold, got {name!r}. {KEPT}")
+        taken |= columns
+
+
+def _columns(name: str, value: Any) -> dict[str, Any]:
+    return {f"{name}_{i}": part for i, part in enumerate(value)} if isinstance(value, list) else {name: value}
 
 
 def _plain(name: str, value: Any) -> Value:
@@ -81,8 +103,7 @@ def _plain(name: str, value: Any) -> Value:
         numbers = torch.as_tensor(value).cpu().double()
     except (TypeError, ValueError, RuntimeError) as problem:
         raise UsageError(
-            f"Expected a number or a vector from compute of the metric {name}, got {shown(value)}. "
-            "What is saved is kept; resume without it, or mend it."
+            f"Expected a number or a vector from compute of the metric {name}, got {shown(value)}. {KEPT}"
         ) from problem
     listed = [round(number, 6) if isfinite(number) else None for number in numbers.flatten().tolist()]
     return listed if numbers.ndim else listed[0]
@@ -96,5 +117,5 @@ def flat(values: Mapping[str, Any]) -> dict[str, float]:
     """
     row: dict[str, Any] = {}
     for name, value in values.items():
-        row |= {f"{name}_{i}": part for i, part in enumerate(value)} if isinstance(value, list) else {name: value}
+        row |= _columns(name, value)
     return {name: value for name, value in row.items() if value is not None}

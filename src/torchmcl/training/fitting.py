@@ -1,3 +1,4 @@
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -145,6 +146,8 @@ def fit(
         transform=transform,
         **options,
     )
+    if tensorboard and out is None:
+        raise UsageError("Expected a folder for the log of TensorBoard, got tensorboard without out. Pass out.")
     place = Place(None if out is None else Path(out), overwrite=overwrite, resume=resume)
     if first_process():
         inspect_folder(place.folder, overwrite=overwrite, resume=resume)
@@ -370,7 +373,7 @@ def _same_run(place: Place, config: TrainConfig, network: Any, data: str | DataS
 def _trained(job: Job, place: Place, loggers: Loggers, callbacks: Callbacks, *, verbose: bool) -> Specialists:
     """Train to the end, and keep and evaluate what was learned."""
     folder, fabric = place.folder, job.config.machine.build(verbose=verbose)
-    with _hold_folder(place), loggers:
+    with _hold_folder(place), callbacks, loggers:
         with muted(*ENGINE, when=not verbose):
             fabric.launch()
         screen = Screen(verbose=verbose, rank=fabric.global_rank)
@@ -401,7 +404,7 @@ def _trained(job: Job, place: Place, loggers: Loggers, callbacks: Callbacks, *, 
 def _hold_folder(place: Place) -> Iterator[None]:
     """Hold the folder against other trainings, and explain in one line that a process was lost."""
     advice = "Start them again." if place.folder is None else "Go on, all together: torchmcl train --resume "
-    advice += str(place.folder or "")
+    advice += shlex.quote(str(place.folder)) if place.folder is not None else ""
     with held(place.folder, overwrite=place.overwrite, resume=place.resume), together(advice):
         yield
 

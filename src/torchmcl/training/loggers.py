@@ -22,8 +22,9 @@ class Loggers(Callback):
 
     An epoch is logged after its checkpoint is saved, by the first process. The run folder notes a step just before a
     logger is given it. A resumed training therefore never logs an epoch twice, and logs those that were saved and not
-    noted; only a process killed between the note and the end of the call loses a row. A logger that is new to the run,
-    such as one that starts a new MLflow run, is given every epoch so far.
+    noted; a row is lost only if the process is killed between the note and the end of the call, or if the logger took
+    the row and then failed to save it. A logger that is new to the run, such as one that starts a new MLflow run, is
+    given every epoch so far.
 
     Args:
         loggers: instances of Lightning's `Logger`
@@ -119,16 +120,17 @@ class Loggers(Callback):
                 self._log(key, row["epoch"], "log_metrics", partial(logger.log_metrics, numbers(row), row["epoch"]))
 
     def _log(self, key: str, step: int, name: str, log: Callable[[], None]) -> None:
-        """Note a step and log it; a step that fails is to be logged again."""
+        """Note a step and log it; a step that fails is to be logged again, unless only saving it failed."""
         before = {**self.logged}
         self._note({**before, key: step})
         try:
             with guarded("loggers", f"{name} of {type(self.open[key]).__name__}"):
                 log()
-                self.open[key].save()
         except Exception:
             self._note(before)
             raise
+        with guarded("loggers", f"save of {type(self.open[key]).__name__}"):
+            self.open[key].save()
 
     def _note(self, logged: dict[str, int]) -> None:
         self.logged = logged
