@@ -91,9 +91,9 @@ def test_parts_hold_fewer_activations_at_a_time(monkeypatch):
     sizes = []
     backward = Step._backward
 
-    def noted(self, batch, state):
+    def noted(self, batch, *rest):
         sizes.append(len(batch.x))
-        return backward(self, batch, state)
+        return backward(self, batch, *rest)
 
     monkeypatch.setattr(Step, "_backward", noted)
     fit("ie", **TINY, epochs=1, batch_size=90, accumulate=4)
