@@ -32,7 +32,7 @@ from PIL import Image
 WAYS = ("folder", "dataset", "in memory")
 SHOWN = ("way", "images", "pixels_mb", "main_mb", "worker_mb", "total_mb")
 CLASSES = 10
-OPTIONS = {"members": 2, "width": 4, "exchange": "none", "epochs": 1, "batch_size": 128, "quiet": True}
+OPTIONS = {"members": 2, "width": 4, "exchange": "none", "epochs": 1, "batch_size": 128, "verbose": False}
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ POINTS = ("half", "before", "after")
 WRITTEN = [  # short trainings, where each write is killed in turn, and how many writes they have at least
     ("amcl", "--warmup 1", POINTS, 12),
     ("one", "", ("after",), 10),
-    ("smcl", "", ("before", "after"), 10),
+    ("seams", "--warmup 1", ("before", "after"), 10),
 ]
 STUDIES, EXPORTS, SAVES = 5, 4, 6
 
