@@ -14,14 +14,13 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from torchmcl.blueprint import Blueprint
 from torchmcl.data.arrays import as_array, dense
-from torchmcl.data.examples import DataSet, Examples
+from torchmcl.data.examples import DataSet, Examples, check_labels
 from torchmcl.data.files import pixels, read_image
 from torchmcl.data.lazy import Lazy
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.errors import UsageError
 from torchmcl.options import right_types
 from torchmcl.room import fits
-from torchmcl.state import IGNORE
 
 DEEPEST = 64  # axes of an array; a list may hold itself
 
@@ -200,11 +199,7 @@ def _target(target: Tensor, batch: Tensor, blueprint: Blueprint) -> Tensor:
     if tuple(target.shape) != expected or target.is_floating_point() or target.is_complex():
         raise UsageError(f"Expected whole numbers {expected} as labels, got {tuple(target.shape)} of {target.dtype}.")
     target = target.long().cpu()
-    known = target[target != IGNORE] if blueprint.dense and len(blueprint.classes) <= IGNORE else target
-    if known.numel() and not 0 <= int(known.min()) <= int(known.max()) < len(blueprint.classes):
-        raise UsageError(
-            f"Expected labels from 0 to {len(blueprint.classes) - 1}, got {int(known.min())} to {int(known.max())}."
-        )
+    check_labels(target, len(blueprint.classes))
     return target
 
 

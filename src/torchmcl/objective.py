@@ -13,7 +13,7 @@ from torchmcl.joint import Joint
 from torchmcl.memory import Memory
 from torchmcl.opinions import Opinions, describe
 from torchmcl.state import State
-from torchmcl.tasks import LABELS, Task
+from torchmcl.tasks import LABELS, Task, with_loss
 
 __all__ = ["Objective", "Outcome", "PerPixel", "Phases", "State", "memory_of", "phase_of", "settles_after", "task_of"]
 
@@ -55,8 +55,7 @@ class Objective(nn.Module):
         rank: Cost | None = None,
     ) -> None:
         super().__init__()
-        self.task = take if isinstance(take, Task) else LABELS
-        self.take = take.loss if isinstance(take, Task) else take
+        self.task, self.take = with_loss(take)
         self.leave = leave
         self.assign = assign
         self.joint = tuple(joint)

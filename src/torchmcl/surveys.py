@@ -16,7 +16,7 @@ from torchmcl.inference import outputs
 from torchmcl.opinions import Opinions, wide
 from torchmcl.processes import highest, many
 from torchmcl.state import State
-from torchmcl.tasks import LABELS, Task
+from torchmcl.tasks import Task, with_loss
 
 
 class Table(nn.Module):
@@ -121,8 +121,7 @@ class Held(Survey):
 
     def __init__(self, cost: Cost | Task, assign: Assignment, *, every: int) -> None:
         super().__init__(Table())
-        self.task = cost if isinstance(cost, Task) else LABELS
-        self.cost = cost.loss if isinstance(cost, Task) else cost
+        self.task, self.cost = with_loss(cost)
         self.assign = assign
         self.every = every
 

@@ -48,13 +48,8 @@ class Examples:
         if len(set(sizes)) > 1:
             raise UsageError(f"Expected as many targets and groups as images, got {' and '.join(map(str, sizes))}.")
         for label, names in ((self.target, self.classes), (self.group, self.groups)):
-            if label is None:
-                continue
-            known = label[label != IGNORE] if label.ndim > 1 and len(names) <= IGNORE else label
-            if known.numel() and not 0 <= int(known.min()) <= int(known.max()) < len(names):
-                raise UsageError(
-                    f"Expected labels from 0 to {len(names) - 1}, got {int(known.min())} to {int(known.max())}."
-                )
+            if label is not None:
+                check_labels(label, len(names))
 
     def __len__(self) -> int:
         return len(self.target)
@@ -106,6 +101,13 @@ class Examples:
         images = self.images.subset(at) if isinstance(self.images, Lazy) else self.images[at]
         group, weight = (None if part is None else part[at] for part in (self.group, self.weight))
         return Examples(images, self.target[at], self.classes, group, self.groups, weight)
+
+
+def check_labels(label: Tensor, classes: int) -> None:
+    """Raise UsageError for labels (N,) or masks (N, H, W) that are no classes; 255 marks pixels that do not count."""
+    known = label[label != IGNORE] if label.ndim > 1 and classes <= IGNORE else label
+    if known.numel() and not 0 <= int(known.min()) <= int(known.max()) < classes:
+        raise UsageError(f"Expected labels from 0 to {classes - 1}, got {int(known.min())} to {int(known.max())}.")
 
 
 def _whole(label: Tensor, what: str, dims: tuple[int, ...]) -> None:

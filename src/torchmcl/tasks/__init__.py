@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchmcl._utils.registry import Registry
+from torchmcl.costs import Cost
 from torchmcl.errors import UsageError
 from torchmcl.tasks.classification import Classification
 from torchmcl.tasks.labels import MOST, Labels
@@ -26,6 +27,7 @@ __all__ = [
     "builder",
     "names",
     "register",
+    "with_loss",
 ]
 
 LABELS = Classification(MOST)  # of a plain cost: labels, as many as there are outputs
@@ -42,6 +44,11 @@ def as_task(task: "Task | int") -> Task:
     if not isinstance(getattr(task, "outputs", None), int):
         raise UsageError(f"Expected the number of outputs of {task.name}, got none. Give the task a field outputs.")
     return task
+
+
+def with_loss(cost: Cost | Task) -> tuple[Task, Cost]:
+    """A task and its loss; a plain cost is one of labels."""
+    return (cost, cost.loss) if isinstance(cost, Task) else (LABELS, cost)
 
 
 TaskBuilder = Callable[..., Task]

@@ -156,7 +156,8 @@ class Step:
             average([p.grad for p in self.plain.parameters() if p.grad is not None])
             opinions = Opinions(logits)
         else:
-            outcome, opinions = forward(self.ensemble, self.objective, batch, state)
+            opinions = self.ensemble(batch.x)
+            outcome = self.objective(opinions, batch.target, state)
             backward(outcome.loss)
             loss, weights = outcome.loss.detach(), outcome.weights
         by_loss = wanted(self.objective, opinions, batch.target, state, weights)
@@ -164,8 +165,9 @@ class Step:
 
     def _whole(self, batch: Batch) -> int | Tensor:
         """What the parts of a step, over all processes, sum up to."""
-        counted = self._counted(batch)
-        return batch.total if counted is None else total(self._amount(batch)).clamp_min(1e-9)  # type: ignore[arg-type]
+        if self.task.ignore_index is None:
+            return batch.total
+        return total(torch.as_tensor(self._amount(batch), device=batch.x.device)).clamp_min(1e-9)
 
     def _amount(self, batch: Batch) -> int | Tensor:
         """How many examples a batch counts for: as many as it has, or their weight in units of the mean.
@@ -173,13 +175,10 @@ class Step:
         Where labels are ignored, only examples, or pixels where those are the unit, that have a label.
         """
         weight = batch.weight
-        if (counted := self._counted(batch)) is not None:
+        if (counted := self.task.counted(batch.target.flatten() if self.by_pixel else batch.target)) is not None:
             often = 1.0 if weight is None else weight.repeat_interleave(len(counted) // len(batch.x))
             weight = counted * often
         return len(batch.x) if weight is None else weight.sum() / self.mean_weight
-
-    def _counted(self, batch: Batch) -> Tensor | None:
-        return self.task.counted(batch.target.flatten() if self.by_pixel else batch.target)
 
     def _synchronised(self, last: bool) -> AbstractContextManager:
         """Processes exchange their gradients once per step, after its last part."""
