@@ -5,8 +5,8 @@ PEER := .venv-peer
 LOWEST := .venv-lowest
 FRESH := .venv-wheel
 TOOLS := .venv-tools
-ESSENTIAL := tests/data tests/training/test_fit.py tests/training/test_resume.py tests/test_cli.py tests/test_ensemble.py \
-  tests/test_estimator.py tests/test_objective.py tests/test_stored.py tests/test_predictor.py tests/test_evaluation.py
+ESSENTIAL := tests/data tests/training/test_fit.py tests/training/test_resume.py tests/cli/test_cli.py tests/ensemble/test_ensemble.py \
+  tests/test_sklearn.py tests/objectives/test_objective.py tests/serialization/test_model_files.py tests/inference/test_predictor.py tests/analysis/test_evaluation.py
 TIMES ?= 20
 SECONDS ?= 60
 BIN := $(VENV)/bin
@@ -23,7 +23,7 @@ $(VENV)/.ready: pyproject.toml requirements-dev.lock
 	touch $@
 
 demo: setup
-	$(BIN)/python -m torchmcl.demo
+	$(BIN)/python -m torchmcl.cli.demo
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow"

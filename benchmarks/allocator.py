@@ -15,7 +15,7 @@ import machine
 import torch
 
 from torchmcl import fit
-from torchmcl.allocator import memory_kept
+from torchmcl._utils.allocator import memory_kept
 from torchmcl.data.examples import DataSet, Examples
 
 STEPS, BATCH = 12, 128

@@ -12,10 +12,10 @@ from statistics import median
 import machine
 import torch
 
-from torchmcl.export import NEAR, export, onnx_runner, pt2_runner
-from torchmcl.predictor import Specialists
-from torchmcl.stored import training_config
-from torchmcl.training.source import Source
+from torchmcl.inference.export import NEAR, export, onnx_runner, pt2_runner
+from torchmcl.inference.predictor import Specialists
+from torchmcl.serialization.data_config import Source
+from torchmcl.serialization.model_files import training_config
 
 
 def main() -> None:

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from torch.profiler import record_function
 
 from torchmcl import Ensemble, Objective, methods
-from torchmcl.allocator import memory_kept
+from torchmcl._utils.allocator import memory_kept
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Batch, Loader
-from torchmcl.exchange import FeatureFusion, FeatureSharing, WeightSharing
+from torchmcl.ensemble.exchange import FeatureFusion, FeatureSharing, WeightSharing
 from torchmcl.training.evaluate import evaluate
 from torchmcl.training.fitting import fit
 

@@ -15,8 +15,8 @@ from report import in_markdown
 from rich.console import Console
 from rich.table import Table
 
-from torchmcl import atomic
-from torchmcl.training.folder import as_json
+from torchmcl._utils import atomic
+from torchmcl.training.run_folder import as_json
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "simple_cnn": {"network": "simple_cnn"},

@@ -13,8 +13,9 @@ from statistics import median
 import torch
 from torch.nn import functional as F
 
-from torchmcl import Ensemble, State, atomic, methods, networks
-from torchmcl.allocator import memory_kept
+from torchmcl import Ensemble, State, methods, networks
+from torchmcl._utils import atomic
+from torchmcl._utils.allocator import memory_kept
 from torchmcl.training.recipe import Recipe
 
 HERE = Path(__file__).parent

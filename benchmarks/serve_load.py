@@ -24,8 +24,8 @@ import machine
 import numpy as np
 from PIL import Image
 
-from torchmcl import atomic
-from torchmcl.explorer.subject import Subject
+from torchmcl._utils import atomic
+from torchmcl.explorer.session import Subject
 
 PAUSE = 1.0  # seconds that a client waits before it asks again
 WARM = 0.25  # the part of the time after which memory should no longer grow

@@ -22,8 +22,8 @@ from driver import Nursery
 from measure import Specs, measure
 from rich.console import Console
 
-from torchmcl import atomic
-from torchmcl.training.folder import as_json
+from torchmcl._utils import atomic
+from torchmcl.training.run_folder import as_json
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from torchmcl import data
 from torchmcl.data import Examples
-from torchmcl.predictor import Specialists
+from torchmcl.inference.predictor import Specialists
 
 TRUTH, NOT_MINE, INK = "#00796b", "#ffcc80", "#263238"
 PANELS = {

@@ -2,7 +2,8 @@
 
 import torch
 
-from torchmcl import Composition, Ensemble, Objective, costs, methods
+from torchmcl import Composition, Ensemble, Objective, methods
+from torchmcl.objectives import costs
 from torchmcl.testing import check_assignment, check_objective
 
 

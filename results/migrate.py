@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from torchmcl.sealed import unsealed
+from torchmcl.serialization.checksum import unsealed
 from torchmcl.serialization.legacy import upgraded_config
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Store

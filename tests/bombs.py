@@ -15,8 +15,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from torchmcl import methods, networks, plain_yaml
-from torchmcl.data import cifar, download, matlab, npz, pickles, read_image
+from torchmcl import methods, networks
+from torchmcl._utils import plain_yaml
+from torchmcl.data import download, matlab, pickles, read_image
+from torchmcl.data.datasets import cifar, npz
 from torchmcl.ensemble import Ensemble
 from torchmcl.errors import UsageError
 

@@ -17,7 +17,14 @@ from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["torch", "lightning.fabric", "sklearn.datasets", "torchmcl.cli", "torchmcl.studies.execute", "torchmcl.export"]
+    [
+        "torch",
+        "lightning.fabric",
+        "sklearn.datasets",
+        "torchmcl.cli",
+        "torchmcl.studies.execute",
+        "torchmcl.inference.export",
+    ]
 )
 
 
@@ -93,7 +100,7 @@ def command_killed_at_write(number, point, *arguments):
 
 def killed_at_write(number, point, function, *args):
     """Any function, killed at a write: with half of the bytes in the draft, before it is renamed, or after."""
-    from torchmcl import atomic
+    from torchmcl._utils import atomic
 
     done = 0
     really_sync, really_replace = os.fsync, os.replace
@@ -121,8 +128,8 @@ def save_with_threshold(folder, threshold):
     """Load a saved model, change it, and save it over itself."""
     from dataclasses import replace
 
-    from torchmcl.predictor import Specialists
-    from torchmcl.rejection import Rejection
+    from torchmcl.inference.predictor import Specialists
+    from torchmcl.structures.rejection import Rejection
 
     specialists = Specialists.load(folder)
     specialists.blueprint = replace(specialists.blueprint, rejection=Rejection(threshold=threshold))
@@ -131,7 +138,7 @@ def save_with_threshold(folder, threshold):
 
 def hold_and_fork(lock, note):
     """Hold a lock, and fork a process that outlives this one; its number goes into a note."""
-    from torchmcl import atomic
+    from torchmcl._utils import atomic
     from torchmcl._utils.locks import alone
 
     with alone(lock):
@@ -292,8 +299,8 @@ def on_a_full_disk(folder):
     import numpy as np
     import torch
 
-    from torchmcl import atomic
-    from torchmcl.training import checkpoint
+    from torchmcl._utils import atomic
+    from torchmcl.serialization import checkpoint
 
     if not mounted(folder, "size=16k,nr_inodes=4"):
         return NO_MOUNT
@@ -318,17 +325,17 @@ def lost_process(rank, port):
     import torch
     from torch import distributed
 
-    from torchmcl import processes
+    from torchmcl._utils import distributed
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    processes.total(torch.ones(1))
+    distributed.total(torch.ones(1))
     if rank == 1:
         os._exit(0)
     try:
-        with processes.together("Start again."), processes.together("Start them again."):
+        with distributed.together("Start again."), distributed.together("Start them again."):
             while True:
-                processes.total(torch.ones(1))
+                distributed.total(torch.ones(1))
     except RuntimeError as error:
         print(f"{type(error).__name__}: {error}")
     os._exit(0)  # its group would wait for the other

@@ -33,9 +33,10 @@ def real():
 @pytest.fixture
 def untouched(tmp_path, monkeypatch):
     """What a test registers, and what it imports from its own folder, is forgotten afterwards."""
-    from torchmcl import data, exchange, methods, networks, studies, tasks
+    from torchmcl import data, methods, networks, studies, tasks
     from torchmcl._utils import imports
     from torchmcl.data import preprocess
+    from torchmcl.ensemble import exchange
 
     registries = {methods: "_FAMILY", networks: "_BUILDERS", exchange: "_BUILDERS", preprocess: "_PREPARATIONS"}
     for module, name in {**registries, data: "_REGISTERED", studies: "_REGISTERED", tasks: "_TASKS"}.items():
@@ -81,7 +82,7 @@ def masks_run(tmp_path_factory):
 @pytest.fixture(scope="session")
 def digits_look(digits_run):
     """What the run on digits says of its test set, and of digits that it takes for unseen."""
-    from torchmcl.evaluation import look
+    from torchmcl.analysis.evaluation import look
 
     return look(digits_run, unseen="digits", unseen_classes="1,7")
 
@@ -89,7 +90,7 @@ def digits_look(digits_run):
 @pytest.fixture(scope="session")
 def masks_look(masks_run):
     """What the run on masks says of its test set."""
-    from torchmcl.evaluation import look
+    from torchmcl.analysis.evaluation import look
 
     return look(masks_run)
 

@@ -8,7 +8,7 @@ import torch
 from torch import distributed, multiprocessing
 
 from torchmcl import Opinions, SpecialistClassifier, State, methods, survey
-from torchmcl.surveys import Table
+from torchmcl.objectives.dataset_pass import Table
 
 
 def in_two_processes(function, *args):

@@ -6,7 +6,8 @@ PARTS = """
 import torch
 from torch import nn
 
-from torchmcl import Classification, Composition, Split, Task, data, exchange, methods, networks, tasks
+from torchmcl import Classification, Composition, Split, Task, data, methods, networks, tasks
+from torchmcl.ensemble import exchange
 from torchmcl.data import preprocess
 from torchmcl.data.examples import DataSet, Examples
 

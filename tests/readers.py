@@ -11,12 +11,14 @@ import numpy as np
 import scipy.io
 import torch
 
-from torchmcl import plain_yaml, stored
-from torchmcl.blueprint import Blueprint
-from torchmcl.data import cifar, npz, pickles, svhn
-from torchmcl.hub import read_figures
-from torchmcl.predictor import Specialists
-from torchmcl.training.checkpoint import read as read_checkpoint
+from torchmcl._utils import plain_yaml
+from torchmcl.data import pickles
+from torchmcl.data.datasets import cifar, npz, svhn
+from torchmcl.inference.predictor import Specialists
+from torchmcl.serialization import model_files
+from torchmcl.serialization.checkpoint import read as read_checkpoint
+from torchmcl.serialization.hub import read_figures
+from torchmcl.serialization.model_config import Blueprint
 
 CIFAR100_BINARY, CIFAR10_PICKLED = cifar.CIFAR100[0], cifar.CIFAR10[1]
 
@@ -57,7 +59,7 @@ def model() -> list[bytes]:
     about = Blueprint("ie", 1, ("a", "b"), "mlp", (2,), "none", "float32", network_options={"inputs": 2, "width": 2})
     with tempfile.TemporaryDirectory() as folder:
         Specialists(about, *about.build()).save(folder)
-        return [(Path(folder) / stored.MODEL).read_bytes()]
+        return [(Path(folder) / model_files.MODEL).read_bytes()]
 
 
 def config() -> list[bytes]:
@@ -90,7 +92,7 @@ READERS: dict[str, tuple[Callable[[], list[bytes]], Callable[[Path], object]]] =
     "pickle": (cache(pickled), pickles.read_pickle),
     "matlab": (cache(matlab), svhn.read),
     "npz": (cache(arrays), lambda path: npz.load(str(path))),
-    "model.safetensors": (cache(model), _named(stored.MODEL, stored.read)),
+    "model.safetensors": (cache(model), _named(model_files.MODEL, model_files.read)),
     "config.yaml": (cache(config), plain_yaml.read),
     "metrics.json": (cache(figures), _named("metrics.json", read_figures)),
     "checkpoint": (cache(checkpoint), read_checkpoint),

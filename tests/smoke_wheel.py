@@ -13,7 +13,7 @@ from PIL import Image
 
 import torchmcl
 from torchmcl import data, methods, networks, studies
-from torchmcl.predictor import Specialists
+from torchmcl.inference.predictor import Specialists
 from torchmcl.training import fit
 
 

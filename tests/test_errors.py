@@ -15,26 +15,21 @@ import torch
 from PIL import Image
 
 from breaking import CONTEXT, NO_MOUNT, Child, lost_process, on_a_full_disk, raise_again
-from torchmcl import atomic, cli, hub, plain_yaml, processes, stored
+from torchmcl import cli
+from torchmcl._utils import atomic, distributed, plain_yaml
 from torchmcl.data import find
 from torchmcl.data.download import Source, obtain
 from torchmcl.data.examples import Examples
-from torchmcl.data.files import Files
+from torchmcl.data.image_files import Files
 from torchmcl.data.loader import Loader
-from torchmcl.errors import (
-    DamagedFileError,
-    DiskFullError,
-    DivergedError,
-    LostProcessError,
-    TorchmclError,
-    UsageError,
-)
-from torchmcl.predictor import Specialists
+from torchmcl.errors import DamagedFileError, DiskFullError, DivergedError, LostProcessError, TorchmclError, UsageError
+from torchmcl.inference.predictor import Specialists
+from torchmcl.serialization import checkpoint, hub, model_files
 from torchmcl.studies import store
 from torchmcl.studies.execute import execute
 from torchmcl.studies.spec import Spec
-from torchmcl.training import checkpoint, fit
-from torchmcl.training.folder import FLOW, read_flow
+from torchmcl.training import fit
+from torchmcl.training.run_folder import FLOW, read_flow
 
 CLASSES = (UsageError, DamagedFileError, DivergedError, LostProcessError, DiskFullError)
 BUILT_IN = {
@@ -185,7 +180,7 @@ def test_a_damaged_configuration(run):
     with only(DamagedFileError):
         plain_yaml.read(run / "config.yaml")
     with only(DamagedFileError):
-        stored.training_config(run)
+        model_files.training_config(run)
 
 
 def test_damaged_figures(run):
@@ -313,6 +308,6 @@ def test_a_lost_process():
 
 def test_other_errors_among_processes_pass():
     for error in (RuntimeError("gloo"), DivergedError("Expected a finite loss, got nan, says gloo.")):
-        with pytest.raises(type(error)) as caught, processes.together("Start them again."):
+        with pytest.raises(type(error)) as caught, distributed.together("Start them again."):
             raise error
         assert caught.value is error

@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from torchmcl import Composition, Ensemble, UsageError, cli, data, exchange, fit, methods, networks
+from torchmcl import Composition, Ensemble, UsageError, cli, data, fit, methods, networks
+from torchmcl.analysis.evaluation import evaluate_run
 from torchmcl.data import preprocess
 from torchmcl.data.examples import DataSet, Examples
-from torchmcl.evaluation import evaluate_run
-from torchmcl.predictor import Specialists
+from torchmcl.ensemble import exchange
+from torchmcl.inference.predictor import Specialists
 from torchmcl.testing import check_exchange
 
 

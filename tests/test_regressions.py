@@ -16,13 +16,14 @@ from PIL import Image
 from torch import nn
 
 from equality import same
-from torchmcl import Ensemble, State, UsageError, data, fit, methods, scores
+from torchmcl import Ensemble, State, UsageError, data, fit, methods
+from torchmcl.analysis.evaluation import evaluate_run, look
 from torchmcl.data.examples import DataSet, Examples
-from torchmcl.evaluation import evaluate_run, look
+from torchmcl.inference import unseen_scores
+from torchmcl.inference.predictor import Specialists
 from torchmcl.methods import Composition
-from torchmcl.opinions import Opinions
-from torchmcl.predictor import Specialists
-from torchmcl.report.cautions import cautions
+from torchmcl.reporting.diagnostics import cautions
+from torchmcl.structures.output import Opinions
 from torchmcl.studies.spec import Spec
 from torchmcl.training.config import TrainConfig
 
@@ -81,7 +82,7 @@ def test_4_k_is_the_methods(tmp_path):
     assert methods.build("cmcl", 3).k == 3
     cmcl = methods.build("cmcl", 5, 10)
     output = Opinions(torch.randn(5, 4, 10))
-    assert scores.Voices.of(output, cmcl.combine(output), cmcl).k == 4
+    assert unseen_scores.Voices.of(output, cmcl.combine(output), cmcl).k == 4
     fit("cmcl", **TINY, members=5, epochs=4, out=tmp_path / "run")
     assert not any("Purity" in text for text in cautions(look(tmp_path / "run")))
     taken = torch.tensor([[5.0, 5.0, 1.0], [0.0, 0.0, 0.0]])
@@ -317,7 +318,7 @@ def test_20_names_include_methods_registered_later(monkeypatch):
 
 def test_another_folder_of_the_data_is_looked_into(photographs, tmp_path):
     """`evaluate --data.dir` used to be ignored unless --data was given."""
-    from torchmcl.training.source import Source
+    from torchmcl.serialization.data_config import Source
 
     fit("ie", **TINY, epochs=1, members=2, out=tmp_path / "run")
     with pytest.raises(UsageError, match="Expected classes"):

@@ -7,7 +7,7 @@ import argparse
 from contextlib import closing
 from pathlib import Path
 
-from torchmcl import atomic
+from torchmcl._utils import atomic
 from torchmcl.studies import runner
 from torchmcl.studies.scales import scale
 from torchmcl.studies.spec import Spec

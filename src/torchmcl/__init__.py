@@ -4,28 +4,18 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from torchmcl.errors import (
-    DamagedFileError,
-    DiskFullError,
-    DivergedError,
-    LostProcessError,
-    TorchmclError,
-    UsageError,
-)
+from torchmcl.errors import DamagedFileError, DiskFullError, DivergedError, LostProcessError, TorchmclError, UsageError
 
 if TYPE_CHECKING:
-    from torchmcl import assignment, combine, costs, data, exchange, joint, methods, metrics, networks, tasks, testing
+    from torchmcl import assignment, data, ensemble, methods, metrics, networks, objectives, tasks, testing
+    from torchmcl.assignment import Memory
     from torchmcl.ensemble import Ensemble
-    from torchmcl.estimator import SpecialistClassifier
-    from torchmcl.memory import Memory
+    from torchmcl.inference import Specialists
     from torchmcl.methods import Composition, Method
-    from torchmcl.objective import Objective, Outcome, Phases
-    from torchmcl.opinions import Opinions
-    from torchmcl.predictor import Specialists
-    from torchmcl.split import Split
-    from torchmcl.state import State
-    from torchmcl.surveys import survey
-    from torchmcl.tasks import Classification, Segmentation, Task
+    from torchmcl.objectives import Objective, Phases, survey
+    from torchmcl.sklearn import SpecialistClassifier
+    from torchmcl.structures import Opinions, Outcome, Split, State, Task
+    from torchmcl.tasks import Classification, Segmentation
     from torchmcl.training.fitting import fit
 
 __version__ = "0.1.0.dev0"
@@ -34,28 +24,20 @@ __version__ = "0.1.0.dev0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Imported when they are first used: torch takes seconds, and a help text does without it.
-_MODULES = (
-    *("assignment", "combine", "costs", "data", "exchange", "joint", "methods", "metrics", "networks", "tasks"),
-    "testing",
-)
 _PLACES = {
-    "Classification": "tasks",
-    "Composition": "methods",
-    "Ensemble": "ensemble",
-    "Memory": "memory",
-    "Method": "methods",
-    "Objective": "objective",
-    "Opinions": "opinions",
-    "Outcome": "objective",
-    "Phases": "objective",
-    "SpecialistClassifier": "estimator",
-    "Specialists": "predictor",
-    "Segmentation": "tasks",
-    "Split": "split",
-    "State": "state",
-    "Task": "tasks",
-    "fit": "training.fitting",
-    "survey": "surveys",
+    "assignment": ("Memory",),
+    "data": (),
+    "ensemble": ("Ensemble",),
+    "inference": ("Specialists",),
+    "methods": ("Composition", "Method"),
+    "metrics": (),
+    "networks": (),
+    "objectives": ("Objective", "Phases", "survey"),
+    "sklearn": ("SpecialistClassifier",),
+    "structures": ("Opinions", "Outcome", "Split", "State", "Task"),
+    "tasks": ("Classification", "Segmentation"),
+    "testing": (),
+    "training.fitting": ("fit",),
 }
 
 __all__ = [
@@ -81,15 +63,13 @@ __all__ = [
     "TorchmclError",
     "UsageError",
     "assignment",
-    "combine",
-    "costs",
     "data",
-    "exchange",
+    "ensemble",
     "fit",
-    "joint",
     "methods",
     "metrics",
     "networks",
+    "objectives",
     "survey",
     "tasks",
     "testing",
@@ -97,11 +77,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"torchmcl.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module 'torchmcl' has no attribute {name!r}")
     if name in _PLACES:
-        return getattr(import_module(f"torchmcl.{_PLACES[name]}"), name)
-    raise AttributeError(f"module 'torchmcl' has no attribute {name!r}")
+        return import_module(f"torchmcl.{name}")
+    return getattr(import_module(f"torchmcl.{next(place for place, names in _PLACES.items() if name in names)}"), name)
 
 
 def __dir__() -> list[str]:

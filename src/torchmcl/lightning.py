@@ -14,10 +14,11 @@ from torchmcl import methods
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
 from torchmcl.methods import Method
-from torchmcl.objective import Outcome, phase_of
-from torchmcl.opinions import Opinions
-from torchmcl.state import State
-from torchmcl.surveys import Survey, survey
+from torchmcl.objectives.dataset_pass import Survey, survey
+from torchmcl.objectives.objective import phase_of
+from torchmcl.structures.outcome import Outcome
+from torchmcl.structures.output import Opinions
+from torchmcl.structures.state import State
 from torchmcl.training.loop import own_optimizer
 from torchmcl.training.recipe import Recipe
 

@@ -14,15 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from torchmcl.assignment import Assignment
-from torchmcl.costs import Cost
-from torchmcl.exchange import check_module
+from torchmcl.ensemble.exchange import check_module
 from torchmcl.methods import Composition, Method
-from torchmcl.objective import Outcome
-from torchmcl.opinions import Opinions
-from torchmcl.split import Split
-from torchmcl.state import State
-from torchmcl.surveys import survey
-from torchmcl.tasks import Classification, Task
+from torchmcl.objectives.dataset_pass import survey
+from torchmcl.structures.cost import Cost
+from torchmcl.structures.outcome import Outcome
+from torchmcl.structures.output import Opinions
+from torchmcl.structures.split import Split
+from torchmcl.structures.state import State
+from torchmcl.structures.task import Task
+from torchmcl.tasks import Classification
 
 EARLY, LATE = State(epoch=1, epochs=1000), State(epoch=1000, epochs=1000)
 
@@ -30,7 +31,7 @@ EARLY, LATE = State(epoch=1, epochs=1000), State(epoch=1000, epochs=1000)
 def check_cost(cost: Cost, *, auxiliary: bool = False) -> None:
     """Check that a cost is (M, B), of each member alone, in float32 or wider, finite with its gradient at any logits.
 
-    >>> from torchmcl import costs
+    >>> from torchmcl.objectives import costs
     >>> check_cost(costs.to_uniform)
     """
     for pixels in ((), (3, 4)):
@@ -92,13 +93,13 @@ def check_objective(build: Callable[[int, int, int], Method | Composition | nn.M
 
 
 def check_exchange(build: Callable[..., nn.Module]) -> None:
-    """Check an exchange, given as the function that `torchmcl.exchange.register` takes, on vectors and on maps.
+    """Check an exchange, given as the function that `torchmcl.ensemble.exchange.register` takes, on vectors and on maps.
 
     One tensor per member of the same shape, for any number of members and examples; finite gradients; in evaluation the
     same answer twice, and to an example alone as within a batch; the same weights each time it is built, so that what
     is saved can be loaded.
 
-    >>> from torchmcl import exchange
+    >>> from torchmcl.ensemble import exchange
     >>> check_exchange(exchange.feature_sharing)
     """
     for members, maps, training in product((2, 3), ((), (5, 4)), (True, False)):

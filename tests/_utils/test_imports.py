@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from own_parts import write_parts
 from torchmcl import UsageError, cli, fit, methods, networks, studies
 from torchmcl._utils import imports
-from torchmcl.predictor import Specialists
+from torchmcl.inference.predictor import Specialists
 from torchmcl.studies.store import Store
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

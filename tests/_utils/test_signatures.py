@@ -7,8 +7,9 @@ from typing import get_type_hints
 
 import pytest
 
-from torchmcl import cli, exchange, methods, networks
+from torchmcl import cli, methods, networks
 from torchmcl._utils.signatures import REQUIRED, constant, functions
+from torchmcl.ensemble import exchange
 
 
 def same(read, function):

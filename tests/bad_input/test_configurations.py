@@ -13,12 +13,12 @@ from bad_values import ANYTHING, NUMBERS, TEXTS, some
 from outcomes import cases, ends_well
 from torchmcl import methods, networks
 from torchmcl.ensemble import Ensemble
-from torchmcl.objective import State
-from torchmcl.predictor import Specialists
+from torchmcl.inference.predictor import Specialists
+from torchmcl.objectives.objective import State
+from torchmcl.serialization.data_config import Source
 from torchmcl.training import fit
 from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import Recipe
-from torchmcl.training.source import Source
 
 pytestmark = pytest.mark.slow
 
@@ -129,10 +129,10 @@ def test_methods(named, members, classes):
     logits = torch.randn(members, 6, method.outputs)
     gate = torch.full((members, 6), 1 / members) if method.gate else None
     target = torch.arange(6) % classes
-    from torchmcl.opinions import Opinions
+    from torchmcl.structures.output import Opinions
 
     state = State(1, 9, group=target, index=torch.arange(6))
-    from torchmcl.surveys import survey
+    from torchmcl.objectives.dataset_pass import survey
 
     survey(objective, lambda x: Opinions(logits, gate), [(torch.zeros(6, 1), target, torch.arange(6))], state)
     outcome = objective(Opinions(logits, gate), target, state)

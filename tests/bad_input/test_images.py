@@ -10,7 +10,7 @@ from PIL import Image
 
 from outcomes import cases, ends_well
 from torchmcl.data import read_image
-from torchmcl.data.files import image_size
+from torchmcl.data.image_files import image_size
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from outcomes import ends_well
 from payloads import YAML, harms, opcodes
-from torchmcl import cli, data, stored
+from torchmcl import cli, data
 from torchmcl.data import matlab
-from torchmcl.predictor import Specialists
+from torchmcl.inference.predictor import Specialists
+from torchmcl.serialization import model_files
 from torchmcl.studies import execute, records
 from torchmcl.training import fit
 
@@ -140,7 +141,7 @@ def test_mat_objects_and_functions(tmp_path, kind):
 @pytest.mark.parametrize("name", YAML)
 def test_yaml_of_a_run(run, mark, name, capsys):
     (run / "config.yaml").write_text(YAML[name].format(mark=mark))
-    for call in (Specialists.load, Specialists.from_pretrained, stored.read_config):
+    for call in (Specialists.load, Specialists.from_pretrained, model_files.read_config):
         refused(lambda call=call: call(run))
     new = run.parent / "new"
     for words in (
@@ -181,7 +182,7 @@ def test_a_config_that_asks_for_an_import(run, tmp_path, mark, monkeypatch, modu
     new = ["--out", str(tmp_path / "new")]
     for words in (["--config", str(config), *new], ["--config", asks, *new], ["--resume", str(run)]):
         assert cli.main(["train", *words]) == 2
-    for call in (Specialists.load, Specialists.from_pretrained, stored.read_config):
+    for call in (Specialists.load, Specialists.from_pretrained, model_files.read_config):
         ends_well(lambda call=call: call(run))
     assert cli.main(["evaluate", str(run)]) in (0, 2)
     assert not mark.exists()
@@ -229,7 +230,7 @@ def test_metadata_that_names_code(digits_run, tmp_path, mark, monkeypatch, field
     about[field] = value
     del about["sha256"]
     tensors = load_file(path)
-    about["sha256"] = stored.checksum(about, tensors)
+    about["sha256"] = model_files.checksum(about, tensors)
     save_file(tensors, path, metadata={"torchmcl": json.dumps(about)})
     (tmp_path / "saved" / "config.yaml").unlink()
     zeros = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)

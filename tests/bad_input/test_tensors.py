@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from bad_values import ANYTHING
 from outcomes import cases, ends_well
-from torchmcl.blueprint import Blueprint
 from torchmcl.data import from_arrays
-from torchmcl.predictor import Specialists
+from torchmcl.inference.predictor import Specialists
+from torchmcl.serialization.model_config import Blueprint
 
 pytestmark = pytest.mark.slow
 

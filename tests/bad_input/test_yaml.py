@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from bad_values import TEXTS
 from outcomes import cases, ends_well, tried
-from torchmcl import plain_yaml, stored
+from torchmcl._utils import plain_yaml
+from torchmcl.serialization import model_files
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +85,7 @@ def test_parsed_or_refused(text):
 @pytest.mark.parametrize("text", TEXT, ids=range(len(TEXT)))
 def test_in_a_folder(tmp_path, text):
     (tmp_path / "config.yaml").write_bytes(text.encode())
-    config = ends_well(lambda: stored.read_config(tmp_path))
+    config = ends_well(lambda: model_files.read_config(tmp_path))
     assert config is None or isinstance(config, dict)
 
 
@@ -94,5 +95,5 @@ def test_in_a_folder(tmp_path, text):
 def test_bytes_in_a_folder(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("run")
     (folder / "config.yaml").write_bytes(content)
-    config = ends_well(lambda: stored.read_config(folder))
+    config = ends_well(lambda: model_files.read_config(folder))
     assert config is None or all(isinstance(name, str) for name in config)

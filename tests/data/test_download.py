@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from torchmcl import data
-from torchmcl.data import digits, download
+from torchmcl.data import download
+from torchmcl.data.datasets import digits
 from torchmcl.data.download import SOURCES, Source, obtain, unpack
 from torchmcl.errors import UsageError
 

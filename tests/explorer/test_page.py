@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from torchmcl import UsageError
+from torchmcl._utils.html import tag
 from torchmcl.data import from_arrays
-from torchmcl.explorer import look, members, tables
+from torchmcl.explorer import example_page, members_page, studies_page
 from torchmcl.explorer.serve import bound, credentials
-from torchmcl.explorer.subject import Subject
-from torchmcl.markup import tag
-from torchmcl.predictor import Specialists
+from torchmcl.explorer.session import Subject
+from torchmcl.inference.predictor import Specialists
 from torchmcl.studies.tables import Table
 from torchmcl.training import fit
 
@@ -35,7 +35,7 @@ def numbers(html):
 
 def test_bars_are_the_probabilities(subject):
     looked = subject.pick(5)
-    card = look.card(subject, looked, 1)
+    card = example_page.card(subject, looked, 1)
     said = looked.answer.members[1, 0]
     shown = numbers(card)
     assert len(shown) == 11
@@ -47,7 +47,7 @@ def test_bars_are_the_probabilities(subject):
 
 def test_the_claimed_card_alone_is_framed(subject):
     looked = subject.pick(5)
-    framed = [m for m in range(3) if "mcl-card own" in look.card(subject, looked, m)]
+    framed = [m for m in range(3) if "mcl-card own" in example_page.card(subject, looked, m)]
     assert framed == [int(looked.answer.member[0])]
 
 
@@ -61,7 +61,7 @@ def test_names_of_classes_are_text(run):
     hostile = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', *"23456789")
     specialists.blueprint = replace(specialists.blueprint, classes=hostile)
     subject = Subject("<b>run</b>", specialists)
-    page = look.page(subject, subject.look(torch.zeros(1, 8, 8, dtype=torch.uint8), torch.tensor(0)))
+    page = example_page.page(subject, subject.look(torch.zeros(1, 8, 8, dtype=torch.uint8), torch.tensor(0)))
     assert "<script" not in page
     assert "<img src=x" not in page
     assert "&lt;script&gt;" in page
@@ -69,16 +69,16 @@ def test_names_of_classes_are_text(run):
 
 def test_masks_are_laid_over(masks):
     looked = masks.pick(3)
-    page = look.page(masks, looked)
+    page = example_page.page(masks, looked)
     assert page.count("<img") == 4  # the answer, the truth, two members
     assert "The truth" in page
     assert page.count(">wrong pixels<") == 2
     wrong = float((looked.answer.label[0] != masks.test.target[3]).float().mean())
-    assert f"{100 * wrong:.1f}".removesuffix(".0") in look.truth(masks, looked)
+    assert f"{100 * wrong:.1f}".removesuffix(".0") in example_page.truth(masks, looked)
 
 
 def test_masks_have_a_matrix_of_groups(masks):
-    page = members.matrix(masks)
+    page = members_page.matrix(masks)
     assert page.count("data-pick") == 10 * 2
     assert int(masks.survey.counts(10, 2).sum()) == len(masks.survey.places)
 
@@ -93,15 +93,15 @@ def test_the_matrix_counts_who_claims(subject, digits_test):
 
 def test_a_run_whose_test_set_is_gone(subject):
     alone = Subject("x", subject.specialists, None, "It moved.")
-    assert "It moved." in members.matrix(alone)
-    assert "It moved." in look.thumbnails(alone, None, 0)
-    assert "mcl-verdict" in look.page(alone, alone.look(torch.zeros(1, 8, 8, dtype=torch.uint8)))
+    assert "It moved." in members_page.matrix(alone)
+    assert "It moved." in example_page.thumbnails(alone, None, 0)
+    assert "mcl-verdict" in example_page.page(alone, alone.look(torch.zeros(1, 8, 8, dtype=torch.uint8)))
 
 
 def test_networks_without_pooling_have_no_map():
     specialists = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False)
     subject = Subject("x", specialists)
-    page = look.page(subject, subject.look(torch.zeros(1, 8, 8, dtype=torch.uint8)))
+    page = example_page.page(subject, subject.look(torch.zeros(1, 8, 8, dtype=torch.uint8)))
     assert "No Grad-CAM. Expected a network with a global average pooling" in page
     assert "accepts everything until it is calibrated" in page
     assert "not mine" not in page
@@ -115,14 +115,14 @@ def test_rows_of_a_table_are_no_pictures(digits_test):
 
 
 def test_cells_of_a_table_are_text():
-    html = tables.sortable(Table("t", ("<a>", "paper top-1"), [("<b>", "1.5"), ("c", "–")]))  # noqa: RUF001
+    html = studies_page.sortable(Table("t", ("<a>", "paper top-1"), [("<b>", "1.5"), ("c", "–")]))  # noqa: RUF001
     assert "<b>" not in html
     assert html.count('class="number paper"') == 3
 
 
 def test_studies_without_results(tmp_path):
-    assert tables.first(tmp_path) == ("confidence", "smoke")
-    page = tables.page("ablation", "mini", tmp_path)
+    assert studies_page.first(tmp_path) == ("confidence", "smoke")
+    page = studies_page.page("ablation", "mini", tmp_path)
     assert "Nothing is measured yet" in page
     assert str(tmp_path) not in page
     assert "9.74" in page
@@ -131,7 +131,7 @@ def test_studies_without_results(tmp_path):
 def test_a_damaged_result_is_said(tmp_path):
     (tmp_path / "ablation" / "smoke").mkdir(parents=True)
     (tmp_path / "ablation" / "smoke" / "0.json").write_text("{")
-    page = tables.page("ablation", "smoke", tmp_path)
+    page = studies_page.page("ablation", "smoke", tmp_path)
     assert "Expected a whole result" in page
     assert str(tmp_path) not in page
 

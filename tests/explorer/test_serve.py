@@ -7,9 +7,9 @@ from sklearn.datasets import load_sample_image
 
 from browser import opened
 from serving import serving
-from torchmcl.data.files import read_image
+from torchmcl.data.image_files import read_image
 from torchmcl.explorer.serve import LOGGER, errors_shown
-from torchmcl.predictor import Specialists
+from torchmcl.inference.predictor import Specialists
 
 PHOTOGRAPH = "china.jpg"  # one that comes with scikit-learn: nothing in it is a digit
 
@@ -190,7 +190,7 @@ def test_the_table_of_a_study_sorts(server, browser):
 
 
 def test_the_picture_is_taken_as_predict_takes_it(pictures, specialists, run):
-    from torchmcl.explorer.subject import Subject
+    from torchmcl.explorer.session import Subject
 
     subject = Subject.open(run)
     image = subject.read((pictures / "photograph.jpg").read_bytes(), "photograph.jpg")

@@ -9,10 +9,10 @@ import torch
 
 from breaking import Child, command, command_killed_at_write, killed_at_write, save_with_threshold
 from equality import same
-from torchmcl.predictor import Specialists
-from torchmcl.sealed import read as figures
+from torchmcl.inference.predictor import Specialists
+from torchmcl.serialization import checkpoint
+from torchmcl.serialization.checksum import read as figures
 from torchmcl.studies import store
-from torchmcl.training import checkpoint
 
 pytestmark = pytest.mark.slow
 

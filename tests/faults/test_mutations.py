@@ -12,14 +12,15 @@ from PIL import Image
 
 from equality import same
 from torchmcl import UsageError, cli, data
-from torchmcl.data.files import read_image
-from torchmcl.hub import read_figures
-from torchmcl.predictor import Specialists
+from torchmcl.data.image_files import read_image
+from torchmcl.inference.predictor import Specialists
+from torchmcl.serialization import checkpoint
+from torchmcl.serialization.hub import read_figures
 from torchmcl.studies import store
 from torchmcl.studies.execute import execute
 from torchmcl.studies.records import Trained, flow
 from torchmcl.studies.spec import Spec
-from torchmcl.training import checkpoint, fit
+from torchmcl.training import fit
 
 OPTIONS = {"method": "amcl", "network": "mlp", "data": "digits", "data_limit": 200, "width": 8, "members": 2}
 OPTIONS |= {"epochs": 2, "warmup": 1, "batch_size": 64}
@@ -119,9 +120,9 @@ def test_what_members_wanted(executed, tally):
 
 
 def test_how_it_was_trained(executed, tally):
-    from torchmcl import sealed
+    from torchmcl.serialization import checksum
 
-    check(executed[0] / "trained.json", lambda: sealed.read(executed[0] / "trained.json"), tally, "trained.json")
+    check(executed[0] / "trained.json", lambda: checksum.read(executed[0] / "trained.json"), tally, "trained.json")
 
 
 def test_a_configuration_of_an_unfinished_run(run, tmp_path, tally):

@@ -14,8 +14,8 @@ from breaking import (
     on_a_disk_that_turns_read_only,
     on_a_small_disk,
 )
-from torchmcl.predictor import Specialists
-from torchmcl.training import checkpoint
+from torchmcl.inference.predictor import Specialists
+from torchmcl.serialization import checkpoint
 
 pytestmark = pytest.mark.slow
 

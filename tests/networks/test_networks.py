@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchmcl import networks
 from torchmcl.errors import UsageError
-from torchmcl.split import Split
+from torchmcl.structures.split import Split
 
 OPTIONS = {name: {"width": 8} for name in networks.NAMES} | {
     "googlenet": {"width": 12},

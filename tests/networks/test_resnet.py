@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from torchmcl.networks import resnet10, resnet18, resnet34
 from torchmcl.networks.resnet import BasicBlock
-from torchmcl.split import Split
+from torchmcl.structures.split import Split
 
 
 def parameters(module: nn.Module) -> int:

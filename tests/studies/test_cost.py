@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from torchmcl import cli, data, studies
-from torchmcl.blueprint import Blueprint
+from torchmcl.serialization.model_config import Blueprint
 from torchmcl.studies import cost, tables
 from torchmcl.studies.scales import NAMES, scale
 from torchmcl.studies.spec import Spec

@@ -14,7 +14,7 @@ import torch
 from torchmcl import methods
 from torchmcl.analysis.density import BINS
 from torchmcl.errors import UsageError
-from torchmcl.predictor import Specialists
+from torchmcl.inference.predictor import Specialists
 from torchmcl.studies import store
 from torchmcl.studies.execute import execute, harvest, load
 from torchmcl.studies.runner import processes

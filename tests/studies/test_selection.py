@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from torchmcl import studies
-from torchmcl.studies import overlap
+from torchmcl.studies.definitions import overlap
 from torchmcl.studies.scales import scale
 from torchmcl.studies.store import pack
 from torchmcl.studies.study import Results, compare, oracle, paired, top1

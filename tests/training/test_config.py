@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchmcl import UsageError, cli, data, fit, methods, networks
+from torchmcl.serialization.data_config import Source
 from torchmcl.training.config import FrozenDict, MethodConfig, NetworkConfig, TrainConfig, sort
 from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import Recipe
-from torchmcl.training.source import Source
 
 TINY = {"network": "mlp", "data": "digits", "members": 2, "width": 8, "data_limit": 200, "verbose": False}
 

@@ -10,7 +10,7 @@ import yaml
 from equality import same
 from stopping import stopped_and_continued
 from torchmcl import DivergedError, UsageError, methods
-from torchmcl.predictor import Specialists
+from torchmcl.inference.predictor import Specialists
 from torchmcl.training import fit
 
 TINY = {"network": "mlp", "members": 2, "epochs": 3, "width": 16, "verbose": False, "data_limit": 400}

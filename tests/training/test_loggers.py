@@ -17,7 +17,7 @@ from lightning.pytorch.loggers.logger import Logger
 from stopping import stopped_and_continued
 from torchmcl import UsageError, fit
 from torchmcl.training import Callback
-from torchmcl.training.folder import read_log
+from torchmcl.training.run_folder import read_log
 
 TINY = {"network": "mlp", "data": "digits", "members": 2, "epochs": 3, "width": 8, "data_limit": 300}
 STOPS = {2, 3, 7}  # of nine steps: within the first epoch, at its end, and at the start of the third

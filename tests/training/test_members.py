@@ -9,7 +9,7 @@ from torch import nn
 from equality import same
 from stopping import stopped_and_continued
 from torchmcl import Ensemble, UsageError, fit
-from torchmcl.predictor import Specialists
+from torchmcl.inference.predictor import Specialists
 
 TINY = {"data": "digits", "epochs": 3, "data_limit": 300}
 

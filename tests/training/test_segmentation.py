@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from torchmcl import cli, methods
-from torchmcl.objective import PerPixel, State
+from torchmcl.objectives.objective import PerPixel, State
 
 
 @pytest.fixture(scope="module")

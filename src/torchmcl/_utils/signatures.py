@@ -22,11 +22,11 @@ class Argument(NamedTuple):
 
 @cache
 def functions(module: str) -> dict[str, dict[str, Argument]]:
-    """The public functions of a module of this package, such as "methods", and their arguments.
+    """The public functions of a module of this package, such as "methods.amcl", and their arguments.
 
     Annotations may use the built-in types, None, Literal, and names that the package gives to unions of them.
 
-    >>> functions("methods")["relaxed"]["eps"]
+    >>> functions("methods.relaxed")["relaxed"]["eps"]
     Argument(kind=<class 'float'>, default=0.05)
     """
     found = [node for node in _tree(module).body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
@@ -80,7 +80,7 @@ def exported(package: str) -> dict[str, str]:
 def constant(module: str, name: str) -> Any:
     """The literal that a module of this package assigns to a name.
 
-    >>> constant("exchange", "PRESETS")
+    >>> constant("ensemble.exchange", "PRESETS")
     ('default', 'paper_count', 'light')
     """
     for node in _tree(module).body:

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from torchmcl.analysis import style
 from torchmcl.analysis.picture import picture
 from torchmcl.errors import UsageError
-from torchmcl.inference import evaluating
-from torchmcl.predictor import Specialists
+from torchmcl.inference.predictor import Specialists
+from torchmcl.objectives.dataset_pass import evaluating
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

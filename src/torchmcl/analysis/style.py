@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from torchmcl import atomic
+from torchmcl._utils import atomic
 from torchmcl.errors import UsageError
 
 if TYPE_CHECKING:

@@ -4,18 +4,19 @@ and `from_loaders` of your own."""
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from torchmcl._utils.logs import VERBOSE, verbosity
 from torchmcl._utils.registry import Registry
-from torchmcl._utils.reports import VERBOSE, verbosity
-from torchmcl.data import cifar, digits, folder, icoseg, npz, preprocess, segmentation_folder, svhn, tiny_imagenet
+from torchmcl._utils.validation import right_types
+from torchmcl.data import preprocess
 from torchmcl.data.arrays import from_arrays
+from torchmcl.data.datasets import cifar, digits, icoseg, image_folder, npz, segmentation_folder, svhn, tiny_imagenet
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.external import from_loaders
-from torchmcl.data.files import Files, read_image
+from torchmcl.data.image_files import Files, read_image
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.data.selection import choose, read_if_below
 from torchmcl.data.streaming import from_dataset
 from torchmcl.errors import UsageError, known_name
-from torchmcl.options import right_types
 
 ABOUT = {
     "digits": "1,797 handwritten digits of 8x8, 10 classes, inside scikit-learn",
@@ -122,7 +123,7 @@ def load(
 def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, size: tuple[int, int] | None) -> DataSet:
     kind, _, path = name.partition(":")
     if kind == "folder" and path:
-        return folder.load(path, parts, seed=seed, size=size)
+        return image_folder.load(path, parts, seed=seed, size=size)
     if kind == "segmentation-folder" and path:
         return segmentation_folder.load(path, parts, seed=seed, size=size)
     if kind == "npz" and path:

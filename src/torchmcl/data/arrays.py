@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from torchmcl._utils.memory_limit import fits
+from torchmcl._utils.validation import right_types
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.preprocess import names as preprocessings
 from torchmcl.data.selection import choose
 from torchmcl.data.strata import Purpose, hold_out
 from torchmcl.errors import UsageError, known_name
-from torchmcl.options import right_types
-from torchmcl.room import fits
 
 MOST = 100_000  # classes
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urljoin, urlsplit
 
-from torchmcl import atomic
-from torchmcl._utils.reports import VERBOSE, muted, say
+from torchmcl._utils import atomic
+from torchmcl._utils.logs import VERBOSE, muted, say
 from torchmcl.data.find import cache, find, missing, places
 from torchmcl.errors import DamagedFileError, DiskFullError, TorchmclError, UsageError
 

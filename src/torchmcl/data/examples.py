@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchmcl.data.lazy import Lazy
 from torchmcl.errors import UsageError
-from torchmcl.state import IGNORE
+from torchmcl.structures.state import IGNORE
 
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 

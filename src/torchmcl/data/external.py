@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from torchmcl._utils.randomness import generators_kept, seed_generators
+from torchmcl._utils.randomness import generators_kept, seed_generators, seed_of
+from torchmcl._utils.validation import right_types
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.examples import WHOLE, DataSet, Examples
 from torchmcl.data.loader import AUGMENT, Batch
 from torchmcl.data.transforms import Draw, Transform, applied
 from torchmcl.errors import TorchmclError, UsageError, known_name
-from torchmcl.options import right_types
-from torchmcl.seeds import seed_of
 
 ITERATE = 2**34  # tells the seed of an epoch from those of its steps
 

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from torchmcl._utils.randomness import seed_of
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.examples import Examples
 from torchmcl.data.lazy import Lazy
 from torchmcl.data.strata import balanced
 from torchmcl.data.transforms import Draw, Transform, applied
 from torchmcl.errors import TorchmclError, UsageError, known_name
-from torchmcl.seeds import seed_of
 
 RESIDENT = 2 * 1024**3  # bytes of images that are kept on the device
 SAMPLINGS = ("examples", "classes")

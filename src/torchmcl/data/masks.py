@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from torchmcl import atomic
+from torchmcl._utils import atomic
 
 # Okabe and Ito's colours, told apart by the colour-blind; class 0 is black.
 COLOURS = ((0, 0, 0), (255, 255, 255), (230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178))

@@ -7,7 +7,7 @@ from reprlib import repr as shown
 import torch
 
 from torchmcl.data.examples import DataSet, Examples
-from torchmcl.data.files import Files
+from torchmcl.data.image_files import Files
 from torchmcl.data.strata import Purpose, at_most, hold_out
 from torchmcl.errors import UsageError
 

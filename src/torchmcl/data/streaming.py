@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from torchmcl._utils.randomness import generators_kept, seed_generators
+from torchmcl._utils.validation import right_types
 from torchmcl.data.arrays import as_targets
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.lazy import Lazy
@@ -16,7 +17,6 @@ from torchmcl.data.preprocess import names as preparations
 from torchmcl.data.selection import choose
 from torchmcl.data.strata import Purpose, hold_out
 from torchmcl.errors import TorchmclError, UsageError, known_name
-from torchmcl.options import right_types
 
 
 def from_dataset(

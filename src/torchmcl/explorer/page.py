@@ -7,11 +7,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchmcl._utils.html import Markup, tag
 from torchmcl.errors import TorchmclError, UsageError
-from torchmcl.explorer import look, members, tables
-from torchmcl.explorer.markup import notice
-from torchmcl.explorer.subject import Subject
-from torchmcl.markup import Markup, tag
+from torchmcl.explorer import example_page, members_page, studies_page
+from torchmcl.explorer.elements import notice
+from torchmcl.explorer.session import Subject
 from torchmcl.studies import names as study_names
 from torchmcl.studies import scales
 
@@ -32,48 +32,50 @@ def build(subject: Subject, results: Path) -> "gr.Blocks":
         gr.HTML(header(subject))
         with gr.Tabs(selected="look") as tabs:
             with gr.Tab("Look", id="look"):
-                answer = look_page(subject)
+                answer = add_example_tab(subject)
             with gr.Tab("Members", id="members") as tab:
-                members_page(subject, tab, tabs, answer)
+                add_members_tab(subject, tab, tabs, answer)
             with gr.Tab("Studies", id="studies"):
-                studies_page(results)
+                add_studies_tab(results)
     blocks.queue(max_size=WAITING, default_concurrency_limit=1, api_open=False)
     # Gradio keeps a copy of the page for each of the last 10,000 visits; nothing here needs more than those at work.
     blocks.state_session_capacity = WAITING
     return blocks
 
 
-def look_page(subject: Subject) -> "gr.HTML":
+def add_example_tab(subject: Subject) -> "gr.HTML":
     """Send a picture or choose one -> where the answer is shown."""
     import gradio as gr
 
     names = subject.test.label_names if subject.test is not None else ()
     with gr.Row():
         with gr.Column(scale=2, min_width=300):
-            sent = gr.HTML(look.drop(), js_on_load=asset("page.js"), elem_id="mcl-upload")
+            sent = gr.HTML(example_page.drop(), js_on_load=asset("page.js"), elem_id="mcl-upload")
             chosen = gr.Dropdown([ALL, *names], value=ALL, label="Or one of the test set", visible=bool(names))
-            grid = gr.HTML(look.thumbnails(subject, None, 0), js_on_load=asset("page.js"), elem_id="mcl-picks")
+            grid = gr.HTML(example_page.thumbnails(subject, None, 0), js_on_load=asset("page.js"), elem_id="mcl-picks")
         with gr.Column(scale=5, min_width=320):
-            answer = gr.HTML(look.empty(), js_on_load=SCROLL, elem_id="mcl-answer")
+            answer = gr.HTML(example_page.empty(), js_on_load=SCROLL, elem_id="mcl-answer")
 
     def label(name: str) -> int | None:
         return names.index(name) if name in names else None
 
     @told
     def ask(event: gr.EventData) -> str:
-        return look.page(subject, subject.look(subject.read(content(event.data), Path(str(event.name)).name[:80])))
+        return example_page.page(
+            subject, subject.look(subject.read(content(event.data), Path(str(event.name)).name[:80]))
+        )
 
     @told
     def pick(event: gr.EventData) -> str:
-        return look.page(subject, subject.pick(whole(event.pick)))
+        return example_page.page(subject, subject.pick(whole(event.pick)))
 
     @told
     def turn(name: str, event: gr.EventData) -> str:
-        return look.thumbnails(subject, label(name), whole(event.page))
+        return example_page.thumbnails(subject, label(name), whole(event.page))
 
     @told
     def choose(name: str) -> str:
-        return look.thumbnails(subject, label(name), 0)
+        return example_page.thumbnails(subject, label(name), 0)
 
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
     sent.upload(ask, None, answer, concurrency_id="model", **private)
@@ -83,7 +85,7 @@ def look_page(subject: Subject) -> "gr.HTML":
     return answer
 
 
-def members_page(subject: Subject, tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.HTML") -> None:
+def add_members_tab(subject: Subject, tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.HTML") -> None:
     """Who claims what; a click on a cell shows examples, a click on one of those looks at it."""
     import gradio as gr
 
@@ -99,18 +101,18 @@ def members_page(subject: Subject, tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.H
 
     @told
     def show() -> str:
-        return members.matrix(subject)
+        return members_page.matrix(subject)
 
     @told
     def pick(event: gr.EventData) -> str:
         label, _, member = str(event.pick).partition(":")
         if not (0 <= whole(label) < len(subject.pictures.label_names) and 0 <= whole(member) < subject.members):
             raise UsageError("Expected a cell of the matrix.")
-        return members.examples(subject, whole(label), whole(member))
+        return members_page.examples(subject, whole(label), whole(member))
 
     @told
     def open_one(event: gr.EventData) -> str:
-        return look.page(subject, subject.pick(whole(event.pick)))
+        return example_page.page(subject, subject.pick(whole(event.pick)))
 
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal", "concurrency_id": "model"}
     tab.select(show, None, matrix, **private)
@@ -120,19 +122,19 @@ def members_page(subject: Subject, tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.H
     )
 
 
-def studies_page(results: Path) -> None:
+def add_studies_tab(results: Path) -> None:
     """A study at a scale, as a table that can be sorted."""
     import gradio as gr
 
-    name, scale = tables.first(results)
+    name, scale = studies_page.first(results)
     with gr.Row():
         chosen = gr.Dropdown([*study_names()], value=name, label="Study")
         size = gr.Radio([*scales.NAMES], value=scale, label="Scale")
-    table = gr.HTML(tables.page(name, scale, results), js_on_load=asset("page.js"), elem_id="mcl-study")
+    table = gr.HTML(studies_page.page(name, scale, results), js_on_load=asset("page.js"), elem_id="mcl-study")
 
     @told
     def show(name: str, scale: str) -> str:
-        return tables.page(name, scale, results)
+        return studies_page.page(name, scale, results)
 
     for control in (chosen, size):
         control.input(show, [chosen, size], table, api_visibility="private", show_progress="minimal")

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from torchmcl._utils.reports import say, shown_by_logging
+from torchmcl._utils.logs import say, shown_by_logging
 from torchmcl.errors import UsageError
-from torchmcl.explorer.guard import LOOPBACK, Guard
+from torchmcl.explorer.middleware import LOOPBACK, Guard
 
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")  # none is fetched
 LOGGER = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def application(run: Path, results: Path, people: list[str], hosts: tuple[str, .
     from fastapi import FastAPI
 
     from torchmcl.explorer.page import asset, build
-    from torchmcl.explorer.subject import Subject
+    from torchmcl.explorer.session import Subject
 
     app = gr.mount_gradio_app(
         FastAPI(openapi_url=None, docs_url=None, redoc_url=None),

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Average
-from torchmcl.opinions import wide
+from torchmcl.structures.output import wide
 
 BINS = 15  # what the field reports
 

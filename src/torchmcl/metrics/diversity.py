@@ -6,7 +6,7 @@ from torch import Tensor
 from torchmcl.errors import UsageError
 from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Average, MemberAverage, Total
-from torchmcl.opinions import wide
+from torchmcl.structures.output import wide
 
 
 def disagreement(probabilities: Tensor) -> Tensor:

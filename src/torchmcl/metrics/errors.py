@@ -5,7 +5,7 @@ from torch import Tensor
 
 from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Average, MemberAverage
-from torchmcl.opinions import wide
+from torchmcl.structures.output import wide
 
 _MEMBERS = "probabilities (M, B, C, …) and target (B, …)"
 _COMBINED = "probabilities (B, C, …) and target (B, …)"

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Whole
-from torchmcl.opinions import wide
+from torchmcl.structures.output import wide
 
 _INPUTS = "confidence (B,) and wrong (B,)"
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from torchmcl.errors import UsageError
-from torchmcl.opinions import wide
+from torchmcl.structures.output import wide
 
 
 class Shell(Metric):

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchmcl._utils.memory_limit import fits
 from torchmcl._utils.registry import Registry
 from torchmcl.errors import UsageError
 from torchmcl.networks.fcn import fcn
@@ -17,7 +18,6 @@ from torchmcl.networks.preact_resnet import preact_resnet10
 from torchmcl.networks.resnet import resnet10, resnet18, resnet34
 from torchmcl.networks.simple_cnn import simple_cnn
 from torchmcl.networks.vgg import vgg16
-from torchmcl.room import fits
 
 Builder = Callable[..., nn.Module]
 _BUILDERS: Registry[Builder] = Registry(

@@ -1,8 +1,8 @@
 from torch import nn
 
-from torchmcl.networks.initial import he
+from torchmcl.networks.initialization import he
 from torchmcl.networks.layers import Cut, convolution, positive, split
-from torchmcl.split import Split
+from torchmcl.structures.split import Split
 
 
 def fcn(classes: int = 10, *, width: int = 128, channels: int = 3, cut: Cut = "exchange") -> Split:

@@ -3,9 +3,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchmcl.networks.initial import glorot
+from torchmcl.networks.initialization import glorot
 from torchmcl.networks.layers import Cut, convolution, head, positive, scaled, split
-from torchmcl.split import Split
+from torchmcl.structures.split import Split
 
 
 class Widths(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from torch import nn
 
 from torchmcl.errors import UsageError
-from torchmcl.split import Split
+from torchmcl.structures.split import Split
 
 Cut = Literal["exchange", "last_stage"]
 

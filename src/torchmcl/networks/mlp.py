@@ -1,8 +1,8 @@
 from torch import nn
 
-from torchmcl.networks.initial import he
+from torchmcl.networks.initialization import he
 from torchmcl.networks.layers import Cut, positive, split
-from torchmcl.split import Split
+from torchmcl.structures.split import Split
 
 
 def mlp(classes: int = 10, *, inputs: int, width: int = 256, depth: int = 2, cut: Cut = "exchange") -> Split:

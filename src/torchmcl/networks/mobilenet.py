@@ -2,9 +2,9 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from torchmcl.networks.initial import he
+from torchmcl.networks.initialization import he
 from torchmcl.networks.layers import Cut, convolution, head, positive, scaled, split
-from torchmcl.split import Split
+from torchmcl.structures.split import Split
 
 # Expansion, channels, blocks, stride of the first block: Sandler et al. 2018, table 2. The strides of the front
 # convolution and of the 24-channel stage are 1 here, since the images are small.

@@ -1,8 +1,8 @@
 from torch import Tensor, nn
 
-from torchmcl.networks.initial import he
+from torchmcl.networks.initialization import he
 from torchmcl.networks.layers import Cut, convolution, head, positive, split
-from torchmcl.split import Split
+from torchmcl.structures.split import Split
 
 
 class BasicBlock(nn.Module):

@@ -1,8 +1,8 @@
 from torch import nn
 
-from torchmcl.networks.initial import he
+from torchmcl.networks.initialization import he
 from torchmcl.networks.layers import Cut, convolution, head, positive, split
-from torchmcl.split import Split
+from torchmcl.structures.split import Split
 
 
 def simple_cnn(classes: int = 10, *, width: int = 32, channels: int = 3, cut: Cut = "exchange") -> Split:

@@ -1,8 +1,8 @@
 from torch import nn
 
-from torchmcl.networks.initial import glorot
+from torchmcl.networks.initialization import glorot
 from torchmcl.networks.layers import Cut, convolution, head, positive, split
-from torchmcl.split import Split
+from torchmcl.structures.split import Split
 
 
 def vgg16(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:

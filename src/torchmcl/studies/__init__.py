@@ -63,7 +63,7 @@ def load(name: str) -> Study:
     """
     known_name("study", name, names(), register=True)
     own = _REGISTERED.get(name)
-    found = own or import_module(f"torchmcl.studies.{name}")
+    found = own or import_module(f"torchmcl.studies.definitions.{name}")
     title = ((found.__doc__ or "").strip() or name).splitlines()[0].rstrip(".")
     figure = getattr(found, "figure", None)
     if own is None:

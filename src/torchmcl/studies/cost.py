@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from torchmcl import exchange as exchanges
 from torchmcl import methods, networks
-from torchmcl.ensemble import Gate
+from torchmcl.ensemble import exchange as exchanges
+from torchmcl.ensemble.gate import Gate
 from torchmcl.errors import UsageError, known_name
-from torchmcl.split import Split
+from torchmcl.structures.split import Split
 from torchmcl.studies import load
 from torchmcl.studies import names as all_studies
 from torchmcl.studies.scales import scale as scale_of

@@ -16,25 +16,26 @@ import torch
 from torch import Tensor
 
 import torchmcl
-from torchmcl import atomic, sealed
-from torchmcl._utils import imports
+from torchmcl._utils import atomic, imports
+from torchmcl._utils.allocator import memory_kept
 from torchmcl._utils.locks import alone
-from torchmcl.allocator import memory_kept
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError
-from torchmcl.inference import outputs
+from torchmcl.inference.predictor import Specialists
 from torchmcl.metrics import pixel_errors
-from torchmcl.predictor import Specialists
-from torchmcl.stored import training_config
+from torchmcl.objectives.dataset_pass import outputs
+from torchmcl.serialization import checksum
+from torchmcl.serialization.model_files import training_config
 from torchmcl.studies.records import RECORDS, Trained
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result, pack
 from torchmcl.tasks.classification import collected, summary
+from torchmcl.tasks.labels import percent
 from torchmcl.training.config import TrainConfig, difference
-from torchmcl.training.evaluate import evaluate, measured, percent
+from torchmcl.training.evaluate import evaluate, measured
 from torchmcl.training.fitting import fit
-from torchmcl.training.folder import FLOW, as_json, read_flow, write_flow
+from torchmcl.training.run_folder import FLOW, as_json, read_flow, write_flow
 
 TRAINED = "trained.json"  # by what, and how long it took
 
@@ -55,7 +56,7 @@ def execute(spec: Spec, folder: str | Path) -> Result:
         if not finished:
             elapsed = round(time.perf_counter() - started, 1)
             atomic.write(
-                run / TRAINED, as_json(sealed.seal({"seconds": elapsed, "continued": not fresh, **surroundings()}))
+                run / TRAINED, as_json(checksum.seal({"seconds": elapsed, "continued": not fresh, **surroundings()}))
             )
         keep_flow(run)
         return harvest(spec, run)
@@ -70,7 +71,7 @@ def harvest(spec: Spec, run: str | Path) -> Result:
     wanted = spec.configuration
     if (name := difference(wanted, got)) is not None:
         raise UsageError(f"Expected a run with {name} {wanted.get(name)} in {run}, got {got.get(name)}.")
-    figures = sealed.read(run / "metrics.json")
+    figures = checksum.read(run / "metrics.json")
     specialists = Specialists.load(run, device="cuda" if torch.cuda.is_available() else "cpu")
     data = load(spec)
     trained = ask(specialists, data.test, run)
@@ -97,7 +98,7 @@ def harvest(spec: Spec, run: str | Path) -> Result:
         "records": {name: record(name, trained) for name in spec.record},
         "precision": spec.options.get("precision", "32"),
         # Of a run that was trained otherwise it is not known.
-        "trained": sealed.read(run / TRAINED) if (run / TRAINED).is_file() else None,
+        "trained": checksum.read(run / TRAINED) if (run / TRAINED).is_file() else None,
     }
 
 

@@ -12,10 +12,10 @@ from torchmcl import data as sets
 from torchmcl.analysis.density import WORST, counted
 from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
+from torchmcl.inference.predictor import Specialists
 from torchmcl.metrics import auroc
-from torchmcl.predictor import Specialists
 from torchmcl.studies.store import pack_bytes
-from torchmcl.training.folder import FLOW, read_flow
+from torchmcl.training.run_folder import FLOW, read_flow
 
 
 @dataclass(frozen=True, eq=False)

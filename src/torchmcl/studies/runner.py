@@ -18,8 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from torchmcl import atomic
-from torchmcl._utils import imports
+from torchmcl._utils import atomic, imports
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.studies import load
 from torchmcl.studies.scales import scale as scale_of

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from torchmcl._utils.reports import say
+from torchmcl._utils.logs import say
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result
 

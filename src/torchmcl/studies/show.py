@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from torchmcl import atomic
-from torchmcl._utils import imports
+from torchmcl._utils import atomic, imports
 from torchmcl.errors import UsageError, known_name
 from torchmcl.studies import load, tables
 from torchmcl.studies.caption import caption

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmcl import atomic, errors
-from torchmcl.sealed import seal, unsealed
+from torchmcl import errors
+from torchmcl._utils import atomic
+from torchmcl.serialization.checksum import seal, unsealed
 from torchmcl.studies.spec import Spec, digest
 
 FORMAT = 2  # since 2, configurations are resolved

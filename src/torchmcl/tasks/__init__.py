@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from torchmcl._utils.registry import Registry
-from torchmcl.costs import Cost
 from torchmcl.errors import UsageError
+from torchmcl.structures.cost import Cost
+from torchmcl.structures.task import Measured, Task
 from torchmcl.tasks.classification import Classification
 from torchmcl.tasks.labels import MOST, Labels
 from torchmcl.tasks.segmentation import Segmentation
-from torchmcl.tasks.task import Measured, Task
 
 __all__ = [
     "LABELS",

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from torchmcl import metrics
-from torchmcl.opinions import Opinions
-from torchmcl.processes import gathered
+from torchmcl._utils.distributed import gathered
+from torchmcl.structures.output import Opinions
+from torchmcl.structures.task import Measured
 from torchmcl.tasks.labels import Labels, percent, percents
-from torchmcl.tasks.task import Measured
 
 
 @final

@@ -5,13 +5,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchmcl.combine import mean
-from torchmcl.costs import Cost, cross_entropy
+from torchmcl._utils.validation import plain_number
 from torchmcl.errors import UsageError
-from torchmcl.opinions import Opinions, describe
-from torchmcl.options import plain_number
-from torchmcl.state import IGNORE, State
-from torchmcl.tasks.task import Task
+from torchmcl.structures.cost import Cost
+from torchmcl.structures.output import Opinions, describe
+from torchmcl.structures.state import IGNORE, State
+from torchmcl.structures.task import Task
+from torchmcl.tasks.combiners import mean
+from torchmcl.tasks.losses import cross_entropy
 
 MOST = 100_000  # classes
 

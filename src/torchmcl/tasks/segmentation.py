@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from torchmcl import metrics
-from torchmcl.opinions import Opinions
-from torchmcl.processes import total
-from torchmcl.state import IGNORE
+from torchmcl._utils.distributed import total
+from torchmcl.structures.output import Opinions
+from torchmcl.structures.state import IGNORE
+from torchmcl.structures.task import Measured
 from torchmcl.tasks.labels import Labels, percent, percents
-from torchmcl.tasks.task import Measured
 
 
 @final

@@ -7,7 +7,7 @@ from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from torchmcl.training.fitting import fit as fit
+    from torchmcl.training.fitting import fit
 
 __all__ = ["Callback", "Machine", "Recipe", "fit"]
 

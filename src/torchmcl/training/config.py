@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from torchmcl._utils.durations import as_share
 from torchmcl._utils.frozen import FrozenDict
+from torchmcl._utils.validation import OWN, plain_fields, plain_number, right_types
 from torchmcl.errors import UsageError, known_name
-from torchmcl.options import OWN, plain_fields, plain_number, right_types
+from torchmcl.serialization.data_config import Source
 from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import PUBLISHED_EPOCHS, Recipe
-from torchmcl.training.source import Source
 
 if TYPE_CHECKING:
     from torchmcl.data.examples import DataSet
     from torchmcl.methods import Method
-    from torchmcl.tasks import Task
+    from torchmcl.structures.task import Task
 
 DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # arguments of networks that follow from data and method
 # Options that were added since results were stored, and the value at which nothing changes. There they are left out of
@@ -157,7 +157,7 @@ class NetworkConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from torchmcl import exchange
+        from torchmcl.ensemble import exchange
 
         plain_fields(self)
         right_types({"exchange": self.exchange, "preset": self.preset, "cut": self.cut}, NetworkConfig)

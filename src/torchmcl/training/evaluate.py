@@ -3,12 +3,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from torchmcl.combine import Combiner
 from torchmcl.data.external import ExternalLoader
 from torchmcl.data.loader import Batch, Loader
-from torchmcl.inference import outputs
 from torchmcl.methods import Method
-from torchmcl.tasks import Measured
+from torchmcl.objectives.dataset_pass import outputs
+from torchmcl.structures.task import Measured
+from torchmcl.tasks.combiners import Combiner
 from torchmcl.tasks.labels import percent, percents
 
 __all__ = ["evaluate", "measured", "percent", "percents"]

@@ -11,9 +11,13 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Dataset
 from torchmetrics import Metric
 
-from torchmcl import atomic, metrics, networks
+from torchmcl import metrics, networks
+from torchmcl._utils import atomic
+from torchmcl._utils.distributed import together
+from torchmcl._utils.logs import muted, verbosity
 from torchmcl._utils.randomness import isolated
-from torchmcl._utils.reports import muted, verbosity
+from torchmcl._utils.validation import OWN, right_types
+from torchmcl._utils.versions import versions
 from torchmcl.data import preprocess, transforms
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.external import External, ExternalLoader
@@ -21,41 +25,37 @@ from torchmcl.data.loader import Loader, at_once
 from torchmcl.data.transforms import Transform
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
-from torchmcl.hub import read_figures
-from torchmcl.inference import outputs
+from torchmcl.inference.predictor import Blueprint, Specialists
 from torchmcl.methods import Method
-from torchmcl.objective import memory_of
-from torchmcl.options import OWN, right_types
-from torchmcl.predictor import Blueprint, Specialists
-from torchmcl.processes import together
-from torchmcl.sealed import seal
+from torchmcl.objectives.dataset_pass import Survey, outputs
+from torchmcl.objectives.objective import memory_of
+from torchmcl.serialization.checksum import seal
+from torchmcl.serialization.hub import read_figures
 from torchmcl.serialization.legacy import is_earlier
-from torchmcl.stored import training_config
-from torchmcl.surveys import Survey
-from torchmcl.tasks import Task
+from torchmcl.serialization.model_files import read_config, training_config
+from torchmcl.structures.task import Task
+from torchmcl.tasks.labels import percent, percents
 from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.config import TrainConfig, difference
-from torchmcl.training.evaluate import evaluate, percent, percents
-from torchmcl.training.extra import named_metrics
-from torchmcl.training.folder import (
-    as_json,
-    first_process,
-    held,
-    inspect_folder,
-    must_be_there,
-    read_config,
-    start_folder,
-    write_config,
-    write_flow,
-)
+from torchmcl.training.evaluate import evaluate
+from torchmcl.training.extra_metrics import named_metrics
 from torchmcl.training.loggers import Loggers
 from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
 from torchmcl.training.machine import ENGINE
 from torchmcl.training.progress import Screen
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.resume import Checkpoints
+from torchmcl.training.run_folder import (
+    as_json,
+    first_process,
+    held,
+    inspect_folder,
+    must_be_there,
+    start_folder,
+    write_config,
+    write_flow,
+)
 from torchmcl.training.task import task_of_data
-from torchmcl.versions import versions
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric

@@ -5,11 +5,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from torchmcl import atomic, sealed
+from torchmcl._utils import atomic
 from torchmcl.errors import UsageError
+from torchmcl.serialization import checksum
 from torchmcl.training.callbacks import Callback, guarded
-from torchmcl.training.extra import flat
-from torchmcl.training.folder import as_json, must_be_there
+from torchmcl.training.extra_metrics import flat
+from torchmcl.training.run_folder import as_json, must_be_there
 
 if TYPE_CHECKING:
     from lightning.fabric.loggers.logger import Logger
@@ -51,7 +52,7 @@ class Loggers(Callback):
         if not self.training.fabric.is_global_zero:
             return
         path = self._path()
-        self.logged = sealed.read(path) if path is not None and path.is_file() else {}
+        self.logged = checksum.read(path) if path is not None and path.is_file() else {}
         for logger in self.loggers:
             with guarded("loggers", f"experiment of {type(logger).__name__}"):
                 self._open(logger)
@@ -137,7 +138,7 @@ class Loggers(Callback):
         if (path := self._path()) is not None:
             must_be_there(path.parents[1])
             path.parent.mkdir(exist_ok=True)
-            atomic.write(path, as_json(sealed.seal(logged)))
+            atomic.write(path, as_json(checksum.seal(logged)))
 
     def _path(self) -> Path | None:
         return (

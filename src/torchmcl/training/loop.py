@@ -12,21 +12,20 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchmetrics import Metric
 
 from torchmcl import metrics
-from torchmcl._utils.randomness import seed_for
+from torchmcl._utils.distributed import highest, total
+from torchmcl._utils.randomness import seed_for, seed_of
 from torchmcl.data.external import ExternalLoader
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.ensemble import Ensemble
 from torchmcl.errors import DivergedError, UsageError
 from torchmcl.methods import Method
-from torchmcl.objective import memory_of, phase_of
-from torchmcl.processes import highest, total
-from torchmcl.seeds import seed_of
-from torchmcl.state import State
-from torchmcl.surveys import survey
+from torchmcl.objectives.dataset_pass import survey
+from torchmcl.objectives.objective import memory_of, phase_of
+from torchmcl.structures.state import State
 from torchmcl.training import guardrails
 from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.evaluate import evaluate
-from torchmcl.training.extra import ExtraMetrics, flat
+from torchmcl.training.extra_metrics import ExtraMetrics, flat
 from torchmcl.training.progress import Screen
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.resume import Checkpoints

@@ -3,9 +3,9 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from torchmcl._utils.reports import muted
+from torchmcl._utils.logs import muted
+from torchmcl._utils.validation import plain_fields, right_types
 from torchmcl.errors import UsageError
-from torchmcl.options import plain_fields, right_types
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric

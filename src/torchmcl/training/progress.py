@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from torchmcl._utils.reports import say
+from torchmcl._utils.logs import say
 
 LOGGER = logging.getLogger("torchmcl.training")
 

@@ -4,8 +4,8 @@ from math import cos, pi
 from typing import TYPE_CHECKING, Literal
 
 from torchmcl._utils.signatures import constant
+from torchmcl._utils.validation import OWN, plain_fields, right_types
 from torchmcl.errors import UsageError, known_name
-from torchmcl.options import OWN, plain_fields, right_types
 
 if TYPE_CHECKING:
     from torch import Tensor

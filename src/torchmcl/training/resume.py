@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchmcl import atomic
+from torchmcl._utils import atomic
 from torchmcl.errors import UsageError
-from torchmcl.training import checkpoint
+from torchmcl.serialization import checkpoint
 from torchmcl.training.config import difference
-from torchmcl.training.folder import must_be_there
+from torchmcl.training.run_folder import must_be_there
 
 FORMAT = 2  # of a checkpoint
 READABLE = (1, 2)

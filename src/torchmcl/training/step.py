@@ -9,14 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from torchmcl._utils.distributed import average, total
 from torchmcl.data.loader import Batch
 from torchmcl.ensemble import Ensemble
-from torchmcl.objective import Outcome, PerPixel, memory_of, task_of
-from torchmcl.opinions import Opinions
-from torchmcl.processes import average, total
-from torchmcl.state import State
-from torchmcl.tasks import Task
-from torchmcl.training.lean import lean_backward
+from torchmcl.objectives.objective import PerPixel, memory_of, task_of
+from torchmcl.structures.outcome import Outcome
+from torchmcl.structures.output import Opinions
+from torchmcl.structures.state import State
+from torchmcl.structures.task import Task
+from torchmcl.training.memberwise import lean_backward
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric

@@ -6,8 +6,9 @@ from torchmcl import tasks
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.external import External
 from torchmcl.errors import UsageError
-from torchmcl.state import IGNORE
-from torchmcl.tasks import Labels, Task
+from torchmcl.structures.state import IGNORE
+from torchmcl.structures.task import Task
+from torchmcl.tasks import Labels
 
 
 def task_of_data(given: Task | str | None, name: str | None, data: DataSet, class_weight: str | None = None) -> Labels:

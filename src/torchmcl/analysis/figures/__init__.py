@@ -1,0 +1,1 @@
+"""Figures of trained runs, one per file, and the catalogue that lists them. Measurements belong to `analysis`."""

@@ -1,0 +1,22 @@
+"""Assignment: which members take which example.
+
+Rules compute the weights of a batch from the members' regrets; the memory counts assignments per class and fixes them.
+Costs and losses belong to `objectives` and `tasks`.
+"""
+
+from torchmcl.assignment.memory import Memory, Record
+from torchmcl.assignment.rules import Annealed, Assignment, Evolving, Relaxed, TopK, balanced, everyone, foreseen, top_k
+
+__all__ = [
+    "Annealed",
+    "Assignment",
+    "Evolving",
+    "Memory",
+    "Record",
+    "Relaxed",
+    "TopK",
+    "balanced",
+    "everyone",
+    "foreseen",
+    "top_k",
+]

@@ -1,0 +1,77 @@
+"""The page of the members: who claims which class of the test set, and which examples those are."""
+
+from torchmcl._utils.html import Markup, join, tag
+from torchmcl.explorer.elements import grid, notice, percent, picture
+from torchmcl.explorer.session import Subject
+
+SHOWN = 24
+
+
+def matrix(subject: Subject) -> Markup:
+    """Class by member: the part of the class's test examples that each member claims; a cell is a button."""
+    if subject.test is None:
+        return notice(f"The run's test set is not here, so that nobody can be asked about it. {subject.why}")
+    names = subject.test.label_names
+    counts = subject.survey.counts(len(names), subject.members)
+    owned = subject.specialists.method.owners(subject.specialists.memory, None)
+    owned = owned if owned is not None and len(owned) == len(names) else None
+    heads = [tag("th", f"Member {m + 1}", scope="col") for m in range(subject.members)]
+    rows = []
+    for c, name in enumerate(names):
+        total = int(counts[c].sum())
+        cells = [
+            cell(c, m, name, int(counts[c, m]), total, owned is not None and bool(owned[c, m]))
+            for m in range(subject.members)
+        ]
+        rows.append(tag("tr", tag("th", name, scope="row", title=name), *cells))
+    table = tag("table", tag("thead", tag("tr", tag("th"), *heads)), tag("tbody", *rows), class_="mcl-matrix")
+    told = f"Of each class, the part that each member claims, on {len(subject.survey.places):,} test examples."
+    if owned is not None:
+        told += " A dot marks the classes that training gave to a member."
+    about = tag("p", f"{told} Choose a cell to see its examples.", class_="mcl-legend")
+    return join(about, tag("div", table, class_="mcl-scroll"))
+
+
+def cell(label: int, member: int, name: str, count: int, total: int, owned: bool) -> Markup:
+    """One cell, the darker the more."""
+    part = count / total if total else 0.0
+    about = f"{name}, member {member + 1}: {count} of {total}" + (", its own class" if owned else "")
+    button = tag(
+        "button",
+        percent(part) if count else "·",
+        tag("i", class_="dot") if owned else None,
+        data_pick=f"{label}:{member}",
+        style=f"--part:{part:.3f}",
+        class_="strong" if part > 0.65 else None,
+        title=about,
+        aria_label=about,
+    )
+    return tag("td", button)
+
+
+def examples(subject: Subject, label: int, member: int) -> Markup:
+    """Examples of a class that a member claims, the wrong ones marked."""
+    survey, test = subject.survey, subject.pictures
+    name = test.label_names[label]
+    places = survey.of(label, member).tolist()
+    if not places:
+        return notice(f"Member {member + 1} claims none of {name}.")
+    error = dict(zip(survey.places.tolist(), survey.error.tolist(), strict=True))
+    few = places[:SHOWN]
+    buttons = [
+        tag(
+            "button",
+            picture(image, ""),
+            class_="wrong" if not subject.dense and error[at] else None,
+            data_pick=at,
+            title=f"{percent(error[at])} of the pixels wrong" if subject.dense else "wrong" if error[at] else "right",
+            aria_label=f"picture {at}",
+        )
+        for at, image in zip(few, subject.images(few), strict=True)
+    ]
+    told = f"{len(places)} of {name} that member {member + 1} claims" + (
+        f", the first {SHOWN}" if len(places) > SHOWN else ""
+    )
+    marked = "" if subject.dense else " A red frame: the ensemble is wrong."
+    about = tag("p", f"Choose one to look at it.{marked}", class_="mcl-legend")
+    return join(tag("h3", told), about, grid(buttons, "thumbs wide"))

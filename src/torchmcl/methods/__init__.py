@@ -1,0 +1,149 @@
+"""The family: each method a named composition of costs, an assignment and, for some, joint costs.
+
+`build(name, members, classes, k, …)` returns a `Method`, a value that a run turns into an objective of its own. Every
+option has its paper's default, [I] marks those inferred. A duration is a number of epochs, or a share of training.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+from torchmcl._utils.durations import Duration, check_duration, spelled_out
+from torchmcl._utils.registry import Registry
+from torchmcl._utils.validation import right_types
+from torchmcl.errors import UsageError
+from torchmcl.methods.amcl import amcl
+from torchmcl.methods.annealed import annealed
+from torchmcl.methods.cmcl import cmcl
+from torchmcl.methods.emadnn import emadnn
+from torchmcl.methods.evolving import evolving
+from torchmcl.methods.ie import ie
+from torchmcl.methods.kdcl import kdcl
+from torchmcl.methods.mcl import mcl
+from torchmcl.methods.mcl_kd import mcl_kd
+from torchmcl.methods.method import Composition, Method, any_task, class_probabilities
+from torchmcl.methods.one import one
+from torchmcl.methods.relaxed import relaxed
+from torchmcl.methods.smcl import smcl
+from torchmcl.methods.vmcl import vmcl
+from torchmcl.structures.task import Task
+from torchmcl.tasks import as_task
+
+__all__ = [
+    "Composition",
+    "Method",
+    "amcl",
+    "annealed",
+    "any_task",
+    "build",
+    "class_probabilities",
+    "cmcl",
+    "emadnn",
+    "evolving",
+    "function",
+    "ie",
+    "in_epochs",
+    "is_registered",
+    "kdcl",
+    "mcl",
+    "mcl_kd",
+    "names",
+    "one",
+    "options",
+    "register",
+    "relaxed",
+    "smcl",
+    "vmcl",
+]
+
+MOST = 100_000  # members
+
+
+_FAMILY: Registry[Callable[..., Composition]] = Registry(
+    "method", (ie, mcl, smcl, cmcl, vmcl, mcl_kd, amcl, relaxed, evolving, annealed, emadnn, one, kdcl)
+)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all methods, registered ones included."""
+    return _FAMILY.names()
+
+
+def function(name: str) -> Callable[..., Composition]:
+    """The function that composes the method of that name."""
+    return _FAMILY.find(name)
+
+
+def register(method: Callable[..., Composition]) -> Callable[..., Composition]:
+    """Register a method of your own, `(members, task, *, k=1, …) -> Composition`, under the function's name."""
+    return _FAMILY.register(method)
+
+
+def options(name: str) -> list[str]:
+    """The names of a method's options, besides members and classes.
+
+    >>> options("cmcl")
+    ['k', 'beta', 'stochastic']
+    """
+    return list(inspect.signature(function(name)).parameters)[2:]
+
+
+def build(name: str, members: int = 5, classes: int | Task = 10, *, task: Task | None = None, **given: Any) -> Method:
+    """Build a method by its name for `members` networks and `classes` classes, or for another `task`.
+
+    >>> method = build("amcl", members=5, classes=10, k=1, beta=.01, gamma=.5, warmup=5)
+    >>> method.outputs, method.exchange, method.new_objective().memory.counts.shape
+    (11, 'feature_fusion', torch.Size([10, 5]))
+    """
+    known = options(name)
+    if unknown := sorted(set(given) - set(known)):
+        raise UsageError(f"Expected options of {name}: {', '.join(known)}; got {', '.join(unknown)}.")
+    task = as_task(classes if task is None else task)
+    _check_options(function(name), members, given)
+    method = Method(function(name), members, task, given)
+    method.new_objective()  # an option that its parts refuse is refused here
+    return method
+
+
+def _check_options(method: Callable[..., Composition], members: int, given: Mapping[str, Any]) -> None:
+    hints = get_type_hints(method)
+    for option in (option for option in given if hints.get(option) == Duration):
+        check_duration(given[option], option, least=0)
+    right_types({"members": members, **given}, method)
+    if not 1 <= members <= MOST:
+        raise UsageError(f"Expected 1 to {MOST:,} members, got {members}.")
+    if not 1 <= (1 if given.get("k") is None else given["k"]) <= members:
+        raise UsageError(f"Expected 1 <= k <= {members} members, got k={given['k']}.")
+    if given.get("round", 1) < 1:
+        raise UsageError(f"Expected a round of at least 1 epoch, got {given['round']}.")
+    for option, value in given.items():  # beyond these a loss in float32 is no number
+        least = 1e-3 if option == "temperature" else -1e6
+        if hints.get(option) is float and not least <= value <= 1e6:
+            raise UsageError(f"Expected {option} from {least:g} to 1e+06, got {value}.")
+
+
+def in_epochs(method: Method, epochs: int) -> Method:
+    """The method with every duration in epochs of a schedule; raises UsageError for one that leaves no room after it.
+
+    >>> in_epochs(build("amcl"), 100).options["warmup"]
+    5
+    """
+    hints = get_type_hints(method.compose)
+    spelled = {
+        option: spelled_out(value, epochs, option)
+        for option, value in method.options.items()
+        if hints.get(option) == Duration
+    }
+    method = replace(method, options={**method.options, **spelled})
+    method.settles_after(epochs)  # raises for a duration that leaves no room
+    return method
+
+
+def is_registered(method: Method) -> bool:
+    """Whether `build`, told the method's name and options, returns an equal method.
+
+    >>> is_registered(build("amcl", k=2)), is_registered(Method(lambda members, task: ie(members, task), 2, 3))
+    (True, False)
+    """
+    return _FAMILY.get(method.name) is method.compose

@@ -1,0 +1,24 @@
+from torchmcl._utils.durations import Duration, check_duration
+from torchmcl.assignment import Annealed
+from torchmcl.methods.method import Composition, any_task
+from torchmcl.objectives.costs import nothing
+from torchmcl.objectives.objective import Objective
+from torchmcl.structures.task import Task
+
+
+@any_task
+def annealed(
+    members: int,
+    task: Task,
+    *,
+    k: int = 1,
+    start: float = 0.5,
+    decay: float | None = None,
+    cooling: Duration = "80%",
+) -> Composition:
+    """Annealed multiple choice learning, Perera et al. 2024: the choice is hard after `cooling` [I].
+
+    A `decay` per epoch, published as 0.95 for schedules of hundreds of epochs, replaces the cooling.
+    """
+    check_duration(cooling, "cooling")
+    return Composition(Objective(task, nothing, Annealed(k, start, decay, cooling)), k)

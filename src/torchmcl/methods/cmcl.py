@@ -1,0 +1,16 @@
+from torchmcl.assignment import TopK
+from torchmcl.methods.method import Composition, class_probabilities
+from torchmcl.objectives.costs import Scaled, to_random_label, to_uniform
+from torchmcl.objectives.objective import Objective
+from torchmcl.structures.task import Task
+
+
+@class_probabilities
+def cmcl(
+    members: int, task: Task, *, k: int | None = None, beta: float = 0.75, stochastic: bool = False
+) -> Composition:
+    """Confident multiple choice learning, Lee et al. 2017, k = 4; `stochastic` labelling is its version 1."""
+    exact, k = Scaled(to_uniform, beta), min(4, members) if k is None else k
+    leave = Scaled(to_random_label, beta) if stochastic else exact
+    objective = Objective(task, leave, TopK(k), rank=exact)
+    return Composition(objective, k, exchange="feature_sharing", teaches_leaving=True)

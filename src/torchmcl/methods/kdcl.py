@@ -1,0 +1,12 @@
+from torchmcl.assignment import everyone
+from torchmcl.methods.method import Composition, class_probabilities
+from torchmcl.objectives.costs import nothing
+from torchmcl.objectives.joint_costs import BestTeacher
+from torchmcl.objectives.objective import Objective
+from torchmcl.structures.task import Task
+
+
+@class_probabilities
+def kdcl(members: int, task: Task, *, k: int = 1, temperature: float = 2.0) -> Composition:
+    """Collaborative knowledge distillation, naive, Guo et al. 2020: all learn from the best, whatever k."""
+    return Composition(Objective(task, nothing, everyone, joint=[BestTeacher(temperature)]), k=members)

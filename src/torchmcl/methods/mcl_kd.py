@@ -1,0 +1,25 @@
+from torchmcl._utils.durations import Duration, check_duration
+from torchmcl.assignment import TopK, everyone
+from torchmcl.methods.method import Composition, class_probabilities
+from torchmcl.objectives.costs import Scaled, nothing
+from torchmcl.objectives.dataset_pass import ToTeacher
+from torchmcl.objectives.objective import Objective, Phases
+from torchmcl.structures.task import Task
+
+
+@class_probabilities
+def mcl_kd(
+    members: int,
+    task: Task,
+    *,
+    k: int = 1,
+    beta: float = 1.0,
+    temperature: float = 2.0,
+    pretrain: Duration = "30%",
+) -> Composition:
+    """MCL with knowledge distillation, Mun et al. 2018; members are first trained independently for `pretrain` [I]."""
+    check_duration(pretrain, "pretrain", least=0)
+    leave = Scaled(ToTeacher(temperature=temperature, after=pretrain), beta)
+    alone, special = Objective(task, nothing, everyone), Objective(task, leave, TopK(k))
+    names = ("independent", "specialising")
+    return Composition(Phases(alone, special, after=pretrain, names=names, option="pretrain"), k)

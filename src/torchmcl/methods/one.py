@@ -1,0 +1,27 @@
+from torchmcl._utils.durations import Duration, check_duration
+from torchmcl.assignment import everyone
+from torchmcl.methods.method import Composition, class_probabilities
+from torchmcl.objectives.costs import nothing
+from torchmcl.objectives.joint_costs import GatedTeacher
+from torchmcl.objectives.objective import Objective
+from torchmcl.structures.task import Task
+from torchmcl.tasks.combiners import gated_logits
+
+
+@class_probabilities
+def one(
+    members: int, task: Task, *, k: int = 1, temperature: float = 3.0, rampup: Duration = "26.6667%"
+) -> Composition:
+    """On-the-fly native ensemble, Lan et al. 2018: branches of one trunk learn from their gated sum, whatever k.
+
+    The teacher's weight grows over `rampup`, published as 80 of 300 epochs.
+    """
+    check_duration(rampup, "rampup")
+    return Composition(
+        Objective(task, nothing, everyone, joint=[GatedTeacher(temperature, rampup)]),
+        k=members,
+        combine=gated_logits,
+        exchange="weight_sharing",
+        cut="last_stage",
+        gate="pool",
+    )

@@ -1,0 +1,11 @@
+from torchmcl.assignment import Relaxed
+from torchmcl.methods.method import Composition, any_task
+from torchmcl.objectives.costs import nothing
+from torchmcl.objectives.objective import Objective
+from torchmcl.structures.task import Task
+
+
+@any_task
+def relaxed(members: int, task: Task, *, k: int = 1, eps: float = 0.05) -> Composition:
+    """Relaxed winner-takes-all, Rupprecht et al. 2017."""
+    return Composition(Objective(task, nothing, Relaxed(k, eps)), k)

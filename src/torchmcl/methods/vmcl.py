@@ -1,0 +1,17 @@
+from torchmcl.assignment import TopK
+from torchmcl.methods.method import Composition, class_probabilities
+from torchmcl.objectives.costs import nothing
+from torchmcl.objectives.joint_costs import Choice, Joint, Margin
+from torchmcl.objectives.objective import Objective
+from torchmcl.structures.task import Task
+from torchmcl.tasks.combiners import gated
+
+
+@class_probabilities
+def vmcl(
+    members: int, task: Task, *, k: int = 1, alpha: float = 1.0, delta: float = 0.5, eta: float = 1.0
+) -> Composition:
+    """Versatile multiple choice learning, Tian et al. 2019: a reconstruction [I], its weights too."""
+    joint: list[Joint] = [Margin(alpha, margin=delta), Choice(eta)]
+    objective = Objective(task, nothing, TopK(k), joint=joint)
+    return Composition(objective, k, combine=gated, exchange="weight_sharing", gate="conv", teaches_leaving=True)

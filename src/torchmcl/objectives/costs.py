@@ -1,0 +1,105 @@
+"""What it costs a member to take an example, or to leave it.
+
+A cost is any callable (logits (M, B, C, …), target (B, …), state) -> (M, B), averaged over pixels where there are any.
+"""
+
+from functools import partial
+from math import log
+
+import torch
+from torch import Tensor, nn
+
+from torchmcl.errors import UsageError
+from torchmcl.structures.cost import Cost, memberwise
+from torchmcl.structures.output import wide
+from torchmcl.structures.state import State
+from torchmcl.tasks.losses import log_probabilities, of_label
+
+
+def is_memberwise(cost: Cost) -> bool:
+    """Whether a cost was so marked, as it is or scaled.
+
+    >>> is_memberwise(Scaled(cross_entropy, 0.5)), is_memberwise(to_random_label)
+    (True, False)
+    """
+    while isinstance(cost, Scaled | partial):
+        cost = cost.cost if isinstance(cost, Scaled) else cost.func
+    return getattr(cost, "memberwise", False)
+
+
+@memberwise
+def nothing(logits: Tensor, target: Tensor, state: State) -> Tensor:
+    """0: a member that leaves an example learns nothing from it (IE, MCL, sMCL).
+
+    >>> nothing(torch.randn(2, 1, 4), torch.tensor([3]), State())
+    tensor([[0.],
+            [0.]])
+    """
+    return wide(logits).new_zeros(logits.shape[:2])
+
+
+@memberwise
+def to_uniform(logits: Tensor, target: Tensor, state: State) -> Tensor:
+    """KL(U || p_m) = -log C - 1/C sum_c log p_m(c): CMCL's confident oracle loss, Lee et al. 2017.
+
+    >>> to_uniform(torch.zeros(1, 1, 4), torch.tensor([3]), State())
+    tensor([[0.]])
+    """
+    return state.by_example(-log(logits.shape[2]) - log_probabilities(logits, state).mean(2))
+
+
+def to_random_label(logits: Tensor, target: Tensor, state: State) -> Tensor:
+    """-log p_m(c), c uniform over the C classes: CMCL's stochastic labelling, equal to KL(U || p_m) + log C on average.
+
+    The label may hit the true one. It is drawn from PyTorch's generator, as dropout's masks are.
+
+    >>> to_random_label(torch.zeros(1, 1, 4), torch.tensor([3]), State())
+    tensor([[1.3863]])
+    """
+    members, examples, classes, *pixels = logits.shape
+    label = torch.randint(classes, (members, examples, *pixels), device=logits.device)
+    return of_label(log_probabilities(logits, state), label, state)
+
+
+@memberwise
+def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int | None = None) -> Tensor:
+    """KL(A || p_m) = -log p_m(auxiliary), the auxiliary class being the last output: eq. 5 of Kim et al. 2022.
+
+    >>> to_auxiliary(torch.zeros(1, 1, 4), torch.tensor([2]), State())
+    tensor([[1.3863]])
+    """
+    outputs = logits.shape[2]
+    if classes is not None and outputs != classes + 1:
+        raise UsageError(
+            f"Expected {classes + 1} outputs, {classes} classes and the auxiliary one last, got {outputs}. "
+            "Build the network with method.outputs."
+        )
+    soft = target.is_floating_point()
+    if target.device.type == "cpu" and (last := target.shape[1] - 1 if soft else int(target.max())) >= outputs - 1:
+        raise UsageError(
+            f"Expected targets from 0 to {outputs - 2}, below the auxiliary class, got {last}. "
+            f"Give the network one output more than there are classes."
+        )
+    return state.by_example(-log_probabilities(logits, state).select(2, outputs - 1))
+
+
+class Scaled(nn.Module):
+    """A cost times a number.
+
+    >>> Scaled(cross_entropy, 0.5)(torch.zeros(1, 1, 4), torch.tensor([3]), State())
+    tensor([[0.6931]])
+    """
+
+    def __init__(self, cost: Cost, by: float) -> None:
+        super().__init__()
+        self.cost = cost
+        self.by = by
+
+    def extra_repr(self) -> str:
+        """What is scaled, where it is a plain function, and by how much."""
+        name = "" if isinstance(self.cost, nn.Module) else f"{getattr(self.cost, '__name__', self.cost)}, "
+        return f"{name}by={self.by}"
+
+    def forward(self, logits: Tensor, target: Tensor, state: State) -> Tensor:
+        """(M, B, C, …), (B, …) -> (M, B)."""
+        return self.by * self.cost(logits, target, state)

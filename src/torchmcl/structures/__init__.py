@@ -1,0 +1,28 @@
+"""The values that every part of the library passes around.
+
+Outputs of an ensemble, the state of training, the outcome of an objective, split networks, and the base classes of
+tasks and costs. Nothing here trains, reads files or knows a method.
+"""
+
+from torchmcl.structures.cost import Cost, memberwise
+from torchmcl.structures.outcome import Outcome
+from torchmcl.structures.output import Opinions, per_example, wide
+from torchmcl.structures.rejection import Rejection
+from torchmcl.structures.split import Split
+from torchmcl.structures.state import IGNORE, State
+from torchmcl.structures.task import Measured, Task
+
+__all__ = [
+    "IGNORE",
+    "Cost",
+    "Measured",
+    "Opinions",
+    "Outcome",
+    "Rejection",
+    "Split",
+    "State",
+    "Task",
+    "memberwise",
+    "per_example",
+    "wide",
+]

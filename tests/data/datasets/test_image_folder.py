@@ -1,0 +1,147 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from torchmcl import data
+from torchmcl.data import Files
+from torchmcl.errors import UsageError
+
+
+def fill(root: Path, counts: dict[str, int], size=(10, 12), extension: str = "png") -> Path:
+    """A folder a class; the class is in the first pixel, the number in the second."""
+    for c, (name, count) in enumerate(counts.items()):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            pixels = np.zeros((*size, 3), np.uint8)
+            pixels[0, 0], pixels[0, 1] = c, i
+            Image.fromarray(pixels).save(root / name / f"{i}.{extension}")
+    return root
+
+
+def load(root: Path, **options) -> data.DataSet:
+    return data.load(f"folder:{root}", **options)
+
+
+def refused(root: Path, match: str) -> None:
+    with pytest.raises(UsageError, match=match) as caught:
+        load(root)
+    assert "\n" not in str(caught.value)
+
+
+def test_split_of_its_own(tmp_path) -> None:
+    pets = load(fill(tmp_path, {"cat": 10, "dog": 20, "eel": 1}))
+    assert pets.classes == ("cat", "dog", "eel")
+    assert pets.train.target.bincount().tolist() == [8, 16, 1]
+    assert pets.test.target.bincount(minlength=3).tolist() == [2, 4, 0]
+    assert pets.train.images.shape == (25, 3, 10, 12)
+    seen = set()
+    for part in (pets.train, pets.test):
+        assert part.images[:, 0, 0, 0].tolist() == part.target.tolist()
+        seen |= {(int(c), int(i)) for c, i in part.images[:, 0, 0, :2]}
+    assert len(seen) == 31
+    assert pets.choices["split_seed"] == 0
+    other = load(tmp_path, seed=1)
+    assert not other.test.images.equal(pets.test.images)
+    assert load(tmp_path, parts=("test",)).test.images.equal(pets.test.images)
+
+
+@pytest.mark.parametrize("test", ["test", "val"])
+def test_published_parts(tmp_path, test) -> None:
+    fill(tmp_path / "train", {"cat": 3, "dog": 4})
+    fill(tmp_path / test, {"dog": 2}, size=(30, 40))
+    pets = load(tmp_path)
+    assert (len(pets.train), len(pets.test), pets.validation) == (7, 2, None)
+    assert pets.test.target.tolist() == [1, 1]
+    assert pets.test.images.shape == (2, 3, 10, 12)
+
+
+def test_all_three_parts(tmp_path) -> None:
+    for part, count in {"train": 3, "val": 2, "test": 1}.items():
+        fill(tmp_path / part, {"cat": count, "dog": count})
+    pets = load(tmp_path)
+    assert [len(pets.parts[part]) for part in ("train", "validation", "test")] == [6, 4, 2]
+    assert list(load(tmp_path, parts=("test",)).parts) == ["test"]
+
+
+def test_train_may_be_a_class(tmp_path) -> None:
+    assert load(fill(tmp_path, {"bus": 5, "train": 5})).classes == ("bus", "train")
+
+
+def test_size(tmp_path) -> None:
+    fill(tmp_path, {"cat": 3}, size=(10, 12))
+    fill(tmp_path, {"dog": 5}, size=(20, 8))
+    assert load(tmp_path).train.images.shape[1:] == (3, 20, 8)
+    assert load(tmp_path, size=16).train.images.shape[1:] == (3, 16, 16)
+    assert load(tmp_path, size=(5, 7)).train.images.shape[1:] == (3, 5, 7)
+    assert load(tmp_path).choices["size"] == [20, 8]
+
+
+def test_what_is_ignored(tmp_path) -> None:
+    fill(tmp_path, {"cat": 5, "dog": 5})
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / "README.txt").touch()
+    (tmp_path / "cat/.DS_Store").touch()
+    (tmp_path / "cat/._1.png").touch()
+    (tmp_path / "cat/notes.txt").write_text("nice cats")
+    (tmp_path / "dog/.thumbnails").mkdir()
+    (tmp_path / "dog/.thumbnails/a.png").touch()
+    fill(tmp_path / "dog", {"more": 5}, extension="JPG")
+    pets = load(tmp_path)
+    assert pets.classes == ("cat", "dog")
+    assert len(pets.train) + len(pets.test) == 15
+
+
+def test_grey_among_colour(tmp_path) -> None:
+    fill(tmp_path, {"cat": 5, "dog": 5})
+    Image.new("L", (12, 10), 7).save(tmp_path / "cat/grey.png")
+    images = load(tmp_path).train.images, load(tmp_path).test.images
+    assert sum(int((part == 7).flatten(1).all(1).sum()) for part in images) == 1
+
+
+def test_what_is_no_set(tmp_path) -> None:
+    refused(tmp_path / "nowhere", "Expected a folder of images, one folder a class, got '.*nowhere'")
+    refused(tmp_path, "Expected a folder for each of 2 or more classes in .*, got 0")
+    fill(tmp_path, {"cat": 3})
+    refused(tmp_path, "Expected a folder for each of 2 or more classes in .*, got 1")
+    (tmp_path / "dog").mkdir()
+    refused(tmp_path, "Expected images .* in .*dog, found none and 0 other files")
+    (tmp_path / "dog/notes.txt").touch()
+    refused(tmp_path, "Expected images .* in .*dog, found none and 1 other files")
+    (tmp_path / "dog/a.png").write_text("not an image")
+    refused(tmp_path, r"dog/a.png, which cannot be read")
+
+
+def test_a_class_that_was_never_trained(tmp_path) -> None:
+    fill(tmp_path / "train", {"cat": 3, "dog": 4})
+    fill(tmp_path / "test", {"cat": 3, "eel": 4})
+    refused(tmp_path, "Expected only classes of the training set in .*test, got eel besides")
+
+
+def test_a_damaged_image_is_named(tmp_path) -> None:
+    fill(tmp_path, {"cat": 5, "dog": 5})
+    image = tmp_path / "dog/3.png"
+    image.write_bytes(image.read_bytes()[:45])
+    refused(tmp_path, r"dog/3.png, which cannot be read")
+
+
+def test_too_large_for_memory(tmp_path) -> None:
+    pets = load(fill(tmp_path, {"cat": 5, "dog": 5}), in_memory=1e-6)
+    assert isinstance(pets.train.images, Files)
+    batch = next(data.Loader(pets.train, preprocess="none").epoch())
+    assert batch.x[:, 0, 0, 0].tolist() == batch.target.tolist()
+
+
+def test_only_what_is_chosen_is_read(tmp_path) -> None:
+    fill(tmp_path, {"cat": 10, "dog": 10})
+    (tmp_path / "eel").mkdir()
+    (tmp_path / "eel/0.png").write_text("not an image")
+    assert len(load(tmp_path, classes="cat,dog", limit=4, size=8).train) == 4
+
+
+def test_the_median_is_of_images_all_over_the_set(tmp_path, monkeypatch) -> None:
+    fill(tmp_path, {"cat": 20}, size=(10, 10))
+    fill(tmp_path, {"dog": 30}, size=(20, 20))
+    monkeypatch.setattr(folder, "LOOKED_AT", 5)
+    assert load(tmp_path).train.images.shape[2:] == (20, 20)

@@ -1,0 +1,244 @@
+"""Exported graphs against eager: each family of networks, exchange, gate and combiner, at several batch sizes."""
+
+import json
+import logging
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from torchmcl import UsageError, cli, data
+from torchmcl.inference import export as exporting
+from torchmcl.inference.export import NEAR, OUTPUTS, export, onnx_runner, pt2_runner
+from torchmcl.inference.predictor import Specialists
+from torchmcl.serialization.model_config import Blueprint
+from torchmcl.structures.rejection import Rejection
+from torchmcl.training import fit
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'torchmcl[export]'")
+
+
+@pytest.fixture(autouse=True)
+def _no_trace(monkeypatch):
+    """pytest keeps every log, and torch's trace of an export is so long that keeping it takes most of the time."""
+    monkeypatch.setattr(logging.getLogger("torch.__trace"), "disabled", True)
+
+
+def untrained(method, network, shape, *, members=2, preset="light", rejection=None, **options):
+    """A model whose weights are random; what it answers is of no concern, that it is answered alike is."""
+    takes_channels = {} if network == "mlp" else {"channels": shape[0]}
+    blueprint = Blueprint(
+        method,
+        members,
+        ("a", "b", "c"),
+        network,
+        shape,
+        "none" if network == "mlp" else "gcn",
+        "float32" if network == "mlp" else "uint8",
+        preset=preset,
+        dense=network == "fcn",
+        network_options={**takes_channels, **options},
+        rejection=rejection or Rejection(),
+    )
+    method, ensemble = blueprint.build(seed=1)
+    ensemble.train()  # statistics that are not the initial ones
+    specialists = Specialists(blueprint, method, ensemble)
+    with torch.no_grad():
+        ensemble.train()(specialists.prepare(exporting.example(specialists, 8)))
+    ensemble.eval()
+    return specialists
+
+
+def answers(specialists, x):
+    """What eager says, as a graph would."""
+    with torch.no_grad():
+        return dict(zip(OUTPUTS, exporting.Graph(specialists)(x), strict=True))
+
+
+def check(specialists, run, sizes=(1, 2, 3, 17)):
+    for size in sizes:
+        x = exporting.example(specialists, size + 100)[:size]  # none that export itself has seen
+        expected, got = answers(specialists, x), run(x)
+        for name in OUTPUTS:
+            assert got[name].shape == expected[name].shape, name
+            assert got[name].dtype == expected[name].dtype, name
+        for name in ("probabilities", "members", "auxiliary"):
+            torch.testing.assert_close(got[name], expected[name], rtol=0, atol=NEAR)
+        assert torch.equal(got["label"], expected["label"])
+        assert torch.equal(got["accepted"], expected["accepted"])
+
+
+SMALL = (3, 32, 32)
+FAMILIES = {
+    "simple_cnn, fusion, temperature": lambda: untrained(
+        "amcl", "simple_cnn", (1, 8, 8), width=4, preset="default", rejection=Rejection(0.5, 2.0)
+    ),
+    "resnet10, weight sharing, gate of convolutions": lambda: untrained("vmcl", "resnet10", SMALL, width=2),
+    "preact_resnet10, weight sharing, pooled gate": lambda: untrained("one", "preact_resnet10", SMALL, width=2),
+    "mobilenet_v2, light fusion": lambda: untrained("amcl", "mobilenet_v2", SMALL, width=2, members=1),
+    "googlenet": lambda: untrained("smcl", "googlenet", SMALL, width=4, members=1),
+    "vgg16, fusion of the paper's count": lambda: untrained("amcl", "vgg16", SMALL, width=2, preset="paper_count"),
+    "simple_cnn, feature sharing": lambda: untrained("cmcl", "simple_cnn", SMALL, width=2),
+    "fcn, fusion": lambda: untrained("amcl", "fcn", (3, 15, 21), width=4, rejection=Rejection(0.4)),
+    "mlp": lambda: untrained("ie", "mlp", (5,), inputs=5, width=8),
+}
+
+
+SLOW = ("resnet10", "mobilenet_v2", "googlenet", "vgg16", "fcn")
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=[pytest.mark.slow] * name.startswith(SLOW)) for name in FAMILIES]
+)
+def test_each_family(family, tmp_path):
+    specialists = FAMILIES[family]()
+    found = export(specialists, tmp_path / "model.onnx")
+    assert found["difference"] <= NEAR
+    assert found["bytes"] == (tmp_path / "model.onnx").stat().st_size
+    check(specialists, onnx_runner((tmp_path / "model.onnx").read_bytes()))
+
+
+@pytest.mark.parametrize("family", ["simple_cnn, fusion, temperature", "fcn, fusion"])
+def test_torch_export(family, tmp_path):
+    specialists = FAMILIES[family]()
+    export(specialists, tmp_path / "model.pt2")
+    check(specialists, pt2_runner((tmp_path / "model.pt2").read_bytes()))
+    extra = {"classes": ""}
+    torch.export.load(tmp_path / "model.pt2", extra_files=extra)
+    assert json.loads(extra["classes"]) == ["a", "b", "c"]
+
+
+@pytest.fixture(scope="module")
+def calibrated(digits_run, tmp_path_factory):
+    run = Path(shutil.copytree(digits_run, tmp_path_factory.mktemp("calibrated") / "run"))
+    assert cli.main(["calibrate", str(run), "--coverage", "0.8", "--temperature"]) == 0
+    return run
+
+
+@pytest.fixture(scope="module")
+def exported(calibrated):
+    assert cli.main(["export", str(calibrated), str(calibrated / "made" / "model.onnx")]) == 0
+    return calibrated / "made" / "model.onnx"
+
+
+def test_a_run_with_a_threshold(calibrated, exported, digits_test):
+    session = onnxruntime.InferenceSession(exported)
+    (given,) = session.get_inputs()
+    assert (given.name, given.type, given.shape) == ("images", "tensor(uint8)", ["batch", 1, 8, 8])
+    assert tuple(each.name for each in session.get_outputs()) == OUTPUTS
+    assert json.loads(session.get_modelmeta().custom_metadata_map["classes"]) == list("0123456789")
+    found = dict(zip(OUTPUTS, session.run(None, {"images": digits_test.images.numpy()}), strict=True))
+    answer = Specialists.load(calibrated).predict(digits_test)
+    assert np.array_equal(found["label"], answer.label)
+    assert np.array_equal(found["accepted"], answer.accepted)
+    assert 0 < found["accepted"].mean() < 1
+    np.testing.assert_allclose(found["probabilities"], answer.probabilities, atol=NEAR)
+    np.testing.assert_allclose(found["members"], answer.members[:, :, :10], atol=NEAR)
+    np.testing.assert_allclose(found["auxiliary"], answer.members[:, :, 10], atol=NEAR)
+    assert [path.name for path in exported.parent.iterdir()] == ["model.onnx"]
+
+
+def test_eight_bits(calibrated, tmp_path, capsys, digits_test):
+    assert cli.main(["export", str(calibrated), str(tmp_path / "small.onnx"), "--quantize"]) == 0
+    said = capsys.readouterr().out
+    assert "8 bits:" in said
+    run = onnx_runner((tmp_path / "small.onnx").read_bytes())
+    wrong = 100 * float((run(digits_test.images)["label"] != digits_test.target).double().mean())
+    assert f"to {wrong:.2f} %" in said
+    assert wrong < 15
+    plain = Specialists.load(calibrated).predict(digits_test)
+    assert (run(digits_test.images)["probabilities"] - plain.probabilities).abs().max() > NEAR  # it is another graph
+    import onnx
+
+    kinds = {tensor.data_type for tensor in onnx.load(tmp_path / "small.onnx").graph.initializer}
+    assert onnx.TensorProto.INT8 in kinds
+
+
+def test_a_graph_that_answers_otherwise_is_not_written(calibrated, tmp_path, monkeypatch):
+    writing = exporting.as_pt2
+
+    def forgetful(graph):
+        """As if the exporter lost the temperature."""
+        graph.specialists.blueprint = Specialists.load(calibrated).blueprint
+        calm = Blueprint.of({**graph.specialists.blueprint.as_dict(), "rejection": {}})
+        kept, graph.specialists.blueprint = graph.specialists.blueprint, calm
+        content = writing(graph)
+        graph.specialists.blueprint = kept
+        return content
+
+    monkeypatch.setitem(exporting.FORMATS, ".pt2", (forgetful, pt2_runner))
+    with pytest.raises(UsageError, match=r"other answers to a batch of 1 .*Nothing was written"):
+        export(Specialists.load(calibrated), tmp_path / "new" / "model.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_network_for_one_batch_size_alone_is_not_written(tmp_path):
+    class Rigid(torch.nn.Module):
+        def __init__(self, outputs):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, outputs)
+
+        def forward(self, x):
+            return self.linear(x.reshape(len(x), 4))
+
+    blueprint = Blueprint("ie", 2, ("a", "b"), None, (4,), "none", "float32")
+    specialists = Specialists(blueprint, *blueprint.build(Rigid))
+    for name in ("model.pt2", "model.onnx"):
+        with pytest.raises(UsageError, match=r"follows at any batch size, got: .*specialized"):
+            export(specialists, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_model_itself_is_left_alone(calibrated, tmp_path, digits_test):
+    specialists = Specialists.load(calibrated)
+    before = specialists.predict(digits_test.images[:5])
+    export(specialists, tmp_path / "model.pt2")
+    torch.testing.assert_close(specialists.predict(digits_test.images[:5]), before, rtol=0, atol=0)
+
+
+def test_floating_point_images(tmp_path):
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(40, 3, 8, 8)).astype(np.float32)
+    own = data.from_arrays(torch.tensor(images), np.arange(40) % 2)
+    specialists = fit("ie", "simple_cnn", own, members=2, epochs=1, width=2, verbose=False)
+    export(specialists, tmp_path / "model.pt2")
+    check(specialists, pt2_runner((tmp_path / "model.pt2").read_bytes()))
+
+
+BAD = {
+    "export without a file": "export {run}",
+    "export of nothing": "export {empty} {new}.onnx",
+    "export to an unknown kind": "export {run} {new}.pth",
+    "export to no kind": "export {run} {new}",
+    "quantise what is not ONNX": "export {run} {new}.pt2 --quantize",
+    "quantise without data": "export {saved} {new}.onnx --quantize",
+    "export into a file": "export {run} {file}/model.pt2",
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input(kind, calibrated, tmp_path, capsys):
+    places = {"run": calibrated, "empty": tmp_path, "new": tmp_path / "new", "saved": tmp_path / "saved"}
+    places["file"] = tmp_path / "file"
+    places["file"].write_text("text")
+    Specialists.load(calibrated).save(places["saved"])
+    before = sorted(tmp_path.rglob("*"))
+    code = cli.main(shlex.split(BAD[kind].format(**places)))
+    err = capsys.readouterr().err
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1, err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_without_the_libraries(calibrated, tmp_path, monkeypatch):
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else find(name))
+    with pytest.raises(
+        UsageError, match=r"Expected onnxscript for ONNX, not installed. pip install 'torchmcl\[export\]'"
+    ):
+        export(Specialists.load(calibrated), tmp_path / "model.onnx")

@@ -1,0 +1,172 @@
+"""What a threshold promises, on any confidences; temperature against a grid; kept with the model."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, TensorDataset
+
+from torchmcl import UsageError, data
+from torchmcl.data import Loader
+from torchmcl.inference.predictor import Specialists
+from torchmcl.inference.rejection import calibrated, fit_temperature, for_coverage, for_error, tempered
+from torchmcl.metrics import nll
+from torchmcl.structures.rejection import Rejection
+
+# Few values, for ties; neighbours in float32, between which there is no middle; and any number.
+one_confidence = st.one_of(
+    st.integers(0, 4).map(lambda n: n / 4),
+    st.sampled_from([float(np.float32(0.5)), float(np.nextafter(np.float32(0.5), np.float32(1)))]),
+    st.floats(0, 1, width=32),
+)
+examples = st.lists(st.tuples(one_confidence, st.booleans()), min_size=1, max_size=30)
+
+
+def split(examples):
+    return torch.tensor([c for c, _ in examples]), torch.tensor([w for _, w in examples])
+
+
+@given(examples=examples, coverage=st.floats(0.01, 1))
+def test_coverage_is_reached_and_no_more_than_needed(examples, coverage):
+    confidence, _ = split(examples)
+    threshold = for_coverage(confidence, coverage)
+    accepted = confidence >= threshold
+    assert accepted.float().mean() >= coverage - 1e-6
+    fewer = accepted & (confidence > confidence[accepted].min())
+    assert fewer.float().mean() < coverage
+    if coverage == 1:
+        assert threshold == 0
+
+
+@given(examples=examples, max_error=st.sampled_from([0.0, 0.1, 1 / 3, 0.5, 0.9]))
+def test_max_error_is_kept_by_as_many_as_possible(examples, max_error):
+    confidence, wrong = split(examples)
+    cuts = {float(c): float(wrong[confidence >= c].float().mean()) for c in confidence}
+    possible = [int((confidence >= c).sum()) for c, error in cuts.items() if error <= max_error + 1e-6]
+    if not possible:
+        with pytest.raises(UsageError, match="at best"):
+            for_error(confidence, wrong, max_error)
+        return
+    accepted = confidence >= for_error(confidence, wrong, max_error)
+    assert wrong[accepted].float().mean() <= max_error + 1e-6
+    assert accepted.sum() == max(possible)
+
+
+@given(seed=st.integers(0, 10_000), scale=st.floats(0.2, 5))
+def test_a_temperature_changes_no_label_and_is_the_best(seed, scale):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(200, 4, generator=generator)
+    target = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]  # the truth is at temperature 1
+    probabilities = (logits * scale).softmax(1)
+    T = fit_temperature(probabilities, target)
+    best = float(nll(tempered(probabilities, T), target))
+    assert all(best <= float(nll(tempered(probabilities, t), target)) + 1e-5 for t in np.geomspace(0.05, 20, 60))
+    assert torch.equal(tempered(probabilities, T).argmax(1), probabilities.argmax(1))
+    assert pytest.approx(scale, rel=0.5) == T
+
+
+def test_tempered_against_the_definition():
+    p = torch.rand(6, 5, 3, 2, generator=torch.Generator().manual_seed(0)).softmax(1)
+    for T in (0.5, 1, 3):
+        expected = p ** (1 / T) / (p ** (1 / T)).sum(1, keepdim=True)
+        torch.testing.assert_close(tempered(p, T), expected)
+    certain = tempered(torch.tensor([[1.0, 0.0]]), 2.0)
+    assert certain.isfinite().all()
+    assert certain[0, 1] < 1e-6
+
+
+def test_without_a_number_nothing_is_accepted():
+    assert not Rejection().accepts(torch.tensor([float("nan")]))[0]
+
+
+def test_pixels_count_by_their_image():
+    sure = torch.tensor([[0.9, 0.1], [0.1, 0.9]])  # class by pixel
+    unsure = torch.tensor([[0.6, 0.6], [0.4, 0.4]])
+    found = calibrated(torch.stack([sure, unsure]), torch.tensor([[0, 1], [1, 1]]), max_error=0.0)
+    assert found.coverage == 0.5
+    assert found.threshold == pytest.approx((0.9 + 0.6) / 2)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"coverage": 0.9, "max_error": 0.1}, {"coverage": 0.9, "max_error": 0.1, "temperature": True}]
+    + [{"coverage": bad} for bad in (0, 1.1, -1, float("nan"))]
+    + [{"max_error": bad} for bad in (-0.1, 1, float("nan"))],
+)
+def test_what_cannot_be_promised(asked):
+    with pytest.raises(UsageError, match="Expected"):
+        calibrated(torch.tensor([[0.9, 0.1]]), torch.tensor([0]), **asked)
+
+
+@pytest.fixture(scope="module")
+def held(digits_run):
+    return data.load("digits", validation=0.1).validation
+
+
+def test_calibrate_in_every_form(digits_run, held):
+    x, y = held.images, held.target
+    forms = (
+        held,
+        data.load("digits", validation=0.1),
+        Loader(held, shuffle=False),
+        (x, y),
+        (x.numpy(), y.numpy()),
+        DataLoader(TensorDataset(x, y), batch_size=50),
+        TensorDataset(x, y),
+        [(x[:9], y[:9]), (x[9:], y[9:])],
+    )
+    found = [Specialists.load(digits_run).calibrate(form, coverage=0.8) for form in forms]
+    for each in found:
+        assert each.threshold == pytest.approx(found[0].threshold, abs=1e-6)
+        assert (each.coverage, each.error) == (found[0].coverage, found[0].error)
+    assert found[0].coverage >= 0.8
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x, y: x,
+        lambda x, y: (x, y[:-1]),
+        lambda x, y: (x[:-1], y),
+        lambda x, y: (x, y + 1),
+        lambda x, y: (x, y.float()),
+        lambda x, y: [],
+        lambda x, y: [x],
+        lambda x, y: data.load("digits"),
+        lambda x, y: data.load("digits", classes="1,2", validation=0.2),
+        lambda x, y: list(Loader(data.load("digits").test)),
+        lambda x, y: 3,
+    ],
+)
+def test_calibrate_with_what_does_not_fit(form, digits_run, held):
+    specialists = Specialists.load(digits_run)
+    with pytest.raises(UsageError, match="Expected"):
+        specialists.calibrate(form(held.images, held.target), coverage=0.9)
+    assert specialists.blueprint.rejection == Rejection()
+
+
+def test_accepted_follows_and_is_kept(digits_run, held, digits_test, tmp_path):
+    specialists = Specialists.load(digits_run)
+    before = specialists.predict(digits_test)
+    found = specialists.calibrate(held, coverage=0.7, temperature=True)
+    answer = specialists.predict(digits_test)
+    assert found.temperature != 1
+    assert torch.equal(answer.label, before.label)
+    assert torch.equal(answer.accepted, answer.confidence >= found.threshold)
+    torch.testing.assert_close(answer.probabilities, tempered(before.probabilities, found.temperature))
+    assert 0 < answer.accepted.float().mean() < 1
+    specialists.save(tmp_path)
+    loaded = Specialists.load(tmp_path)
+    assert loaded.blueprint.rejection == found
+    assert torch.equal(loaded.predict(digits_test).accepted, answer.accepted)
+    assert loaded.calibrate(held, coverage=1).temperature == 1  # anew, not on top
+
+
+def test_on_digits_rejection_helps(digits_run, held, digits_test):
+    specialists = Specialists.load(digits_run)
+    specialists.calibrate(held, coverage=0.9)
+    answer = specialists.predict(digits_test)
+    wrong = answer.label != digits_test.target
+    assert wrong[answer.accepted].float().mean() < wrong.float().mean()
+    assert abs(float(answer.accepted.float().mean()) - 0.9) < 0.1

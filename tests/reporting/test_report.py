@@ -1,0 +1,324 @@
+"""The page: what it says, that it holds everything it needs, and how a browser shows it."""
+
+import re
+import shlex
+import shutil
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from browser import opened
+from torchmcl import cli, reporting
+from torchmcl._utils.html import tag
+from torchmcl.analysis.evaluation import look
+from torchmcl.analysis.figures import catalogue
+from torchmcl.errors import UsageError
+from torchmcl.reporting.command import command
+from torchmcl.reporting.diagnostics import cautions
+from torchmcl.reporting.inline import svg, thumbnail
+from torchmcl.reporting.metric_descriptions import MEASURES, NONE
+from torchmcl.reporting.page import distinct, entries, figures
+from torchmcl.serialization.model_files import read_config
+from torchmcl.training import fit
+from torchmcl.training.config import TrainConfig
+
+EVIL = "<img src=x onerror=alert(1)> & $5$"
+
+
+@pytest.fixture(scope="module")
+def evil_run(tmp_path_factory):
+    """A run whose classes are named to do harm."""
+    folder = tmp_path_factory.mktemp("evil")
+    rng = np.random.default_rng(0)
+    for name in (EVIL, "'\">quotes", "普通"):
+        (folder / "images" / name).mkdir(parents=True)
+        for i in range(12):
+            Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(
+                folder / "images" / name / f"{i}.png"
+            )
+    options = {"members": 2, "epochs": 2, "warmup": 1, "width": 4, "preset": "light", "data_size": 16}
+    fit("amcl", "simple_cnn", f"folder:{folder}/images", out=folder / "run", verbose=False, **options)
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def pages(digits_run, masks_run, evil_run, tmp_path_factory):
+    """Four reports: of labels with unseen data, of masks, of evil names, of labels beside masks."""
+    folder = tmp_path_factory.mktemp("pages")
+    return {
+        "digits": reporting.write([digits_run], folder / "digits.html", unseen="digits", unseen_classes="1,7"),
+        "masks": reporting.write([masks_run], folder / "masks.html"),
+        "evil": reporting.write([evil_run], folder / "evil.html"),
+        "several": reporting.write([digits_run, masks_run], folder / "several.html", limit=60),
+    }
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", ["desktop", "phone"])
+@pytest.mark.parametrize("name", ["digits", "masks", "evil", "several"])
+def test_in_a_browser(pages, browser, name, width, scheme):
+    with opened(browser, pages[name].as_uri(), width=width, scheme=scheme) as seen:
+        seen.page.on("dialog", lambda dialog: pytest.fail(f"the page ran a script: {dialog.message}"))
+        for folded in seen.page.query_selector_all("details"):
+            folded.evaluate("element => element.open = true")
+        seen.inspect()
+        ink, paper = (
+            seen.page.evaluate(f"getComputedStyle(document.body).{part}") for part in ("color", "backgroundColor")
+        )
+        bright = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (ink, paper)]
+        assert (bright[0] > bright[1]) == (scheme == "dark")
+        drawn = seen.page.query_selector_all("svg")
+        assert len(drawn) >= 7
+        text = seen.page.query_selector("svg text")
+        assert text.evaluate("element => getComputedStyle(element).fill") == ink
+        assert all(
+            picture.evaluate("image => image.naturalWidth > 0") for picture in seen.page.query_selector_all("img")
+        )
+        assert not seen.page.query_selector("img[onerror]")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize(("data", "network"), [("cifar10", "simple_cnn"), ("icoseg", "fcn")])
+def test_of_photographs(data, network, browser, tmp_path):
+    options = {"members": 2, "epochs": 2, "warmup": 1, "width": 4, "preset": "light", "batch_size": 32}
+    fit("amcl", network, data, data_limit=100, out=tmp_path / "run", verbose=False, **options)
+    page = reporting.write([tmp_path / "run"], tmp_path / "reporting.html", limit=200)
+    assert page.stat().st_size < 5_000_000
+    for width in ("desktop", "phone"):
+        with opened(browser, page.as_uri(), width=width) as seen:
+            seen.inspect()
+            pictures = seen.page.query_selector_all("img")
+            assert len(pictures) > 10
+            assert all(picture.evaluate("image => image.naturalWidth > 0") for picture in pictures)
+
+
+def test_a_page_is_one_small_file(pages):
+    for path in pages.values():
+        text = path.read_text(encoding="utf-8")
+        assert path.stat().st_size < 5e6
+        assert "<script" not in text
+        addresses = set(re.findall(r"https?://[^\"' <)]+", text))
+        assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+        names = re.findall(r' id="([^"]+)"', text)
+        assert len(names) == len(set(names))
+        used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', text))
+        assert used <= set(names)
+
+
+def test_what_it_says(pages, digits_run, digits_look):
+    text = pages["digits"].read_text(encoding="utf-8")
+    for measure in MEASURES:
+        if measure.value(digits_look) is not None:
+            assert measure.name in text
+    assert f"{digits_look.figures['top1_error']:.2f} %" in text
+    assert all(f"Member {m}" in text for m in (1, 2, 3))
+    assert "torchmcl train --method amcl --network simple_cnn --data digits --members 3" in text
+    assert "torch " + torch.__version__.split("+")[0] in text
+    assert "AUROC" in text
+
+
+def test_the_same_runs_give_the_same_page(pages, digits_run, tmp_path):
+    again = reporting.write([digits_run], tmp_path / "digits.html", unseen="digits", unseen_classes="1,7")
+    one, two = (path.read_text(encoding="utf-8").replace(str(path), "") for path in (pages["digits"], again))
+    assert one == two
+
+
+def test_names_are_only_names(pages):
+    text = pages["evil"].read_text(encoding="utf-8")
+    assert "<img src=x" not in text
+    assert "&lt;img src=x onerror=alert(1)&gt; &amp; $5$" in text
+    assert "普通" in text
+
+
+def test_several_runs_are_compared(pages):
+    text = pages["several"].read_text(encoding="utf-8")
+    assert "2 runs compared" in text
+    assert text.count('class="best"') > 3
+    assert text.count('<details class="run"') == 2
+
+
+def test_runs_of_one_name_are_told_apart(digits_look):
+    looks = [replace(digits_look, run=run) for run in ("/a/one/run", "/a/two/run")]
+    assert [look.name for look in distinct(looks)] == ["one/run", "two/run"]
+    assert [look.name for look in distinct(looks[:1])] == ["run"]
+    assert [look.name for look in distinct(looks[:1] * 2)] == ["/a/one/run"] * 2  # the same run twice
+
+
+def test_the_command_trains_the_same(digits_run, tmp_path):
+    config = read_config(digits_run)
+    line = shlex.split(command(config, str(tmp_path / "again")))[1:]
+    parsed = cli.build_parser().parse_args([cli.plain_name(word) for word in line])["train"].as_dict()
+    assert "--epochs 8" in " ".join(line)
+    assert "beta" not in " ".join(line)  # a default is not repeated
+    for name in ("config", "out", "resume", "overwrite", "quiet"):
+        parsed.pop(name)
+    assert TrainConfig.of(**parsed).identity() == TrainConfig.of(**config).identity()
+    switches = {"method": "amcl", "network": "mlp", "data": "digits", "members": 2, "lean": True, "balance": True}
+    assert command(switches, "x").endswith("--lean --balance true --out x")
+    assert command({"method": "amcl", "data": "own", "members": 2}, "x") is None
+
+
+def test_bad_input_is_one_line_and_writes_nothing(digits_run, tmp_path, capsys):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "model.safetensors").write_bytes(b"no model")
+    before = sorted(tmp_path.rglob("*"))
+    for line in (
+        f"report {tmp_path}/nothing -o {tmp_path}/r.html",
+        f"report {tmp_path}/damaged -o {tmp_path}/r.html",
+        f"report {digits_run} -o {tmp_path}/folder",
+        f"report {digits_run} -o {tmp_path}/r.html --unseen nothing",
+        f"report {digits_run} -o {tmp_path}/r.html --unseen cifar10x",
+        f"report {digits_run} -o {tmp_path}/r.html --limit 0",
+        f"figures {digits_run} -o {tmp_path}/f --format docx",
+        "report",
+    ):
+        capsys.readouterr()
+        assert cli.main(shlex.split(line)) == 2, line
+        said = capsys.readouterr().err.strip()
+        assert len(said.splitlines()) == 1, said
+        assert "Expected" in said or "required" in said, said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_from_the_command_line(digits_run, tmp_path, capsys):
+    assert cli.main(["report", str(digits_run), "-o", str(tmp_path / "deep" / "r.html"), "--limit", "40"]) == 0
+    assert str(tmp_path / "deep" / "r.html") in capsys.readouterr().out
+    text = (tmp_path / "deep" / "r.html").read_text(encoding="utf-8")
+    assert "Measured on 40 of 359 test examples" in text
+
+
+def test_figures_from_the_command_line(digits_run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(catalogue, "FIGURES", entries(["assignment_matrix", "risk_coverage"]))
+    assert cli.main(["figures", str(digits_run), "-o", str(tmp_path / "f"), "--limit", "40", "--format", "svg"]) == 0
+    assert {path.name for path in (tmp_path / "f").iterdir()} == {"assignment_matrix.svg", "risk_coverage.svg"}
+    assert "risk_coverage.svg" in capsys.readouterr().out
+
+
+def test_without_matplotlib_it_says_what_it_needs(digits_run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match=r"torchmcl\[plots\]"):
+        reporting.write([digits_run], tmp_path / "r.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_captum_the_rest_is_there(digits_look, monkeypatch):
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    (entry,) = entries(["grad_cam_grid"])
+    assert "Not drawn. Expected captum" in figures(entry, [digits_look])
+
+
+def test_a_table_has_no_pictures(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    np.savez(tmp_path / "t.npz", x=(rng.normal(size=(200, 4)) + 3 * y[:, None]).astype(np.float32), y=y)
+    fit(
+        "amcl",
+        "mlp",
+        f"npz:{tmp_path}/t.npz",
+        members=2,
+        epochs=2,
+        warmup=1,
+        width=8,
+        out=tmp_path / "run",
+        verbose=False,
+    )
+    text = reporting.write([tmp_path / "run"], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<img" not in text
+    assert "Member 2" in text
+
+
+def test_an_earlier_run_without_flow_or_versions_is_reported(digits_run, tmp_path):
+    run = shutil.copytree(digits_run, tmp_path / "run")
+    for name in ("flow.npz", "log.csv", "metrics.json"):
+        (run / name).unlink()
+    shutil.rmtree(run / "checkpoints")
+    text = reporting.write([run], tmp_path / "r.html", limit=40).read_text(encoding="utf-8")
+    assert "Reliability" in text
+    assert "Share over time" not in text
+
+
+def test_warnings(digits_look, digits_run):
+    quiet = replace(digits_look, kept={**digits_look.kept, "warnings": []})
+    said = {
+        "starves": replace(quiet, kept={"assigned": [[9.0, 0.0, 1.0]] * 10}),
+        "greedy": replace(quiet, kept={"assigned": [[99.0, 0.5, 0.5]] * 10}),
+        "mixed": replace(quiet, kept={"assigned": [[4.0, 3.0, 3.0]] * 10}),
+        "short": replace(quiet, history=quiet.history[:4]),
+        "far": replace(quiet, figures={**quiet.figures, "oracle_error": 1.0, "top1_error": 60.0}),
+        "unseen": replace(
+            quiet, figures={**quiet.figures, "unseen": {"data": "x", "best": "e", "scores": {"e": {"auroc": 51.0}}}}
+        ),
+        "during": replace(quiet, kept={**quiet.kept, "warnings": ["Look out."]}),
+    }
+    expected = {
+        "starves": "Member 2 took nothing in the last epoch",
+        "greedy": "Member 1 took nearly everything in the last epoch",
+        "mixed": "Purity is 40 %",
+        "short": "1 of 4 epochs came after the warm-up of 3",
+        "far": "together they are wrong on 60.0 %",
+        "unseen": "Unseen data (x) is hardly told",
+        "during": "Said during training: Look out.",
+    }
+    for name, changed in said.items():
+        assert any(expected[name] in text for text in cautions(changed)), name
+        if name != "unseen":
+            assert not any(expected[name] in text for text in cautions(quiet)), name
+
+
+def test_an_untrained_auxiliary_class_is_noticed(masks_look, digits_look):
+    listener = digits_look.test
+    left = [note["left"].clone() for note in listener.notes]
+    try:
+        for note in listener.notes:
+            note["left"] = torch.zeros_like(note["left"])
+        assert any("says “not mine” of 0.0 %" in text for text in cautions(digits_look))
+        for note in listener.notes:
+            note["left"] = torch.ones_like(note["left"])
+        assert any("it knows nothing" in text for text in cautions(digits_look))
+    finally:
+        for note, before in zip(listener.notes, left, strict=True):
+            note["left"] = before
+
+
+def test_text_is_escaped_and_markup_is_not():
+    assert tag("p", "<b>", tag("i", '"'), title='"<') == '<p title="&quot;&lt;">&lt;b&gt;<i>&quot;</i></p>'
+
+
+def test_two_figures_of_one_page_share_no_names(digits_look):
+    from torchmcl.analysis.figures.member_errors import member_errors
+
+    one, two = (svg(member_errors(digits_look), "about <it>", key=key) for key in ("a", "b"))
+    names = [set(re.findall(r'id="([^"]+)"', text)) for text in (one, two)]
+    assert names[0]
+    assert not names[0] & names[1]
+    assert "about &lt;it&gt;" in one
+    assert "#000000" not in one
+    assert "currentColor" in one
+
+
+def test_thumbnails_are_small():
+    large = np.random.default_rng(0).integers(0, 255, (600, 800, 3), dtype=np.uint8)
+    assert len(thumbnail(large, "")) < 40_000
+    assert 'width="8"' in thumbnail(large[:8, :8], "")
+
+
+def test_a_saved_model_needs_data(digits_run, tmp_path):
+    from torchmcl.inference.predictor import Specialists
+
+    Specialists.load(digits_run).save(tmp_path / "model")
+    with pytest.raises(UsageError):
+        reporting.write([tmp_path / "model"], tmp_path / "r.html")
+    assert look(tmp_path / "model", "digits", limit=20).assigned is None
+
+
+def test_where_everyone_takes_everything_nothing_is_pure(digits_run, tmp_path):
+    fit("ie", "mlp", "digits", members=2, epochs=1, width=4, out=tmp_path / "run", verbose=False)
+    (purity,) = (measure for measure in MEASURES if measure.name == "Purity")
+    assert purity.text(look(tmp_path / "run", limit=20)) == NONE
+    assert purity.text(look(digits_run, limit=20)).endswith(" %")
