@@ -14,7 +14,7 @@ import torch
 
 from torchmcl.inference.export import NEAR, export, onnx_runner, pt2_runner
 from torchmcl.inference.predictor import Specialists
-from torchmcl.serialization.data_config import Source
+from torchmcl.serialization.data_config import DataConfig
 from torchmcl.serialization.model_files import training_config
 
 
@@ -28,14 +28,14 @@ def main() -> None:
     options = parser.parse_args()
     specialists = Specialists.load(options.run)
     config = training_config(options.run)
-    data = Source.of(config).load(config["data"], config.get("seed", 0))
+    data = DataConfig.of(config).load(config["data"], config.get("seed", 0))
     folder = options.folder or options.run / "exported"
     export(specialists, folder / "model.onnx")
     export(specialists, folder / "model.pt2")
     export(specialists, folder / "small.onnx", quantize=data.train.subset(torch.arange(0, len(data.train), 40)))
 
     def eager(x):
-        answer = specialists.ask(x)
+        answer = specialists.predict_batch(x)
         return {"label": answer.label, "probabilities": answer.probabilities, "accepted": answer.accepted}
 
     ways = {
@@ -45,12 +45,12 @@ def main() -> None:
         "onnx, 8 bits": onnx_runner((folder / "small.onnx").read_bytes()),
     }
     images = data.test.images[torch.arange(len(data.test))]
-    said = {name: ask(way, images, options.batch) for name, way in ways.items()}
+    said = {name: predict(way, images, options.batch) for name, way in ways.items()}
     seconds = {name: [] for name in ways}
     for _ in range(options.rounds):  # in turn, so that what else the machine does falls on all alike
         for name, way in ways.items():
             start = time.perf_counter()
-            ask(way, images, options.batch)
+            predict(way, images, options.batch)
             seconds[name].append(time.perf_counter() - start)
     figures = {name: compared(said[name], said["eager"], data.test.target) for name in ways}
     for name, times in seconds.items():
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 @torch.no_grad()
-def ask(way, images, batch):
+def predict(way, images, batch):
     parts = [way(part) for part in images.split(batch)]
     return {name: torch.cat([part[name] for part in parts]) for name in ("label", "probabilities", "accepted")}
 

@@ -22,7 +22,7 @@ PANELS = {
 }
 
 
-def voices(run: Path, test: Examples) -> tuple[np.ndarray, np.ndarray]:
+def scores(run: Path, test: Examples) -> tuple[np.ndarray, np.ndarray]:
     """Mean probability, (classes, M) each, that a member gives to the truth and to "not mine"."""
     specialists = Specialists.load(run)
     members = specialists.predict(test).members
@@ -83,7 +83,7 @@ def draw(found: dict[str, tuple[np.ndarray, np.ndarray]], test: Examples) -> Fig
 def main(runs: Path) -> None:
     """Write the picture here, its numbers beside the demo's."""
     test = data.load("digits", parts=("test",)).test
-    found = {name: voices(runs / name, test) for name in PANELS}
+    found = {name: scores(runs / name, test) for name in PANELS}
     plain = {
         name: dict(zip(("truth", "not_mine"), (part.astype(float).round(4).tolist() for part in parts), strict=True))
         for name, parts in found.items()

@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from torchmcl.serialization.checksum import unsealed
+from torchmcl.serialization.checksum import verify_checksum
 from torchmcl.serialization.legacy import upgraded_config
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Store
@@ -16,7 +16,7 @@ from torchmcl.studies.store import Store
 
 def migrate(path: Path) -> Path | None:
     """Rewrite one result -> its new path, or None where it has format 2 already."""
-    result = unsealed(json.loads(path.read_text()))
+    result = verify_checksum(json.loads(path.read_text()))
     if result["format"] != 1:
         return None
     spec = Spec(upgraded_config(result["configuration"]))

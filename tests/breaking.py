@@ -132,16 +132,16 @@ def save_with_threshold(folder, threshold):
     from torchmcl.structures.rejection import Rejection
 
     specialists = Specialists.load(folder)
-    specialists.blueprint = replace(specialists.blueprint, rejection=Rejection(threshold=threshold))
+    specialists.model_config = replace(specialists.model_config, rejection=Rejection(threshold=threshold))
     specialists.save(folder)
 
 
 def hold_and_fork(lock, note):
     """Hold a lock, and fork a process that outlives this one; its number goes into a note."""
     from torchmcl._utils import atomic
-    from torchmcl._utils.locks import alone
+    from torchmcl._utils.locks import exclusive_lock
 
-    with alone(lock):
+    with exclusive_lock(lock):
         forked = os.fork()
         if forked:
             atomic.write(note, str(forked))
@@ -151,10 +151,10 @@ def hold_and_fork(lock, note):
 def hold(lock, note, wait=True):
     """Hold a lock until killed; that it is held is said by a note. Who may not prints why, as a command does."""
     from torchmcl import UsageError
-    from torchmcl._utils.locks import alone
+    from torchmcl._utils.locks import exclusive_lock
 
     try:
-        with alone(lock, wait=wait):
+        with exclusive_lock(lock, wait=wait):
             note.touch()
             time.sleep(60)
     except UsageError as problem:
@@ -164,10 +164,10 @@ def hold(lock, note, wait=True):
 
 def count_alone(lock, path, times):
     """Add to a number in a file, so many times, each with the lock."""
-    from torchmcl._utils.locks import alone
+    from torchmcl._utils.locks import exclusive_lock
 
     for _ in range(times):
-        with alone(lock):
+        with exclusive_lock(lock):
             path.write_text(str(int(path.read_text()) + 1))
 
 
@@ -325,17 +325,17 @@ def lost_process(rank, port):
     import torch
     from torch import distributed
 
-    from torchmcl._utils import distributed
+    from torchmcl._utils.distributed import total
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    distributed.total(torch.ones(1))
+    total(torch.ones(1))
     if rank == 1:
         os._exit(0)
     try:
         with distributed.together("Start again."), distributed.together("Start them again."):
             while True:
-                distributed.total(torch.ones(1))
+                total(torch.ones(1))
     except RuntimeError as error:
         print(f"{type(error).__name__}: {error}")
     os._exit(0)  # its group would wait for the other

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import distributed, multiprocessing
 
-from torchmcl import Opinions, SpecialistClassifier, State, methods, survey
+from torchmcl import EnsembleOutput, SpecialistClassifier, State, methods, run_dataset_passes
 from torchmcl.objectives.dataset_pass import Table
 
 
@@ -57,7 +57,7 @@ def mcl(rank, logits, target):
     objective = methods.build("mcl", logits.shape[0], logits.shape[2]).new_objective()
     index = torch.arange(len(target))[rank::2]
     batch = (logits[:, index], target[index], index)
-    survey(objective, Opinions, [batch], State(1))
+    run_dataset_passes(objective, EnsembleOutput, [batch], State(1))
     return objective(logits, target, State(1, index=torch.arange(len(target)))).weights
 
 

@@ -17,8 +17,8 @@ from torchmcl.data.datasets import cifar, npz, svhn
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization import model_files
 from torchmcl.serialization.checkpoint import read as read_checkpoint
-from torchmcl.serialization.hub import read_figures
-from torchmcl.serialization.model_config import Blueprint
+from torchmcl.serialization.hub import read_metrics
+from torchmcl.serialization.model_config import ModelConfig
 
 CIFAR100_BINARY, CIFAR10_PICKLED = cifar.CIFAR100[0], cifar.CIFAR10[1]
 
@@ -56,7 +56,7 @@ def arrays() -> list[bytes]:
 
 
 def model() -> list[bytes]:
-    about = Blueprint("ie", 1, ("a", "b"), "mlp", (2,), "none", "float32", network_options={"inputs": 2, "width": 2})
+    about = ModelConfig("ie", 1, ("a", "b"), "mlp", (2,), "none", "float32", network_options={"inputs": 2, "width": 2})
     with tempfile.TemporaryDirectory() as folder:
         Specialists(about, *about.build()).save(folder)
         return [(Path(folder) / model_files.MODEL).read_bytes()]
@@ -94,6 +94,6 @@ READERS: dict[str, tuple[Callable[[], list[bytes]], Callable[[Path], object]]] =
     "npz": (cache(arrays), lambda path: npz.load(str(path))),
     "model.safetensors": (cache(model), _named(model_files.MODEL, model_files.read)),
     "config.yaml": (cache(config), plain_yaml.read),
-    "metrics.json": (cache(figures), _named("metrics.json", read_figures)),
+    "metrics.json": (cache(figures), _named("metrics.json", read_metrics)),
     "checkpoint": (cache(checkpoint), read_checkpoint),
 }

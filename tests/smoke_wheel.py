@@ -45,7 +45,7 @@ def trained(folder: Path) -> None:
     assert torch.equal(answer.probabilities, again.probabilities)
     assert answer.probabilities.shape == (359, 10)
     found = json.loads(command("evaluate", str(folder / "run"), "--json"))
-    assert found["top1_error"] == specialists.figures["top1_error"] < 80
+    assert found["top1_error"] == specialists.metrics["top1_error"] < 80
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "a.png")
     (row,) = json.loads(command("predict", str(folder / "run"), str(folder / "a.png"), "--json"))
     assert row["label"] in digits.classes

@@ -18,7 +18,7 @@ from breaking import CONTEXT, NO_MOUNT, Child, lost_process, on_a_full_disk, rai
 from torchmcl import cli
 from torchmcl._utils import atomic, distributed, plain_yaml
 from torchmcl.data import find
-from torchmcl.data.download import Source, obtain
+from torchmcl.data.download import DataConfig, obtain
 from torchmcl.data.examples import Examples
 from torchmcl.data.image_files import Files
 from torchmcl.data.loader import Loader
@@ -29,7 +29,7 @@ from torchmcl.studies import store
 from torchmcl.studies.execute import execute
 from torchmcl.studies.spec import Spec
 from torchmcl.training import fit
-from torchmcl.training.run_folder import FLOW, read_flow
+from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, read_assignment_history
 
 CLASSES = (UsageError, DamagedFileError, DivergedError, LostProcessError, DiskFullError)
 BUILT_IN = {
@@ -187,13 +187,13 @@ def test_damaged_figures(run):
     for damage in (truncated, lambda path: path.write_bytes(b"")):
         damage(run / "metrics.json")
         with only(DamagedFileError):
-            hub.read_figures(run)
+            hub.read_metrics(run)
 
 
 def test_a_damaged_flow(run):
-    truncated(run / FLOW)
+    truncated(run / ASSIGNMENT_HISTORY)
     with only(DamagedFileError):
-        read_flow(run)
+        read_assignment_history(run)
 
 
 def test_a_damaged_result(tmp_path):
@@ -279,7 +279,7 @@ def test_a_full_disk_while_data_is_downloaded(tmp_path, monkeypatch):
     monkeypatch.setattr("pooch.retrieve", full)
     monkeypatch.setenv(find.VARIABLE, str(tmp_path))
     monkeypatch.setattr("torchmcl.data.download.cache", lambda: tmp_path)
-    monkeypatch.setattr("torchmcl.data.download.SOURCES", {"set": Source("https://a.org/set.zip", "0", 10)})
+    monkeypatch.setattr("torchmcl.data.download.SOURCES", {"set": DataConfig("https://a.org/set.zip", "0", 10)})
     with only(DiskFullError):
         obtain(["set"])
 

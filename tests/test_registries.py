@@ -51,11 +51,11 @@ def test_all_of_them_in_one_run(tmp_path, capsys):
     register_all()
     options = {"members": 2, "epochs": 2, "hidden": 6, "weight_of_mine": 0.2, "data_validation": 0.1, "verbose": False}
     trained = fit("my_method", "my_network", "my_data", out=tmp_path / "run", **options)
-    assert trained.blueprint.preprocess == "my_preprocess"
+    assert trained.model_config.preprocess == "my_preprocess"
     assert trained.method.options["weight_of_mine"] == 0.2
     x = torch.randint(256, (5, 1, 8, 8), dtype=torch.uint8)
     assert torch.equal(Specialists.load(tmp_path / "run").predict(x).members, trained.predict(x).members)
-    assert evaluate_run(tmp_path / "run")["top1_error"] == trained.figures["top1_error"]
+    assert evaluate_run(tmp_path / "run")["top1_error"] == trained.metrics["top1_error"]
     assert cli.main(["train", "--resume", str(tmp_path / "run"), "--quiet"]) == 0
     capsys.readouterr()
     assert cli.main(["ls"]) == 0
@@ -103,7 +103,7 @@ def test_an_exchange_in_a_run(tmp_path, capsys):
     exchange.register(gossip)
     options = {"members": 2, "epochs": 2, "width": 4, "data_limit": 200, "verbose": False, "out": tmp_path / "run"}
     trained = fit("amcl", "simple_cnn", "digits", exchange="gossip", **options)
-    assert trained.blueprint.exchange == "gossip"
+    assert trained.model_config.exchange == "gossip"
     assert not torch.equal(trained.ensemble.exchange.part, torch.full((2, 4, 1, 1), 0.5)), "it learns"
     x = torch.randint(256, (5, 1, 8, 8), dtype=torch.uint8)
     assert torch.equal(Specialists.load(tmp_path / "run").predict(x).members, trained.predict(x).members)
@@ -130,7 +130,7 @@ def test_the_exchange_of_a_method_may_be_registered():
         return Composition(methods.smcl(members, classes, k=k).objective, k, exchange="gossip")
 
     trained = fit("chatty", "mlp", "digits", members=2, epochs=1, width=4, data_limit=100, verbose=False)
-    assert trained.blueprint.exchange == "gossip"
+    assert trained.model_config.exchange == "gossip"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from torchmcl.inference import unseen_scores
 from torchmcl.inference.predictor import Specialists
 from torchmcl.methods import Composition
 from torchmcl.reporting.diagnostics import cautions
-from torchmcl.structures.output import Opinions
+from torchmcl.structures.output import EnsembleOutput
 from torchmcl.studies.spec import Spec
 from torchmcl.training.config import TrainConfig
 
@@ -31,7 +31,7 @@ TINY = {"network": "mlp", "data": "digits", "width": 8, "data_limit": 300, "verb
 
 
 def warnings_of(specialists):
-    return specialists.figures["warnings"]
+    return specialists.metrics["warnings"]
 
 
 def test_1_one_method_trains_twice_alike():
@@ -49,7 +49,7 @@ def test_1_one_method_trains_twice_alike():
 @pytest.mark.parametrize("name", ["amcl", "evolving", "annealed", "one", "mcl_kd"])
 def test_2_a_schedule_needs_a_state(name):
     method = methods.build(name, 3, 4)
-    output = Opinions(torch.randn(3, 8, method.outputs), torch.full((3, 8), 1 / 3))
+    output = EnsembleOutput(torch.randn(3, 8, method.outputs), torch.full((3, 8), 1 / 3))
     target = torch.arange(8) % 4
     for state in (None, State(2)):
         with pytest.raises(UsageError, match=r"State\(epoch, epochs\)"):
@@ -81,8 +81,8 @@ def test_4_k_is_the_methods(tmp_path):
     assert [methods.build(name, 5).k for name in ("cmcl", "amcl", "ie", "kdcl")] == [4, 1, 5, 5]
     assert methods.build("cmcl", 3).k == 3
     cmcl = methods.build("cmcl", 5, 10)
-    output = Opinions(torch.randn(5, 4, 10))
-    assert unseen_scores.Voices.of(output, cmcl.combine(output), cmcl).k == 4
+    output = EnsembleOutput(torch.randn(5, 4, 10))
+    assert unseen_scores.MemberScores.of(output, cmcl.combine(output), cmcl).k == 4
     fit("cmcl", **TINY, members=5, epochs=4, out=tmp_path / "run")
     assert not any("Purity" in text for text in cautions(look(tmp_path / "run")))
     taken = torch.tensor([[5.0, 5.0, 1.0], [0.0, 0.0, 0.0]])
@@ -99,7 +99,7 @@ def test_5_early_stopping_restores_all_of_the_best_epoch(kept, tmp_path):
     digits = data.load("digits", limit=300, validation=0.2)
     options = {"members": 2, "network": "mlp", "width": 16, "epochs": 60, "learning_rate": 0.3, "patience": 3}
     specialists = fit("amcl", data=digits, warmup=6, out=tmp_path / "run" if kept else None, verbose=False, **options)
-    figures = specialists.figures
+    figures = specialists.metrics
     assert 6 < figures["best_epoch"] == figures["epochs"] - 3 < 57  # patience begins after the warm-up
     assert figures["validation"]["top1_error"] == best_of(specialists, digits.validation)
     assert torch.equal(specialists.memory.flags.int(), torch.tensor(figures["flags"]))
@@ -318,11 +318,11 @@ def test_20_names_include_methods_registered_later(monkeypatch):
 
 def test_another_folder_of_the_data_is_looked_into(photographs, tmp_path):
     """`evaluate --data.dir` used to be ignored unless --data was given."""
-    from torchmcl.serialization.data_config import Source
+    from torchmcl.serialization.data_config import DataConfig
 
     fit("ie", **TINY, epochs=1, members=2, out=tmp_path / "run")
     with pytest.raises(UsageError, match="Expected classes"):
-        evaluate_run(tmp_path / "run", source=Source(classes="a,b"))
+        evaluate_run(tmp_path / "run", source=DataConfig(classes="a,b"))
 
 
 def test_a_data_set_of_ones_own_is_not_taken_for_one_of_that_name(tmp_path):
@@ -389,17 +389,17 @@ def test_a_network_without_a_cut_trains_without_exchange():
 def test_early_stopping_resumed_after_its_last_epoch_stops_there(tmp_path):
     options = {"members": 2, "network": "mlp", "width": 16, "epochs": 60, "learning_rate": 0.3, "patience": 2}
     options |= {"data": "digits", "data_limit": 300, "verbose": False, "out": tmp_path / "run"}
-    whole = fit("ie", **options).figures
+    whole = fit("ie", **options).metrics
     (tmp_path / "run" / "metrics.json").unlink()  # as if killed before it was written
-    assert fit("ie", resume=True, **options).figures == whole
+    assert fit("ie", resume=True, **options).metrics == whole
 
 
 def test_distillation_outside_the_training_set_is_refused():
     objective = methods.build("mcl_kd", 2, 4, pretrain=1).new_objective()
     logits, target, index = torch.randn(2, 8, 4), torch.arange(8) % 4, torch.arange(8)
-    from torchmcl import survey
+    from torchmcl import run_dataset_passes
 
-    survey(objective, lambda x: Opinions(logits), [(logits, target, index)], State(2, 9))
+    run_dataset_passes(objective, lambda x: EnsembleOutput(logits), [(logits, target, index)], State(2, 9))
     objective(logits, target, State(2, 9, index=index))
     with torch.no_grad(), pytest.raises(UsageError, match="teachers only for those"):
         objective(logits, target, State(2, 9, index=index))

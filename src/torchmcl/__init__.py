@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from torchmcl.ensemble import Ensemble
     from torchmcl.inference import Specialists
     from torchmcl.methods import Composition, Method
-    from torchmcl.objectives import Objective, Phases, survey
+    from torchmcl.objectives import Objective, Phases, run_dataset_passes
     from torchmcl.sklearn import SpecialistClassifier
-    from torchmcl.structures import Opinions, Outcome, Split, State, Task
+    from torchmcl.structures import EnsembleOutput, Outcome, Split, State, Task
     from torchmcl.tasks import Classification, Segmentation
     from torchmcl.training.fitting import fit
 
@@ -32,9 +32,9 @@ _PLACES = {
     "methods": ("Composition", "Method"),
     "metrics": (),
     "networks": (),
-    "objectives": ("Objective", "Phases", "survey"),
+    "objectives": ("Objective", "Phases", "run_dataset_passes"),
     "sklearn": ("SpecialistClassifier",),
-    "structures": ("Opinions", "Outcome", "Split", "State", "Task"),
+    "structures": ("EnsembleOutput", "Outcome", "Split", "State", "Task"),
     "tasks": ("Classification", "Segmentation"),
     "testing": (),
     "training.fitting": ("fit",),
@@ -47,11 +47,11 @@ __all__ = [
     "DiskFullError",
     "DivergedError",
     "Ensemble",
+    "EnsembleOutput",
     "LostProcessError",
     "Memory",
     "Method",
     "Objective",
-    "Opinions",
     "Outcome",
     "Phases",
     "Segmentation",
@@ -70,7 +70,7 @@ __all__ = [
     "metrics",
     "networks",
     "objectives",
-    "survey",
+    "run_dataset_passes",
     "tasks",
     "testing",
 ]

@@ -14,10 +14,10 @@ from torchmcl import methods
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
 from torchmcl.methods import Method
-from torchmcl.objectives.dataset_pass import Survey, survey
+from torchmcl.objectives.dataset_pass import DatasetPass, run_dataset_passes
 from torchmcl.objectives.objective import phase_of
 from torchmcl.structures.outcome import Outcome
-from torchmcl.structures.output import Opinions
+from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import State
 from torchmcl.training.loop import own_optimizer
 from torchmcl.training.recipe import Recipe
@@ -101,9 +101,9 @@ class SpecialistModule(LightningModule):
             raise UsageError(f"Expected an ensemble of {method.members} members, got {len(network.bodies)}.")
         self.ensemble = network
 
-    def forward(self, x: Tensor) -> Opinions:
+    def forward(self, x: Tensor) -> EnsembleOutput:
         """(B, …) -> the members' outputs (M, B, …)."""
-        output: Opinions = self.ensemble(x)
+        output: EnsembleOutput = self.ensemble(x)
         return output
 
     def at(self) -> State:
@@ -119,9 +119,9 @@ class SpecialistModule(LightningModule):
     def on_train_epoch_start(self) -> None:
         """Show the training set to the parts of the objective that need a pass over it."""
         loader: Any = self.trainer.train_dataloader
-        if any(isinstance(part, Survey) for part in self.objective.modules()):
+        if any(isinstance(part, DatasetPass) for part in self.objective.modules()):
             with self.trainer.precision_plugin.forward_context():
-                survey(self.objective, self.ensemble, self._indexed(loader), self.at())
+                run_dataset_passes(self.objective, self.ensemble, self._indexed(loader), self.at())
 
     def training_step(self, batch: Sequence[Tensor], batch_idx: int) -> Tensor:
         """The loss of a batch."""
@@ -162,7 +162,7 @@ class SpecialistModule(LightningModule):
 
     def _measure(self, part: str, batch: Sequence[Tensor]) -> None:
         x, target, *_ = self._parts(batch)
-        output = Opinions.of(self(x))
+        output = EnsembleOutput.of(self(x))
         found = self.method.task.metrics(output, self.method.combine(output), target)
         for name, values in found.items():  # of the examples whose label counts
             if len(values):

@@ -26,14 +26,14 @@ from torchmcl.data.loader import Loader
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import DivergedError, UsageError
 from torchmcl.methods import Method
-from torchmcl.objectives.dataset_pass import Survey, outputs
-from torchmcl.structures.output import Opinions
+from torchmcl.objectives.dataset_pass import DatasetPass, outputs
+from torchmcl.structures.output import EnsembleOutput
 from torchmcl.tasks import Classification
 from torchmcl.training import guardrails
 from torchmcl.training.config import MethodConfig
 from torchmcl.training.device import OneDevice
 from torchmcl.training.loop import Training
-from torchmcl.training.progress import Screen
+from torchmcl.training.progress import TrainingProgress
 from torchmcl.training.recipe import Recipe
 
 LEARNED = ("ensemble_", "objective_", "_training_state")
@@ -150,7 +150,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         if unknown := np.setdiff1d(y, known).tolist():
             raise UsageError(f"Expected labels out of classes {known}, got {unknown[0]!r}.")
         method = self._build_method(known) if first else self.method_
-        if any(isinstance(part, Survey) for part in method.new_objective().modules()):
+        if any(isinstance(part, DatasetPass) for part in method.new_objective().modules()):
             raise UsageError(
                 f"Expected a method that does not look at the whole training set, got {method.name}. Use fit."
             )
@@ -170,9 +170,9 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
     def members_proba(self, X: Any) -> NDArray[Any]:
         """What each member says, (members, n, outputs); with AMCL, the last output is the auxiliary class."""
         check_is_fitted(self, "ensemble_")
-        return self._ask(X, lambda opinions: opinions.logits.softmax(2), dim=1)
+        return self._ask(X, lambda output: output.logits.softmax(2), dim=1)
 
-    def _ask(self, X: Any, heard: Callable[[Opinions], Tensor], *, dim: int) -> NDArray[Any]:
+    def _ask(self, X: Any, heard: Callable[[EnsembleOutput], Tensor], *, dim: int) -> NDArray[Any]:
         x = self._prepare(validate_data(self, X, reset=False, dtype=self._precision(X), allow_nd=True))
         weight = next(self.ensemble_.parameters())
         batches = (part.to(weight) for part in x.split(512))
@@ -270,7 +270,10 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
                 f"Expected a finite loss, got NaN or infinity in epoch {training.at.epoch}. "
                 f"Lower learning_rate (now {self.learning_rate})."
             ) from problem
-        training.at.history, training.at.flow = [], []  # of no use to a continuation, and longer with each
+        training.at.history, training.at.assignment_history = (
+            [],
+            [],
+        )  # of no use to a continuation, and longer with each
         self._training_state = training.state_dict()
         self.ensemble_, self.objective_, self.n_iter_ = ensemble.eval(), training.objective, until
         return self
@@ -290,7 +293,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
             everything=loader(shuffle=False),
             groups=examples.classes,
             seed=self._seed,
-            screen=Screen(verbose=False, level=logging.DEBUG),  # a search fits hundreds of them
+            progress=TrainingProgress(verbose=False, level=logging.DEBUG),  # a search fits hundreds of them
         )
         if self.n_iter_:
             training.load_state_dict(self._training_state)

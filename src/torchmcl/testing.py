@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torchmcl.assignment import Assignment
 from torchmcl.ensemble.exchange import check_module
 from torchmcl.methods import Composition, Method
-from torchmcl.objectives.dataset_pass import survey
+from torchmcl.objectives.dataset_pass import run_dataset_passes
 from torchmcl.structures.cost import Cost
 from torchmcl.structures.outcome import Outcome
-from torchmcl.structures.output import Opinions
+from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.split import Split
 from torchmcl.structures.state import State
 from torchmcl.structures.task import Task
@@ -93,7 +93,7 @@ def check_objective(build: Callable[[int, int, int], Method | Composition | nn.M
 
 
 def check_exchange(build: Callable[..., nn.Module]) -> None:
-    """Check an exchange, given as the function that `torchmcl.ensemble.exchange.register` takes, on vectors and on maps.
+    """Check an exchange, given as the function that `ensemble.exchange.register` takes, on vectors and on maps.
 
     One tensor per member of the same shape, for any number of members and examples; finite gradients; in evaluation the
     same answer twice, and to an example alone as within a batch; the same weights each time it is built, so that what
@@ -143,9 +143,9 @@ def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...
     target = torch.arange(3).repeat_interleave(3).reshape(9, *[1] * len(pixels)).expand(9, *pixels)
     generator = torch.Generator().manual_seed(1)
     gate = torch.rand(4, 9, generator=generator).softmax(0) if method.gate is not None else None
-    case = _Case(method, target, LATE if late else EARLY, Opinions(logits, gate), "")
+    case = _Case(method, target, LATE if late else EARLY, EnsembleOutput(logits, gate), "")
     case = replace(case, where=f"(k={k}, pixels {pixels}, {'last' if late else 'first'} phase)")
-    trained = _trained(one, case.opinions, target, late=late)
+    trained = _trained(one, case.output, target, late=late)
     whole = _check_outcome(case, trained)
     _check_precision(case, trained)
     chance = not torch.equal(case.outcome(trained, seed=1).loss, whole.loss)  # a random loss is equal on average only
@@ -164,18 +164,18 @@ class _Case:
     method: Method
     target: Tensor
     at: State
-    opinions: Opinions
+    output: EnsembleOutput
     where: str
 
     def outcome(self, objective: nn.Module, logits: Tensor | None = None, seed: int = 0) -> Outcome:
         """The outcome of a copy of the objective, so that nothing is counted twice."""
-        opinions = self.opinions if logits is None else Opinions(logits, self.opinions.gate)
-        return _judge(copy.deepcopy(objective), opinions, self.target, self.at, seed)
+        output = self.output if logits is None else EnsembleOutput(logits, self.output.gate)
+        return _judge(copy.deepcopy(objective), output, self.target, self.at, seed)
 
 
 def _check_outcome(case: _Case, trained: nn.Module) -> Outcome:
     """Shapes, range and gradients."""
-    whole = case.outcome(trained, leaf := case.opinions.logits.clone().requires_grad_())
+    whole = case.outcome(trained, leaf := case.output.logits.clone().requires_grad_())
     _require(whole.loss.shape == () and bool(whole.loss.isfinite()), f"the loss is a finite scalar {case.where}")
     for name in ("weights", "take", "leave"):
         part: Tensor = getattr(whole, name)
@@ -185,7 +185,7 @@ def _check_outcome(case: _Case, trained: nn.Module) -> Outcome:
     _require(bool(((whole.weights >= 0) & (whole.weights <= 1)).all()), f"weights lie in [0, 1] {case.where}")
     (gradient,) = torch.autograd.grad(whole.loss, leaf)
     _require(bool(gradient.isfinite().all()), f"the gradient is finite {case.where}")
-    extreme = (1e4 * case.opinions.logits.sign()).requires_grad_()
+    extreme = (1e4 * case.output.logits.sign()).requires_grad_()
     (gradient,) = torch.autograd.grad(case.outcome(trained, extreme).loss, extreme)
     _require(bool(gradient.isfinite().all()), f"logits of +-1e4 give a finite gradient {case.where}")
     return whole
@@ -193,7 +193,7 @@ def _check_outcome(case: _Case, trained: nn.Module) -> Outcome:
 
 def _check_precision(case: _Case, trained: nn.Module) -> None:
     """16 bit input is computed in float32, float64 stays as it is."""
-    logits = case.opinions.logits
+    logits = case.output.logits
     for narrow in (torch.float16, torch.bfloat16):
         rounded = logits.to(narrow)
         same = torch.equal(case.outcome(trained, rounded).loss, case.outcome(trained, rounded.float()).loss)
@@ -204,10 +204,10 @@ def _check_precision(case: _Case, trained: nn.Module) -> None:
 
 def _check_permutation(case: _Case, whole: Outcome, *, chance: bool) -> None:
     """Permuting members changes nothing."""
-    order, (logits, gate) = torch.tensor([2, 0, 3, 1]), case.opinions
-    other = replace(case, opinions=Opinions(logits[order], None if gate is None else gate[order]))
+    order, (logits, gate) = torch.tensor([2, 0, 3, 1]), case.output
+    other = replace(case, output=EnsembleOutput(logits[order], None if gate is None else gate[order]))
     late = case.at is LATE
-    retrained = _trained(case.method.new_objective(), other.opinions, case.target, late=late)
+    retrained = _trained(case.method.new_objective(), other.output, case.target, late=late)
     permuted = other.outcome(retrained)
     same = chance or torch.allclose(permuted.loss, whole.loss, rtol=1e-5)
     _require(same, f"permuting members changes nothing {case.where}")
@@ -216,28 +216,28 @@ def _check_permutation(case: _Case, whole: Outcome, *, chance: bool) -> None:
 
 def _check_sample_weight(case: _Case, trained: nn.Module, *, chance: bool) -> None:
     """An example that is weighted by a whole number counts as so many."""
-    often, (logits, gate) = torch.arange(9) // 3, case.opinions
-    counted = _judge(copy.deepcopy(trained), case.opinions, case.target, case.at, sample_weight=often.float())
+    often, (logits, gate) = torch.arange(9) // 3, case.output
+    counted = _judge(copy.deepcopy(trained), case.output, case.target, case.at, sample_weight=often.float())
     index = torch.arange(9).repeat_interleave(often)
-    many = Opinions(logits[:, index], None if gate is None else gate[:, index])
+    many = EnsembleOutput(logits[:, index], None if gate is None else gate[:, index])
     repeated = _judge(copy.deepcopy(trained), many, case.target[index], case.at, index=index)
     same = chance or torch.allclose(counted.loss, repeated.loss, rtol=1e-5)
     _require(same, f"an example of sample weight n counts as n examples {case.where}")
 
 
-def _trained(objective: nn.Module, opinions: Opinions, target: Tensor, *, late: bool) -> nn.Module:
+def _trained(objective: nn.Module, output: EnsembleOutput, target: Tensor, *, late: bool) -> nn.Module:
     """The objective as a loop would bring it to its first or its last phase."""
     index = torch.arange(len(target))
     for state in (EARLY, LATE) if late else (EARLY,):
-        survey(objective, lambda x: opinions, [(opinions.logits, target, index)], state)
+        run_dataset_passes(objective, lambda x: output, [(output.logits, target, index)], state)
         if late and state is not LATE:
-            _judge(objective, opinions, target, state)
+            _judge(objective, output, target, state)
     return objective
 
 
 def _judge(
     objective: nn.Module,
-    opinions: Opinions,
+    output: EnsembleOutput,
     target: Tensor,
     state: State,
     seed: int = 0,
@@ -249,7 +249,7 @@ def _judge(
     index = torch.arange(len(target)) if index is None else index
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return objective(opinions, target, State(state.epoch, state.epochs, group, index, sample_weight))
+        return objective(output, target, State(state.epoch, state.epochs, group, index, sample_weight))
 
 
 def _as_method(build: Callable[[int, int, int], Method | Composition | nn.Module], k: int) -> Method:

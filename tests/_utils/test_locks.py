@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from breaking import Child, count_alone, hold
-from torchmcl._utils.locks import NO_LOCKS, alone
+from torchmcl._utils.locks import NO_LOCKS, exclusive_lock
 from torchmcl.errors import TorchmclError, UsageError
 
 
@@ -31,7 +31,7 @@ def holder(lock, tmp_path):
 
 
 def test_another_process_is_refused_in_one_line(lock, holder):
-    with pytest.raises(UsageError) as caught, alone(lock, wait=False):
+    with pytest.raises(UsageError) as caught, exclusive_lock(lock, wait=False):
         pass
     assert str(caught.value) == (
         f"Expected {lock.parent} for this process alone, got process {holder.process.pid} at work in it. "
@@ -44,14 +44,14 @@ def test_a_killed_holder_holds_nothing(lock, holder):
     os.kill(holder.process.pid, signal.SIGKILL)
     holder.process.join()
     assert lock.exists()
-    with alone(lock, wait=False):
+    with exclusive_lock(lock, wait=False):
         assert lock.read_text() == str(os.getpid())
     assert not lock.exists()
 
 
 def test_whoever_waits_gets_it(lock, holder):
     threading.Timer(0.3, holder.process.kill).start()
-    with alone(lock):
+    with exclusive_lock(lock):
         assert not holder.process.is_alive()
 
 
@@ -69,7 +69,7 @@ def test_threads_exclude_each_other(lock):
 
     def enter(_):
         nonlocal inside, most
-        with alone(lock):
+        with exclusive_lock(lock):
             inside += 1
             most = max(most, inside)
             time.sleep(0.001)
@@ -78,14 +78,18 @@ def test_threads_exclude_each_other(lock):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(enter, range(20)))
     assert most == 1
-    with alone(lock), ThreadPoolExecutor(1) as pool, pytest.raises(UsageError, match=f"process {os.getpid()} at work"):
-        pool.submit(alone(lock, wait=False).__enter__).result()
+    with (
+        exclusive_lock(lock),
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(UsageError, match=f"process {os.getpid()} at work"),
+    ):
+        pool.submit(exclusive_lock(lock, wait=False).__enter__).result()
 
 
 def test_a_fork_that_leaves_the_block_lets_its_parent_hold_it(lock, tmp_path):
     forked = 1
     try:
-        with alone(lock):
+        with exclusive_lock(lock):
             forked = os.fork()
             if forked:
                 os.waitpid(forked, 0)
@@ -105,14 +109,14 @@ def test_where_files_cannot_be_locked_nobody_is_refused(number, lock, monkeypatc
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", unable)
-    with alone(lock, wait=False), alone(lock, wait=False), alone(lock):
+    with exclusive_lock(lock, wait=False), exclusive_lock(lock, wait=False), exclusive_lock(lock):
         pass
     assert not lock.exists()
 
 
 def test_a_folder_that_is_none_is_the_system_s_error(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(OSError, match="file") as caught, alone(tmp_path / "file" / ".lock"):
+    with pytest.raises(OSError, match="file") as caught, exclusive_lock(tmp_path / "file" / ".lock"):
         pass
     assert not isinstance(caught.value, TorchmclError)
 
@@ -127,7 +131,7 @@ def test_a_file_removed_between_opening_and_locking_is_not_held(lock, monkeypatc
         return really(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with alone(lock):
+    with exclusive_lock(lock):
         assert removed
         assert lock.read_text() == str(os.getpid())
         assert not removed[0].read_text()
@@ -140,8 +144,8 @@ def test_a_full_disk_takes_the_number_alone(lock, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
         with (
-            alone(lock),
+            exclusive_lock(lock),
             ThreadPoolExecutor(1) as pool,
             pytest.raises(UsageError, match="got another process at work"),
         ):
-            pool.submit(alone(lock, wait=False).__enter__).result()
+            pool.submit(exclusive_lock(lock, wait=False).__enter__).result()

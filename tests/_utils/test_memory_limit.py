@@ -3,19 +3,19 @@ import sys
 
 import pytest
 
-from torchmcl._utils.memory_limit import fits, room
+from torchmcl._utils.memory_limit import available_memory, check_memory
 from torchmcl.errors import UsageError
 
 
 def test_there_is_some():
-    assert 2**28 < room() <= 2**63
-    fits("little", 2**20)
+    assert 2**28 < available_memory() <= 2**63
+    check_memory("little", 2**20)
     with pytest.raises(UsageError, match=r"Expected what fits into .* GB of memory, got much of .* GB"):
-        fits("much", room() + 1)
+        check_memory("much", available_memory() + 1)
 
 
 def test_a_limit_on_the_process_counts():
-    half = room() // 2
+    half = available_memory() // 2
     limited = f"import resource as r; r.setrlimit(r.RLIMIT_AS, ({half}, {half}))"
     script = f"{limited}; from torchmcl._utils.memory_limit import room; print(room())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

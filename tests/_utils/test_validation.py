@@ -4,7 +4,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from torchmcl._utils.validation import right_types
+from torchmcl._utils.validation import validate_types
 from torchmcl.errors import LONGEST, UsageError
 
 PathOrText = str | Path
@@ -34,7 +34,7 @@ def declared(
     ],
 )
 def test_accepted(given):
-    right_types(given, declared)
+    validate_types(given, declared)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_accepted(given):
 )
 def test_refused(given, said):
     with pytest.raises(UsageError) as refusal:
-        right_types(given, declared)
+        validate_types(given, declared)
     assert said in str(refusal.value)
 
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from torchmcl import cli, data, metrics
-from torchmcl.analysis.evaluation import Listener, evaluate_run
+from torchmcl.analysis.evaluation import Recorder, evaluate_run
 from torchmcl.inference.predictor import Specialists
 from torchmcl.training import fit
 
@@ -119,8 +119,8 @@ def test_unseen_pictures_and_arrays(runs, unseen, capsys):
 
 def test_logits_are_computed_once(runs, monkeypatch):
     asked = []
-    forward = Listener.forward
-    monkeypatch.setattr(Listener, "forward", lambda self, x: asked.append(len(x)) or forward(self, x))
+    forward = Recorder.forward
+    monkeypatch.setattr(Recorder, "forward", lambda self, x: asked.append(len(x)) or forward(self, x))
     found = evaluate_run(runs / "amcl", unseen="digits", unseen_classes=UNSEEN)
     assert sum(asked) == found["examples"] + found["unseen"]["examples"]
 

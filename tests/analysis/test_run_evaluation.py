@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from torchmcl import metrics
-from torchmcl.analysis.evaluation import look
+from torchmcl.analysis.evaluation import evaluation
 from torchmcl.errors import UsageError
 from torchmcl.inference.predictor import Specialists
 from torchmcl.training import fit
-from torchmcl.training.run_folder import read_flow, read_log
+from torchmcl.training.run_folder import read_assignment_history, read_log
 
 
 def test_what_was_noted_by_hand(digits_look, digits_run):
@@ -29,16 +29,16 @@ def test_what_was_noted_by_hand(digits_look, digits_run):
 def test_reliability_gives_the_calibration_error(digits_look):
     count, confidence, right = digits_look.test.gathered("reliability").sum(0)
     assert count.sum() == len(digits_look.examples)
-    assert float(right.sum() / count.sum()) == pytest.approx(digits_look.figures["accuracy"] / 100, abs=1e-5)
+    assert float(right.sum() / count.sum()) == pytest.approx(digits_look.metrics["accuracy"] / 100, abs=1e-5)
     error = float(100 * (right - confidence).abs().sum() / count.sum())
-    assert error == pytest.approx(digits_look.figures["ece"], abs=0.01)
+    assert error == pytest.approx(digits_look.metrics["ece"], abs=0.01)
 
 
 def test_masks_are_noted_image_by_image(masks_look, masks_run):
     answer, target = Specialists.load(masks_run).predict(masks_look.examples), masks_look.examples.target
     noted = masks_look.test.gathered
     assert torch.allclose(noted("errors").T, metrics.pixel_errors(answer.members[:, :, :2], target), atol=1e-5)
-    assert float(100 * noted("wrong").mean()) == pytest.approx(masks_look.figures["top1_error"], abs=0.01)
+    assert float(100 * noted("wrong").mean()) == pytest.approx(masks_look.metrics["top1_error"], abs=0.01)
     truth = answer.members.gather(2, target.long()[None, :, None].expand(2, -1, 1, -1, -1))[:, :, 0]
     assert torch.allclose(noted("cross_entropy").T, -truth.log().flatten(2).mean(2), atol=1e-4)
     assert noted("reliability").sum(0)[0].sum() == target.numel()
@@ -55,7 +55,7 @@ def test_owners_are_the_memory_s(digits_look, digits_run):
 def test_without_a_memory_who_took_most_owns(tmp_path):
     for method in ("ie", "smcl"):
         fit(method, "mlp", "digits", members=2, epochs=1, width=8, out=tmp_path / method, verbose=False)
-    everyone, some = look(tmp_path / "ie"), look(tmp_path / "smcl")
+    everyone, some = evaluation(tmp_path / "ie"), evaluation(tmp_path / "smcl")
     assert everyone.owners.all()
     assert not everyone.specialised
     taken = torch.tensor(some.kept["assigned"])
@@ -66,7 +66,7 @@ def test_without_a_memory_who_took_most_owns(tmp_path):
 def test_a_pixel_has_no_owner_of_its_image(tmp_path):
     options = {"members": 2, "epochs": 1, "width": 4, "preset": "light", "data_limit": 60, "unit": "pixel"}
     fit("amcl", "fcn", "digits-masks", out=tmp_path / "run", verbose=False, **options)
-    found = look(tmp_path / "run")
+    found = evaluation(tmp_path / "run")
     assert found.groups == found.examples.classes
     assert found.assigned.shape == (2, 2)
     assert found.own is None
@@ -74,25 +74,25 @@ def test_a_pixel_has_no_owner_of_its_image(tmp_path):
 
 
 def test_a_limit_is_spread_over_the_set(digits_run):
-    few = look(digits_run, limit=50)
-    assert len(few.examples) == few.figures["examples"] == 50
+    few = evaluation(digits_run, limit=50)
+    assert len(few.examples) == few.metrics["examples"] == 50
     assert len(few.examples.target.unique()) > 5
     with pytest.raises(UsageError, match="limit"):
-        look(digits_run, limit=0)
+        evaluation(digits_run, limit=0)
 
 
 def test_flow_is_kept_and_read_where_earlier_versions_left_it(digits_run, tmp_path):
-    flow = read_flow(digits_run)
+    flow = read_assignment_history(digits_run)
     assert flow.shape == (8, 10, 3)
     state = torch.load(digits_run / "checkpoints" / "last.pt", weights_only=True)
     assert np.array_equal(flow, torch.stack(list(state["at"]["flow"])).numpy())
     (tmp_path / "checkpoints").mkdir()
-    assert read_flow(tmp_path) is None
+    assert read_assignment_history(tmp_path) is None
     torch.save(state, tmp_path / "checkpoints" / "last.pt")
-    assert np.array_equal(read_flow(tmp_path), flow)
+    assert np.array_equal(read_assignment_history(tmp_path), flow)
     (tmp_path / "flow.npz").write_bytes(b"no array")
     with pytest.raises(UsageError, match="flow"):
-        read_flow(tmp_path)
+        read_assignment_history(tmp_path)
 
 
 def test_the_log_as_numbers(digits_run, tmp_path):

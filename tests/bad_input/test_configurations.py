@@ -15,7 +15,7 @@ from torchmcl import methods, networks
 from torchmcl.ensemble import Ensemble
 from torchmcl.inference.predictor import Specialists
 from torchmcl.objectives.objective import State
-from torchmcl.serialization.data_config import Source
+from torchmcl.serialization.data_config import DataConfig
 from torchmcl.training import fit
 from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import Recipe
@@ -108,7 +108,7 @@ def test_machines(given):
 @cases(200)
 @given(options(SOURCE), some(st.integers(0, 9)), some(st.sampled_from(["digits", "digits-masks"]), TEXTS))
 def test_sources(given, seed, name):
-    data = ends_well(lambda: Source(**given).load(name, seed))
+    data = ends_well(lambda: DataConfig(**given).load(name, seed))
     if data is not None:
         assert len(data.train) >= 1
         assert data.train.images.shape[1:] == (1, 8, 8)
@@ -129,13 +129,15 @@ def test_methods(named, members, classes):
     logits = torch.randn(members, 6, method.outputs)
     gate = torch.full((members, 6), 1 / members) if method.gate else None
     target = torch.arange(6) % classes
-    from torchmcl.structures.output import Opinions
+    from torchmcl.structures.output import EnsembleOutput
 
     state = State(1, 9, group=target, index=torch.arange(6))
-    from torchmcl.objectives.dataset_pass import survey
+    from torchmcl.objectives.dataset_pass import run_dataset_passes
 
-    survey(objective, lambda x: Opinions(logits, gate), [(torch.zeros(6, 1), target, torch.arange(6))], state)
-    outcome = objective(Opinions(logits, gate), target, state)
+    run_dataset_passes(
+        objective, lambda x: EnsembleOutput(logits, gate), [(torch.zeros(6, 1), target, torch.arange(6))], state
+    )
+    outcome = objective(EnsembleOutput(logits, gate), target, state)
     assert outcome.loss.shape == ()
     assert isfinite(outcome.loss)
     assert outcome.weights.shape == (members, 6)
@@ -202,7 +204,7 @@ def test_trainings(tmp_path_factory, named, recipe, network, rest):
     out = tmp_path_factory.mktemp("trainings") / "run"
     specialists = ends_well(lambda: fit(name, data="digits", out=out, verbose=False, **given))
     if specialists is not None:
-        assert Specialists.load(out).blueprint == specialists.blueprint
-        assert specialists.figures["examples"] == 359
+        assert Specialists.load(out).model_config == specialists.model_config
+        assert specialists.metrics["examples"] == 359
         answer = specialists.predict(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
         assert answer.probabilities.shape == (2, 10)

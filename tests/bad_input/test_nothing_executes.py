@@ -85,7 +85,7 @@ def test_checkpoints(trained, tmp_path, mark, name, how):
     assert not mark.exists()
     if how != "best":
         (run / "flow.npz").unlink()  # as of an earlier version, whose checkpoint alone has it
-        refused(lambda: execute.keep_flow(run))
+        refused(lambda: execute.store_assignment_history(run))
         assert not mark.exists()
     assert path.read_bytes() == kept  # refused, and left where it was
 

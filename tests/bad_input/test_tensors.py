@@ -10,17 +10,19 @@ from bad_values import ANYTHING
 from outcomes import cases, ends_well
 from torchmcl.data import from_arrays
 from torchmcl.inference.predictor import Specialists
-from torchmcl.serialization.model_config import Blueprint
+from torchmcl.serialization.model_config import ModelConfig
 
 pytestmark = pytest.mark.slow
 
 MODELS = {
-    "images": Blueprint("amcl", 2, ("a", "b", "c"), "simple_cnn", (3, 8, 8), "gcn", network_options={"width": 2}),
-    "grey": Blueprint(
+    "images": ModelConfig("amcl", 2, ("a", "b", "c"), "simple_cnn", (3, 8, 8), "gcn", network_options={"width": 2}),
+    "grey": ModelConfig(
         "smcl", 2, ("a", "b"), "simple_cnn", (1, 8, 8), "scale", network_options={"width": 2, "channels": 1}
     ),
-    "table": Blueprint("ie", 2, ("a", "b"), "mlp", (4,), "none", "float32", network_options={"inputs": 4, "width": 2}),
-    "masks": Blueprint("ie", 2, ("a", "b"), "fcn", (3, 8, 8), "gcn", dense=True, network_options={"width": 2}),
+    "table": ModelConfig(
+        "ie", 2, ("a", "b"), "mlp", (4,), "none", "float32", network_options={"inputs": 4, "width": 2}
+    ),
+    "masks": ModelConfig("ie", 2, ("a", "b"), "fcn", (3, 8, 8), "gcn", dense=True, network_options={"width": 2}),
 }
 TYPES = [torch.uint8, torch.int64, torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool, torch.int8]
 TYPES += [torch.int16, torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.float8_e5m2]
@@ -84,7 +86,7 @@ def itself():
 
 
 def right(answer, model):
-    outputs, pixels = len(model.classes), model.blueprint.shape[1:] if model.blueprint.dense else ()
+    outputs, pixels = len(model.classes), model.model_config.shape[1:] if model.model_config.dense else ()
     count = len(answer.label)
     assert count >= 1
     assert answer.probabilities.shape == (count, outputs, *pixels)
@@ -113,15 +115,15 @@ def test_asked(models, name, x, size):
 def test_gigantic_without_taking_memory(models, name):
     """A thousand billion examples that are one in memory: batches of them are answered as they are asked for."""
     model = models[name]
-    kind = torch.float32 if model.blueprint.dtype == "float32" else torch.int64
-    huge = torch.zeros(1, *model.blueprint.shape, dtype=kind).expand(10**12, *model.blueprint.shape)
+    kind = torch.float32 if model.model_config.dtype == "float32" else torch.int64
+    huge = torch.zeros(1, *model.model_config.shape, dtype=kind).expand(10**12, *model.model_config.shape)
     first = next(model.stream(huge, batch_size=7))
     right(first, model)
     assert len(first.label) == 7
-    array = np.broadcast_to(np.zeros((1, *model.blueprint.shape), np.uint8), (10**13, *model.blueprint.shape))
+    array = np.broadcast_to(np.zeros((1, *model.model_config.shape), np.uint8), (10**13, *model.model_config.shape))
     assert ends_well(lambda: model.predict(array)) is None
     assert ends_well(lambda: from_arrays(huge, torch.zeros(1, dtype=torch.long).expand(10**12))) is None
-    assert ends_well(lambda: model.predict(torch.empty(10**12, *model.blueprint.shape, device="meta"))) is None
+    assert ends_well(lambda: model.predict(torch.empty(10**12, *model.model_config.shape, device="meta"))) is None
 
 
 @cases(120)

@@ -16,7 +16,7 @@ import pytest
 from torchmcl import data
 from torchmcl.data import download
 from torchmcl.data.datasets import digits
-from torchmcl.data.download import SOURCES, Source, obtain, unpack
+from torchmcl.data.download import SOURCES, RemoteFile, obtain, unpack
 from torchmcl.errors import UsageError
 
 
@@ -63,7 +63,7 @@ MAKERS = {"set.tar.gz": tar, "set.zip": zipped}
 
 def publish(monkeypatch, path: Path, address: str, *, most: int = 1000, md5: str | None = None) -> None:
     md5 = md5 or hashlib.md5(path.read_bytes()).hexdigest()
-    monkeypatch.setattr(download, "SOURCES", {"set": Source(address + path.name, md5, most)})
+    monkeypatch.setattr(download, "SOURCES", {"set": RemoteFile(address + path.name, md5, most)})
 
 
 def test_sources_are_safe() -> None:
@@ -114,7 +114,7 @@ def test_a_single_file(served, monkeypatch, empty_cache) -> None:
     folder, address = served
     (folder / "file.mat").write_bytes(b"numbers")
     md5 = hashlib.md5(b"numbers").hexdigest()
-    monkeypatch.setattr(download, "SOURCES", {"numbers/file.mat": Source(address + "file.mat", md5, 10)})
+    monkeypatch.setattr(download, "SOURCES", {"numbers/file.mat": RemoteFile(address + "file.mat", md5, 10)})
     assert obtain(["numbers/file.mat"]) == empty_cache / "numbers/file.mat"
     assert (empty_cache / "numbers/file.mat").read_bytes() == b"numbers"
 
@@ -156,7 +156,7 @@ def test_more_than_nobody_announced(served, monkeypatch, empty_cache) -> None:
                 sent.append(10_000)
 
     monkeypatch.setattr(Quiet, "do_GET", endless)
-    monkeypatch.setattr(download, "SOURCES", {"set": Source(address + "set.zip", "0" * 32, 10**6)})
+    monkeypatch.setattr(download, "SOURCES", {"set": RemoteFile(address + "set.zip", "0" * 32, 10**6)})
     with pytest.raises(UsageError, match=r"Expected at most 1000000 bytes from .*, got more") as caught:
         obtain(["set"])
     one_line(caught)
@@ -169,7 +169,7 @@ def test_more_than_nobody_announced(served, monkeypatch, empty_cache) -> None:
 )
 def test_only_https_is_asked(monkeypatch, url) -> None:
     monkeypatch.delenv("TORCHMCL_DATA", raising=False)
-    monkeypatch.setattr(download, "SOURCES", {"set": Source(url, "0" * 32, 1000)})
+    monkeypatch.setattr(download, "SOURCES", {"set": RemoteFile(url, "0" * 32, 1000)})
     with pytest.raises(UsageError, match="Expected an address of https"):
         obtain(["set"])
 
@@ -215,7 +215,7 @@ def test_a_redirect_stays_with_https(secure, monkeypatch, empty_cache) -> None:
     folder, address, leads = secure
     archive = tar(folder / "moved.tar.gz", {"set/file.txt": b"hello"})
     md5 = hashlib.md5(archive.read_bytes()).hexdigest()
-    monkeypatch.setattr(download, "SOURCES", {"set": Source(address + "set.tar.gz", md5, 1000)})
+    monkeypatch.setattr(download, "SOURCES", {"set": RemoteFile(address + "set.tar.gz", md5, 1000)})
     for onward in ("http://127.0.0.1:9/set.tar.gz", "//127.0.0.1:9/x", "ftp://127.0.0.1/x", "file:///etc/passwd"):
         leads["/set.tar.gz"] = onward
         with pytest.raises(UsageError, match="Expected") as caught:
@@ -231,7 +231,7 @@ def test_a_certificate_that_nobody_vouches_for(secure, monkeypatch, empty_cache)
     _, address, _ = secure
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
     monkeypatch.delenv("CURL_CA_BUNDLE", raising=False)
-    monkeypatch.setattr(download, "SOURCES", {"set": Source(address + "set.tar.gz", "0" * 32, 1000)})
+    monkeypatch.setattr(download, "SOURCES", {"set": RemoteFile(address + "set.tar.gz", "0" * 32, 1000)})
     with pytest.raises(UsageError, match="SSLError"):
         obtain(["set"])
     assert list(empty_cache.iterdir()) == []
@@ -239,7 +239,7 @@ def test_a_certificate_that_nobody_vouches_for(secure, monkeypatch, empty_cache)
 
 def test_not_found_on_the_server(served, monkeypatch) -> None:
     _, address = served
-    monkeypatch.setattr(download, "SOURCES", {"set": Source(address + "set.zip", "0" * 32, 1000)})
+    monkeypatch.setattr(download, "SOURCES", {"set": RemoteFile(address + "set.zip", "0" * 32, 1000)})
     with pytest.raises(UsageError, match=r"downloading .*set\.zip .* failed \(HTTPError\)"):
         obtain(["set"])
 

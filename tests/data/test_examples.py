@@ -4,7 +4,7 @@ from hashlib import sha256
 import pytest
 import torch
 
-from torchmcl.data import DataSet, Examples, Files, Loader
+from torchmcl.data import DataSet, Examples, ImageFiles, Loader
 from torchmcl.data.selection import only
 from torchmcl.errors import UsageError
 
@@ -24,7 +24,7 @@ def test_a_subset_keeps_the_order_of_the_index() -> None:
 
 
 def test_a_subset_of_files_reads_none() -> None:
-    few = Examples(Files(("a", "b", "c"), (8, 8)), torch.tensor([0, 1, 0]), ("cat", "dog")).subset([2, 0])
+    few = Examples(ImageFiles(("a", "b", "c"), (8, 8)), torch.tensor([0, 1, 0]), ("cat", "dog")).subset([2, 0])
     assert few.images.paths == ("c", "a")
 
 

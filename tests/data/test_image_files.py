@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from torchmcl.data import Files, read_image
+from torchmcl.data import ImageFiles, read_image
 from torchmcl.data.image_files import image_size
 from torchmcl.errors import UsageError
 
@@ -112,7 +112,7 @@ def test_resized_by_bicubic(tmp_path) -> None:
 
 def test_files_by_index(tmp_path) -> None:
     paths = [saved(Image.fromarray(picture(seed)), tmp_path / f"{seed}.png") for seed in range(3)]
-    files = Files(tuple(map(str, paths)), size=(H, W))
+    files = ImageFiles(tuple(map(str, paths)), size=(H, W))
     assert (len(files), files.shape) == (3, (3, 3, H, W))
     found = files[torch.tensor([2, 0])]
     assert found.dtype == torch.uint8
@@ -122,7 +122,7 @@ def test_files_by_index(tmp_path) -> None:
 def test_names_of_any_letters_and_no_files(tmp_path) -> None:
     names = ["ä ö.png", "图.png", os.fsdecode(b"\xff.png")]
     paths = [saved(Image.fromarray(picture(seed)), tmp_path / name) for seed, name in enumerate(names)]
-    files = Files(tuple(map(str, paths)), size=(H, W)).subset(torch.tensor([2, 0, 1]))
+    files = ImageFiles(tuple(map(str, paths)), size=(H, W)).subset(torch.tensor([2, 0, 1]))
     assert files[torch.tensor([0])][0].equal(torch.from_numpy(picture(2).transpose(2, 0, 1).copy()))
     assert files[torch.tensor([2])][0].equal(torch.from_numpy(picture(1).transpose(2, 0, 1).copy()))
     assert files.subset(torch.arange(0))[torch.arange(0)].shape == (0, 3, H, W)

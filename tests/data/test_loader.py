@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.testing import assert_close
 
-from torchmcl.data import Examples, Files, Loader, loader
+from torchmcl.data import Examples, ImageFiles, Loader, loader
 from torchmcl.data.preprocess import global_contrast
 from torchmcl.errors import UsageError
 
@@ -151,7 +151,7 @@ def folder(tmp_path: Path) -> Examples:
     examples = numbered(9)
     for at, image in enumerate(examples.images):
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{at}.png")
-    files = Files(tuple(str(tmp_path / f"{at}.png") for at in range(9)), size=(4, 5))
+    files = ImageFiles(tuple(str(tmp_path / f"{at}.png") for at in range(9)), size=(4, 5))
     return Examples(files, examples.target, examples.classes)
 
 

@@ -96,13 +96,13 @@ def test_training_is_augmented_and_evaluation_is_not():
     plain, spied, moved = fit("smcl", **TINY), fit("smcl", **TINY, transform=spy), fit("smcl", **TINY, augment="crop")
     assert len(seen) == 2 * 3  # two epochs of three batches, and nothing else
     assert torch.equal(plain.predict(data.load("digits").test).members, spied.predict(data.load("digits").test).members)
-    assert plain.figures["nll"] != moved.figures["nll"]
+    assert plain.metrics["nll"] != moved.metrics["nll"]
 
 
 def test_masks_are_augmented_too():
     options = {"members": 2, "epochs": 1, "width": 4, "preset": "light", "data_limit": 60, "verbose": False}
     found = fit("ie", "fcn", "digits-masks", augment="flip,crop", **options)
-    assert found.figures["top1_error"] < 100
+    assert found.metrics["top1_error"] < 100
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchmcl import Ensemble, Split, State, UsageError, methods, networks, survey
+from torchmcl import Ensemble, Split, State, UsageError, methods, networks, run_dataset_passes
 from torchmcl.ensemble import exchange
 from torchmcl.ensemble.gate import Gate
 
@@ -59,11 +59,11 @@ def test_any_exchange_with_any_method(method, between):
     ensemble = Ensemble.build(method, "simple_cnn", width=4, channels=1, exchange=between)
     x, target, index = torch.randn(5, 1, 8, 8), torch.tensor([0, 1, 2, 3, 0]), torch.arange(5)
     state = State(1, 20, index=index)
-    survey(objective, ensemble, [(x, target, index)], state)
-    opinions = ensemble(x)
-    assert opinions.logits.shape == (3, 5, method.outputs)
-    assert (opinions.gate is not None) == (method.gate is not None)
-    objective(opinions, target, state).loss.backward()
+    run_dataset_passes(objective, ensemble, [(x, target, index)], state)
+    output = ensemble(x)
+    assert output.logits.shape == (3, 5, method.outputs)
+    assert (output.gate is not None) == (method.gate is not None)
+    objective(output, target, state).loss.backward()
     # Everything takes part (DDP needs it so): a gradient for every parameter, be it zero.
     assert all(p.grad is not None for p in ensemble.parameters())
     ensemble.eval()
@@ -93,12 +93,12 @@ def test_segmentation_answers_at_the_size_of_the_image():
     objective = method.new_objective()
     ensemble = Ensemble.build(method, "fcn", width=8)
     x, target = torch.randn(2, 3, 75, 125), torch.randint(2, (2, 75, 125))
-    opinions = ensemble(x)
-    assert opinions.logits.shape == (2, 2, 3, 75, 125)
-    outcome = objective(opinions, target, State(1, 20, torch.tensor([0, 37])))
+    output = ensemble(x)
+    assert output.logits.shape == (2, 2, 3, 75, 125)
+    outcome = objective(output, target, State(1, 20, torch.tensor([0, 37])))
     outcome.loss.backward()
     assert outcome.weights.shape == (2, 2)
-    assert method.combine(opinions).shape == (2, 2, 75, 125)
+    assert method.combine(output).shape == (2, 2, 75, 125)
     assert objective.memory.counts.shape == (38, 2)
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torchmcl import State, methods
 from torchmcl import ensemble as ensembles
 from torchmcl.ensemble import Ensemble
-from torchmcl.ensemble.members import Each, Stacked, adopted, crew
+from torchmcl.ensemble.members import BatchedMembers, MemberList, as_members, converted_state
 
 
 def chains(members=3, bias=True, middle=nn.Tanh):
@@ -22,8 +22,8 @@ def chains(members=3, bias=True, middle=nn.Tanh):
 @given(seed=st.integers(0, 99), members=st.integers(2, 5), batch=st.integers(1, 4), shared=st.booleans())
 def test_values_and_gradients(seed, members, batch, shared):
     torch.manual_seed(seed)
-    each = Each(chains(members, bias=bool(seed % 2)))
-    stacked = Stacked(copy.deepcopy(list(each)))
+    each = MemberList(chains(members, bias=bool(seed % 2)))
+    stacked = BatchedMembers(copy.deepcopy(list(each)))
     x = [torch.randn(batch, 2, 3, requires_grad=True)] * members
     x = x if shared else [torch.randn(batch, 2, 3, requires_grad=True) for _ in range(members)]
     wanted = list({id(one): one for one in x}.values())
@@ -44,33 +44,33 @@ def test_values_and_gradients(seed, members, batch, shared):
 
 
 def test_a_state_dict_fits_both():
-    each, other = Each(chains()), chains()
-    stacked = Stacked(other)
+    each, other = MemberList(chains()), chains()
+    stacked = BatchedMembers(other)
     stacked.load_state_dict(each.state_dict())
     x = [torch.randn(4, 6)] * 3
     torch.testing.assert_close(torch.stack(stacked(x)), torch.stack(each(x)))
-    again = Each(chains())
+    again = MemberList(chains())
     again.load_state_dict(stacked.state_dict())
     assert all(torch.equal(a, b) for a, b in zip(again.parameters(), each.parameters(), strict=True))
     for module, state in ((stacked, each.state_dict()), (each, stacked.state_dict())):
         before = list(state)
-        assert adopted(module, state).keys() == module.state_dict().keys()
+        assert converted_state(module, state).keys() == module.state_dict().keys()
         assert list(state) == before
     with pytest.raises(RuntimeError, match="Missing key"):
         stacked.load_state_dict({name: weight for name, weight in each.state_dict().items() if "1.3" not in name})
 
 
 def test_what_cannot_be_stacked_is_not():
-    assert isinstance(crew(chains()), Stacked)
-    assert isinstance(crew(chains(1)), Each)
-    assert isinstance(crew(chains(middle=nn.Dropout)), Each)
-    assert isinstance(crew([*chains(), nn.Sequential(nn.Linear(6, 2))]), Each)
+    assert isinstance(as_members(chains()), BatchedMembers)
+    assert isinstance(as_members(chains(1)), MemberList)
+    assert isinstance(as_members(chains(middle=nn.Dropout)), MemberList)
+    assert isinstance(as_members([*chains(), nn.Sequential(nn.Linear(6, 2))]), MemberList)
     frozen = chains()
     frozen[1][1].weight.requires_grad_(False)
-    assert isinstance(crew(frozen), Each)
+    assert isinstance(as_members(frozen), MemberList)
     hooked = chains()
     hooked[2].register_forward_hook(lambda module, x, y: y)
-    assert isinstance(crew(hooked), Each)
+    assert isinstance(as_members(hooked), MemberList)
 
 
 def sliced():
@@ -91,17 +91,20 @@ def tied():
     return nn.Sequential(linear, nn.ReLU(), linear)
 
 
-@pytest.mark.parametrize(("chain", "kind"), [(sliced, Stacked), (named, Stacked), (repeating, Stacked), (tied, Each)])
+@pytest.mark.parametrize(
+    ("chain", "kind"),
+    [(sliced, BatchedMembers), (named, BatchedMembers), (repeating, BatchedMembers), (tied, MemberList)],
+)
 def test_layers_need_not_be_named_by_their_place(chain, kind):
-    each = Each(chain() for _ in range(3))
-    together = crew(each)
+    each = MemberList(chain() for _ in range(3))
+    together = as_members(each)
     assert type(together) is kind
     x = [torch.randn(5, 4)] * 3
     torch.testing.assert_close(together(x), each(x))
-    other = crew(chain() for _ in range(3))
+    other = as_members(chain() for _ in range(3))
     other.load_state_dict(each.state_dict())
     torch.testing.assert_close(other(x), each(x))
-    assert isinstance(crew([sliced(), named()]), Each)
+    assert isinstance(as_members([sliced(), named()]), MemberList)
 
 
 @pytest.mark.parametrize("name", ["ie", "cmcl", "vmcl", "amcl"])
@@ -120,11 +123,13 @@ def test_an_ensemble_of_mlps_trains_as_if_asked_one_after_another(name, monkeypa
         return ensemble
 
     stacked = trained()
-    monkeypatch.setattr(ensembles, "crew", Each)
+    monkeypatch.setattr(ensembles, "crew", MemberList)
     each = trained()
-    assert isinstance(stacked.bodies, Stacked)
-    assert isinstance(each.bodies, Each)
-    torch.testing.assert_close(adopted(each, stacked.state_dict()), dict(each.state_dict()), rtol=1e-4, atol=1e-5)
+    assert isinstance(stacked.bodies, BatchedMembers)
+    assert isinstance(each.bodies, MemberList)
+    torch.testing.assert_close(
+        converted_state(each, stacked.state_dict()), dict(each.state_dict()), rtol=1e-4, atol=1e-5
+    )
 
 
 def names_and_shapes(tensors):

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from torchmcl.explorer.middleware import Guard, Limits
+from torchmcl.explorer.middleware import AccessMiddleware, Limits
 
 
 async def page(scope, receive, send):
@@ -41,11 +41,11 @@ def ask(*arguments, **options):
 
 
 def test_what_arrives_in_parts_is_handed_on_whole():
-    assert ask(Guard(page), "/gradio_api/queue/join", method="POST", parts=[b"ab", b"c"])[2] == "3"
+    assert ask(AccessMiddleware(page), "/gradio_api/queue/join", method="POST", parts=[b"ab", b"c"])[2] == "3"
 
 
 def test_errors_behind_are_not_told(caplog):
-    status, _, text = ask(Guard(page), "/config")
+    status, _, text = ask(AccessMiddleware(page), "/config")
     assert status == 500
     assert "secret" not in text
     assert "secret" in caplog.text  # but they are logged
@@ -70,22 +70,22 @@ def test_errors_behind_are_not_told(caplog):
     ],
 )
 def test_addresses(path, method, status):
-    assert ask(Guard(page), path, method=method)[0] == status
+    assert ask(AccessMiddleware(page), path, method=method)[0] == status
 
 
 def test_size_counts_whatever_is_announced():
-    guard = Guard(page, limits=Limits(size=10))
+    guard = AccessMiddleware(page, limits=Limits(size=10))
     assert ask(guard, "/gradio_api/queue/join", method="POST", parts=[b"x" * 6] * 2)[0] == 413
     assert ask(guard, "/gradio_api/queue/join", method="POST", parts=[b"x" * 5] * 2)[0] == 200
 
 
 def test_slow_requests_are_given_up():
-    guard = Guard(page, limits=Limits(seconds=0.05))
+    guard = AccessMiddleware(page, limits=Limits(seconds=0.05))
     assert ask(guard, "/gradio_api/queue/join", method="POST", parts=[b"x"] * 50, wait=0.01)[0] == 408
 
 
 def test_slow_senders_hold_nobody_up():
-    guard = Guard(page, limits=Limits(together=2))
+    guard = AccessMiddleware(page, limits=Limits(together=2))
 
     async def together():
         post = {"path": "/gradio_api/queue/join", "method": "POST"}
@@ -100,7 +100,7 @@ def test_slow_senders_hold_nobody_up():
 
 
 def test_one_address_cannot_take_everything():
-    guard = Guard(page, limits=Limits(rate=0.001, burst=3))
+    guard = AccessMiddleware(page, limits=Limits(rate=0.001, burst=3))
     told = [ask(guard, "/gradio_api/cancel", method="POST")[0] for _ in range(5)]
     assert told == [200, 200, 200, 429, 429]
     assert ask(guard, "/gradio_api/cancel", method="POST", client="5.6.7.8")[0] == 200
@@ -109,13 +109,15 @@ def test_one_address_cannot_take_everything():
 
 def test_every_answer_says_what_the_page_may_do():
     for path in ("/", "/nothing", "/config"):
-        assert b"content-security-policy" in ask(Guard(page), path)[1]
+        assert b"content-security-policy" in ask(AccessMiddleware(page), path)[1]
 
 
 @pytest.mark.parametrize("given", [b"", b"Basic", b"Basic !!!", b"Bearer bWU6eA==", b"Basic bWU6eQ==", b"Basic \xff"])
 def test_wrong_credentials(given):
-    assert ask(Guard(page, auth=["me:x"]), headers=[(b"authorization", given)])[0] == 401
+    assert ask(AccessMiddleware(page, auth=["me:x"]), headers=[(b"authorization", given)])[0] == 401
 
 
 def test_right_credentials():
-    assert ask(Guard(page, auth=["you:z", "me:x"]), headers=[(b"authorization", b"Basic bWU6eA==")])[0] == 200
+    assert (
+        ask(AccessMiddleware(page, auth=["you:z", "me:x"]), headers=[(b"authorization", b"Basic bWU6eA==")])[0] == 200
+    )

@@ -9,15 +9,15 @@ from torchmcl._utils.html import tag
 from torchmcl.data import from_arrays
 from torchmcl.explorer import example_page, members_page, studies_page
 from torchmcl.explorer.serve import bound, credentials
-from torchmcl.explorer.session import Subject
+from torchmcl.explorer.session import Session
 from torchmcl.inference.predictor import Specialists
 from torchmcl.studies.tables import Table
 from torchmcl.training import fit
 
 
 @pytest.fixture(scope="module")
-def subject(run):
-    return Subject.open(run)
+def session(run):
+    return Session.open(run)
 
 
 @pytest.fixture(scope="module")
@@ -26,17 +26,17 @@ def masks(tmp_path_factory):
     fit(
         "amcl", "fcn", "digits-masks", members=2, epochs=2, warmup=1, width=4, preset="light", out=folder, verbose=False
     )
-    return Subject.open(folder)
+    return Session.open(folder)
 
 
 def numbers(html):
     return [text.replace("&lt;", "<").replace("&gt;", ">") for text in re.findall(r'class="number">(.+?)</span>', html)]
 
 
-def test_bars_are_the_probabilities(subject):
-    looked = subject.pick(5)
-    card = example_page.card(subject, looked, 1)
-    said = looked.answer.members[1, 0]
+def test_bars_are_the_probabilities(session):
+    example = session.pick(5)
+    card = example_page.card(session, example, 1)
+    said = example.answer.members[1, 0]
     shown = numbers(card)
     assert len(shown) == 11
     for text, value in zip(shown, said.tolist(), strict=True):
@@ -45,54 +45,54 @@ def test_bars_are_the_probabilities(subject):
     assert card.count("<img") == 1
 
 
-def test_the_claimed_card_alone_is_framed(subject):
-    looked = subject.pick(5)
-    framed = [m for m in range(3) if "mcl-card own" in example_page.card(subject, looked, m)]
-    assert framed == [int(looked.answer.member[0])]
+def test_the_claimed_card_alone_is_framed(session):
+    example = session.pick(5)
+    framed = [m for m in range(3) if "mcl-card own" in example_page.card(session, example, m)]
+    assert framed == [int(example.answer.member[0])]
 
 
-def test_looking_leaves_no_gradients(subject):
-    subject.pick(0)
-    assert all(parameter.grad is None for parameter in subject.specialists.ensemble.parameters())
+def test_looking_leaves_no_gradients(session):
+    session.pick(0)
+    assert all(parameter.grad is None for parameter in session.specialists.ensemble.parameters())
 
 
 def test_names_of_classes_are_text(run):
     specialists = Specialists.load(run)
     hostile = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', *"23456789")
-    specialists.blueprint = replace(specialists.blueprint, classes=hostile)
-    subject = Subject("<b>run</b>", specialists)
-    page = example_page.page(subject, subject.look(torch.zeros(1, 8, 8, dtype=torch.uint8), torch.tensor(0)))
+    specialists.model_config = replace(specialists.model_config, classes=hostile)
+    session = Session("<b>run</b>", specialists)
+    page = example_page.page(session, session.look(torch.zeros(1, 8, 8, dtype=torch.uint8), torch.tensor(0)))
     assert "<script" not in page
     assert "<img src=x" not in page
     assert "&lt;script&gt;" in page
 
 
 def test_masks_are_laid_over(masks):
-    looked = masks.pick(3)
-    page = example_page.page(masks, looked)
+    example = masks.pick(3)
+    page = example_page.page(masks, example)
     assert page.count("<img") == 4  # the answer, the truth, two members
     assert "The truth" in page
     assert page.count(">wrong pixels<") == 2
-    wrong = float((looked.answer.label[0] != masks.test.target[3]).float().mean())
-    assert f"{100 * wrong:.1f}".removesuffix(".0") in example_page.truth(masks, looked)
+    wrong = float((example.answer.label[0] != masks.test.target[3]).float().mean())
+    assert f"{100 * wrong:.1f}".removesuffix(".0") in example_page.truth(masks, example)
 
 
 def test_masks_have_a_matrix_of_groups(masks):
     page = members_page.matrix(masks)
     assert page.count("data-pick") == 10 * 2
-    assert int(masks.survey.counts(10, 2).sum()) == len(masks.survey.places)
+    assert int(masks.claims.counts(10, 2).sum()) == len(masks.claims.places)
 
 
-def test_the_matrix_counts_who_claims(subject, digits_test):
-    answer = subject.specialists.predict(digits_test)
-    counts = subject.survey.counts(10, 3)
+def test_the_matrix_counts_who_claims(session, digits_test):
+    answer = session.specialists.predict(digits_test)
+    counts = session.claims.counts(10, 3)
     for label in range(10):
         for member in range(3):
             assert int(counts[label, member]) == int(((digits_test.target == label) & (answer.member == member)).sum())
 
 
-def test_a_run_whose_test_set_is_gone(subject):
-    alone = Subject("x", subject.specialists, None, "It moved.")
+def test_a_run_whose_test_set_is_gone(session):
+    alone = Session("x", session.specialists, None, "It moved.")
     assert "It moved." in members_page.matrix(alone)
     assert "It moved." in example_page.thumbnails(alone, None, 0)
     assert "mcl-verdict" in example_page.page(alone, alone.look(torch.zeros(1, 8, 8, dtype=torch.uint8)))
@@ -100,8 +100,8 @@ def test_a_run_whose_test_set_is_gone(subject):
 
 def test_networks_without_pooling_have_no_map():
     specialists = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False)
-    subject = Subject("x", specialists)
-    page = example_page.page(subject, subject.look(torch.zeros(1, 8, 8, dtype=torch.uint8)))
+    session = Session("x", specialists)
+    page = example_page.page(session, session.look(torch.zeros(1, 8, 8, dtype=torch.uint8)))
     assert "No Grad-CAM. Expected a network with a global average pooling" in page
     assert "accepts everything until it is calibrated" in page
     assert "not mine" not in page
@@ -111,7 +111,7 @@ def test_rows_of_a_table_are_no_pictures(digits_test):
     rows = digits_test.images.flatten(1).float()
     specialists = fit("ie", "mlp", from_arrays(rows, digits_test.target), members=2, epochs=1, width=4, verbose=False)
     with pytest.raises(UsageError, match="run on images"):
-        Subject("x", specialists)
+        Session("x", specialists)
 
 
 def test_cells_of_a_table_are_text():

@@ -70,7 +70,7 @@ def test_a_picture_is_sent_and_answered(server, browser, pictures, specialists, 
         assert text.startswith("3\n")
         assert "accepted" in text
         cards = seen.page.locator(".mcl-card")
-        assert cards.count() == specialists.blueprint.members
+        assert cards.count() == specialists.model_config.members
         answer = specialists.predict(pictures / "3.png")
         claimed = seen.page.locator(".mcl-card.own")
         assert claimed.get_attribute("data-member") == str(int(answer.member) + 1)
@@ -151,7 +151,7 @@ def test_a_cell_of_the_matrix_shows_examples(server, browser, specialists, digit
         seen.page.get_by_role("tab", name="Members").click()
         cells = seen.page.locator("#mcl-matrix [data-pick]")
         cells.first.wait_for()
-        assert cells.count() == 10 * specialists.blueprint.members
+        assert cells.count() == 10 * specialists.model_config.members
         member = int(answer.member[digits_test.target == 4].mode().values)
         places = ((digits_test.target == 4) & (answer.member == member)).nonzero().flatten().tolist()
         cell = seen.page.locator(f"#mcl-matrix [data-pick='4:{member}']")
@@ -190,8 +190,8 @@ def test_the_table_of_a_study_sorts(server, browser):
 
 
 def test_the_picture_is_taken_as_predict_takes_it(pictures, specialists, run):
-    from torchmcl.explorer.session import Subject
+    from torchmcl.explorer.session import Session
 
-    subject = Subject.open(run)
-    image = subject.read((pictures / "photograph.jpg").read_bytes(), "photograph.jpg")
+    session = Session.open(run)
+    image = session.read((pictures / "photograph.jpg").read_bytes(), "photograph.jpg")
     assert np.array_equal(image.numpy(), read_image(pictures / "photograph.jpg", (8, 8), 1))

@@ -10,7 +10,7 @@ import pytest
 
 from breaking import Child, command, command_in_company, hold_and_fork, killed_at_write, trained_on_files
 from torchmcl import UsageError
-from torchmcl._utils.locks import alone
+from torchmcl._utils.locks import exclusive_lock
 
 pytestmark = pytest.mark.slow
 
@@ -84,13 +84,13 @@ def test_a_lock_is_not_inherited_by_a_fork(tmp_path):
         time.sleep(0.01)
     with (
         pytest.raises(UsageError, match=f"process {holder.process.pid} at work"),
-        alone(tmp_path / ".lock", wait=False),
+        exclusive_lock(tmp_path / ".lock", wait=False),
     ):
         pass
     assert holder.kill()
     forked = int((tmp_path / "forked").read_text())
     try:
-        with alone(tmp_path / ".lock", wait=False):
+        with exclusive_lock(tmp_path / ".lock", wait=False):
             os.kill(forked, 0)  # it is there, and holds nothing
     finally:
         os.kill(forked, signal.SIGKILL)

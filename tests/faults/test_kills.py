@@ -195,7 +195,7 @@ def test_a_model_saved_over_itself(whole, tmp_path, tally):
     for number in range(1, SAVES + 1):
         child = Child(killed_at_write, 1 + number % 2, POINTS[number % 3], save_with_threshold, tmp_path, number / 10)
         assert child.end() == -9, child.said
-        thresholds.add(Specialists.load(tmp_path).blueprint.rejection.threshold)
+        thresholds.add(Specialists.load(tmp_path).model_config.rejection.threshold)
     assert len(thresholds) > 2
     tally("SIGKILL of a model as it is saved over itself", SAVES, "the earlier model or the new one, whole")
 

@@ -15,7 +15,7 @@ from torchmcl import UsageError, cli, data
 from torchmcl.data.image_files import read_image
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization import checkpoint
-from torchmcl.serialization.hub import read_figures
+from torchmcl.serialization.hub import read_metrics
 from torchmcl.studies import store
 from torchmcl.studies.execute import execute
 from torchmcl.studies.records import Trained, flow
@@ -101,13 +101,13 @@ def test_a_checkpoint(name, run, tally):
 def test_weights(run, tally):
     def read():
         specialists = Specialists.load(run)
-        return specialists.blueprint.as_dict(), specialists.ensemble.state_dict()
+        return specialists.model_config.as_dict(), specialists.ensemble.state_dict()
 
     check(run / "model.safetensors", read, tally, "weights")
 
 
 def test_figures_of_a_run(run, tally):
-    check(run / "metrics.json", lambda: read_figures(run), tally, "metrics.json")
+    check(run / "metrics.json", lambda: read_metrics(run), tally, "metrics.json")
 
 
 def test_a_result(executed, tally):
@@ -234,7 +234,7 @@ def test_a_run_is_not_continued_as_another(run, tmp_path):
         with pytest.raises(UsageError, match=f"begun with {next(iter(change))} "):
             fit(**{**OPTIONS, "patience": 9, **change}, out=tmp_path / "run", resume=True, verbose=False)
     fit(**OPTIONS, patience=9, gamma=0.5, workers=0, out=tmp_path / "run", resume=True, verbose=False)  # said otherwise
-    assert read_figures(tmp_path / "run") == read_figures(run)
+    assert read_metrics(tmp_path / "run") == read_metrics(run)
 
 
 def test_enough():

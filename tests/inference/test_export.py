@@ -14,7 +14,7 @@ from torchmcl import UsageError, cli, data
 from torchmcl.inference import export as exporting
 from torchmcl.inference.export import NEAR, OUTPUTS, export, onnx_runner, pt2_runner
 from torchmcl.inference.predictor import Specialists
-from torchmcl.serialization.model_config import Blueprint
+from torchmcl.serialization.model_config import ModelConfig
 from torchmcl.structures.rejection import Rejection
 from torchmcl.training import fit
 
@@ -30,7 +30,7 @@ def _no_trace(monkeypatch):
 def untrained(method, network, shape, *, members=2, preset="light", rejection=None, **options):
     """A model whose weights are random; what it answers is of no concern, that it is answered alike is."""
     takes_channels = {} if network == "mlp" else {"channels": shape[0]}
-    blueprint = Blueprint(
+    model_config = ModelConfig(
         method,
         members,
         ("a", "b", "c"),
@@ -43,9 +43,9 @@ def untrained(method, network, shape, *, members=2, preset="light", rejection=No
         network_options={**takes_channels, **options},
         rejection=rejection or Rejection(),
     )
-    method, ensemble = blueprint.build(seed=1)
+    method, ensemble = model_config.build(seed=1)
     ensemble.train()  # statistics that are not the initial ones
-    specialists = Specialists(blueprint, method, ensemble)
+    specialists = Specialists(model_config, method, ensemble)
     with torch.no_grad():
         ensemble.train()(specialists.prepare(exporting.example(specialists, 8)))
     ensemble.eval()
@@ -162,11 +162,11 @@ def test_a_graph_that_answers_otherwise_is_not_written(calibrated, tmp_path, mon
 
     def forgetful(graph):
         """As if the exporter lost the temperature."""
-        graph.specialists.blueprint = Specialists.load(calibrated).blueprint
-        calm = Blueprint.of({**graph.specialists.blueprint.as_dict(), "rejection": {}})
-        kept, graph.specialists.blueprint = graph.specialists.blueprint, calm
+        graph.specialists.model_config = Specialists.load(calibrated).model_config
+        calm = ModelConfig.of({**graph.specialists.model_config.as_dict(), "rejection": {}})
+        kept, graph.specialists.model_config = graph.specialists.model_config, calm
         content = writing(graph)
-        graph.specialists.blueprint = kept
+        graph.specialists.model_config = kept
         return content
 
     monkeypatch.setitem(exporting.FORMATS, ".pt2", (forgetful, pt2_runner))
@@ -184,8 +184,8 @@ def test_a_network_for_one_batch_size_alone_is_not_written(tmp_path):
         def forward(self, x):
             return self.linear(x.reshape(len(x), 4))
 
-    blueprint = Blueprint("ie", 2, ("a", "b"), None, (4,), "none", "float32")
-    specialists = Specialists(blueprint, *blueprint.build(Rigid))
+    model_config = ModelConfig("ie", 2, ("a", "b"), None, (4,), "none", "float32")
+    specialists = Specialists(model_config, *model_config.build(Rigid))
     for name in ("model.pt2", "model.onnx"):
         with pytest.raises(UsageError, match=r"follows at any batch size, got: .*specialized"):
             export(specialists, tmp_path / name)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torchmcl import Ensemble, UsageError, data, methods, tasks
 from torchmcl.data import Files, Loader
 from torchmcl.inference.predictor import Answer, Specialists
-from torchmcl.serialization.model_config import Blueprint
+from torchmcl.serialization.model_config import ModelConfig
 from torchmcl.training import fit
 
 
@@ -123,12 +123,12 @@ def test_a_stream_reads_no_further_than_asked(specialists, x):
 def test_whose_an_example_is():
     x = torch.randn(6, 4)
     for name, claims in (
-        ("ie", lambda opinions: opinions.logits.softmax(2).amax(2)),
-        ("vmcl", lambda opinions: opinions.gate),
+        ("ie", lambda output: output.logits.softmax(2).amax(2)),
+        ("vmcl", lambda output: output.gate),
     ):
-        blueprint = Blueprint(name, 3, ("a", "b"), "mlp", (4,), "none", "float32", network_options={"inputs": 4})
-        method, ensemble = blueprint.build()
-        specialists = Specialists(blueprint, method, ensemble)
+        model_config = ModelConfig(name, 3, ("a", "b"), "mlp", (4,), "none", "float32", network_options={"inputs": 4})
+        method, ensemble = model_config.build()
+        specialists = Specialists(model_config, method, ensemble)
         assert torch.equal(specialists.predict(x).member, claims(specialists.ensemble(x)).argmax(0))
 
 
@@ -184,7 +184,7 @@ def test_no_tensor_is_made_where_the_weights_are_not(specialists, x):
 
 
 def test_everything_is_computed_where_the_weights_are(digits_run, x):
-    answer = Specialists.load(digits_run, device="meta").ask(x)
+    answer = Specialists.load(digits_run, device="meta").predict_batch(x)
     assert {part.device.type for part in answer} == {"meta"}
     assert answer.members.shape == (3, 7, 11)
 
@@ -227,8 +227,8 @@ def test_a_network_of_ones_own_is_given_again(tmp_path, x):
         Specialists.load(tmp_path / "run", network=lambda outputs: torch.nn.Linear(64, outputs))
 
 
-def last_member(opinions):
-    return opinions.logits[-1].softmax(1)
+def last_member(output):
+    return output.logits[-1].softmax(1)
 
 
 def by_the_last(members, classes, *, k=1):
@@ -269,8 +269,10 @@ def test_an_ensemble_that_was_trained_in_ones_own_loop(tmp_path, x):
     method = methods.build("amcl", 2, 10)
     ensemble = Ensemble.build(method, "simple_cnn", width=4, channels=1, seed=3)
     options = {"width": 4, "channels": 1}
-    blueprint = Blueprint("amcl", 2, tuple("0123456789"), "simple_cnn", (1, 8, 8), "scale", network_options=options)
-    made = Specialists(blueprint, method, ensemble)
+    model_config = ModelConfig(
+        "amcl", 2, tuple("0123456789"), "simple_cnn", (1, 8, 8), "scale", network_options=options
+    )
+    made = Specialists(model_config, method, ensemble)
     made.save(tmp_path)
     alike(Specialists.load(tmp_path).predict(x), made.predict(x))
 
@@ -318,7 +320,7 @@ def test_modules_combined_by_another_method(tmp_path):
 def test_modules_that_answer_for_each_pixel(tmp_path):
     modules = [torch.nn.Conv2d(1, 2, 3, padding=1, stride=stride) for stride in (1, 2)]
     made = Specialists.from_modules(modules, ["back", "front"], shape=(1, 6, 6))
-    assert made.blueprint.dense
+    assert made.model_config.dense
     assert made.predict(torch.zeros(3, 1, 6, 6)).label.shape == (3, 6, 6)
     made.save(tmp_path)
     assert Specialists.load(tmp_path, network=modules).method == made.method

@@ -143,7 +143,7 @@ def test_calibrate_with_what_does_not_fit(form, digits_run, held):
     specialists = Specialists.load(digits_run)
     with pytest.raises(UsageError, match="Expected"):
         specialists.calibrate(form(held.images, held.target), coverage=0.9)
-    assert specialists.blueprint.rejection == Rejection()
+    assert specialists.model_config.rejection == Rejection()
 
 
 def test_accepted_follows_and_is_kept(digits_run, held, digits_test, tmp_path):
@@ -158,7 +158,7 @@ def test_accepted_follows_and_is_kept(digits_run, held, digits_test, tmp_path):
     assert 0 < answer.accepted.float().mean() < 1
     specialists.save(tmp_path)
     loaded = Specialists.load(tmp_path)
-    assert loaded.blueprint.rejection == found
+    assert loaded.model_config.rejection == found
     assert torch.equal(loaded.predict(digits_test).accepted, answer.accepted)
     assert loaded.calibrate(held, coverage=1).temperature == 1  # anew, not on top
 

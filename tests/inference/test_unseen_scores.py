@@ -5,18 +5,18 @@ from math import exp, log
 import pytest
 import torch
 
-from torchmcl import Opinions, UsageError, methods
+from torchmcl import EnsembleOutput, UsageError, methods
 from torchmcl.inference import unseen_scores
 
 GENERATOR = torch.Generator().manual_seed(0)
 
 
-def voices(name, *, pixels=(), members=4, classes=3, k=1):
+def scores(name, *, pixels=(), members=4, classes=3, k=1):
     method = methods.build(name, members, classes, k=k)
     logits = 2 * torch.randn(members, 5, method.outputs, *pixels, generator=GENERATOR)
     gate = torch.rand(members, 5, generator=GENERATOR).softmax(0) if method.gate else None
-    opinions = Opinions(logits, gate)
-    return opinions, unseen_scores.Voices.of(opinions, method.combine(opinions), method)
+    output = EnsembleOutput(logits, gate)
+    return output, unseen_scores.MemberScores.of(output, method.combine(output), method)
 
 
 def softmax(values):
@@ -52,11 +52,11 @@ def slow(logits, gate, combined, auxiliary, k):
 
 @pytest.mark.parametrize(("name", "k"), [("ie", 1), ("cmcl", 2), ("vmcl", 1), ("one", 1), ("amcl", 1), ("amcl", 3)])
 def test_against_the_formulas(name, k):
-    opinions, said = voices(name, k=k)
+    output, said = scores(name, k=k)
     found = unseen_scores.compute(said)
     for b in range(5):
-        gate = None if opinions.gate is None else opinions.gate[:, b].tolist()
-        expected = slow(opinions.logits[:, b].tolist(), gate, said.combined[b].tolist(), name == "amcl", k)
+        gate = None if output.gate is None else output.gate[:, b].tolist()
+        expected = slow(output.logits[:, b].tolist(), gate, said.combined[b].tolist(), name == "amcl", k)
         assert found.keys() == expected.keys()
         for score, value in expected.items():
             assert float(found[score][b]) == pytest.approx(value, abs=1e-5), score
@@ -64,13 +64,13 @@ def test_against_the_formulas(name, k):
 
 @pytest.mark.parametrize("name", ["ie", "vmcl", "amcl"])
 def test_an_image_scores_the_mean_of_its_pixels(name):
-    opinions, said = voices(name, pixels=(2, 3))
+    output, said = scores(name, pixels=(2, 3))
     whole = unseen_scores.compute(said)
     for h in range(2):
         for w in range(3):
-            pixel = Opinions(opinions.logits[..., h, w], opinions.gate)
+            pixel = EnsembleOutput(output.logits[..., h, w], output.gate)
             method = methods.build(name, 4, 3)
-            part = unseen_scores.compute(unseen_scores.Voices.of(pixel, said.combined[..., h, w], method))
+            part = unseen_scores.compute(unseen_scores.MemberScores.of(pixel, said.combined[..., h, w], method))
             whole = {score: value - part[score] / 6 for score, value in whole.items()}
     for value in whole.values():
         torch.testing.assert_close(value, torch.zeros(5), atol=1e-5, rtol=0)
@@ -78,7 +78,7 @@ def test_an_image_scores_the_mean_of_its_pixels(name):
 
 def test_the_weights_make_the_combined_answer():
     for name in ("ie", "cmcl", "vmcl", "amcl"):
-        _, said = voices(name)
+        _, said = scores(name)
         torch.testing.assert_close((said.weights[:, :, None] * said.members).sum(0), said.combined)
 
 
@@ -88,22 +88,22 @@ def test_higher_is_more_foreign(name):
     method = methods.build(name, 2, 3)
     known = torch.tensor([[9.0, 0, 0, 0], [0, 0, 0, 9.0]] if name == "amcl" else [[9.0, 0, 0], [9.0, 0, 0]])
     foreign = torch.tensor([[1.0, 0, 0, 2.0], [0, 1.0, 0, 2.0]] if name == "amcl" else [[1.0, 0, 0], [0, 1.0, 0]])
-    opinions = Opinions(torch.stack([known, foreign], dim=1))
+    output = EnsembleOutput(torch.stack([known, foreign], dim=1))
     for score, value in unseen_scores.compute(
-        unseen_scores.Voices.of(opinions, method.combine(opinions), method)
+        unseen_scores.MemberScores.of(output, method.combine(output), method)
     ).items():
         assert value[1] > value[0] + 1e-4, score
 
 
 def test_everyone_certain_that_it_is_not_theirs_stays_a_number():
     method = methods.build("amcl", 2, 3)
-    opinions = Opinions(torch.tensor([[[0.0, 0, 0, 1e4]], [[0.0, 5, 0, 1e4]]]))
-    for value in unseen_scores.compute(unseen_scores.Voices.of(opinions, method.combine(opinions), method)).values():
+    output = EnsembleOutput(torch.tensor([[[0.0, 0, 0, 1e4]], [[0.0, 5, 0, 1e4]]]))
+    for value in unseen_scores.compute(unseen_scores.MemberScores.of(output, method.combine(output), method)).values():
         assert value.isfinite().all()
 
 
 def test_without_an_auxiliary_class_there_is_no_auxiliary_score():
-    _, said = voices("ie")
+    _, said = scores("ie")
     assert not any("auxiliary" in name for name in unseen_scores.compute(said))
     with pytest.raises(UsageError, match="auxiliary class"):
         unseen_scores.smallest_auxiliary(said)

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from torchmcl import Ensemble, Opinions, State, UsageError, methods, survey
-from torchmcl.objectives.dataset_pass import Table
+from torchmcl import Ensemble, EnsembleOutput, State, UsageError, methods, run_dataset_passes
+from torchmcl.objectives.dataset_pass import ExampleBuffer
 
 
 def test_a_survey_reads_the_ensemble_in_evaluation_mode_and_leaves_it_as_it_was():
@@ -12,9 +12,9 @@ def test_a_survey_reads_the_ensemble_in_evaluation_mode_and_leaves_it_as_it_was(
     ensemble.register_forward_hook(lambda module, x, y: seen.append(module.training))
     objective = methods.build("mcl", 2).new_objective()
     batches = [(torch.randn(3, 4), torch.arange(3), torch.arange(3))]
-    assert survey(objective, ensemble, batches, State(1))
-    assert not survey(objective, ensemble, batches, State(2))
-    assert survey(objective, ensemble, batches, State(6))
+    assert run_dataset_passes(objective, ensemble, batches, State(1))
+    assert not run_dataset_passes(objective, ensemble, batches, State(2))
+    assert run_dataset_passes(objective, ensemble, batches, State(6))
     assert seen == [False, False]
     assert ensemble.training
 
@@ -22,16 +22,16 @@ def test_a_survey_reads_the_ensemble_in_evaluation_mode_and_leaves_it_as_it_was(
 def test_rounds_after_a_resume_in_their_middle_are_not_surveyed_again():
     first, second = (methods.build("mcl", 2, 3, round=3).new_objective() for _ in range(2))
     batches = [(torch.randn(2, 6, 3), torch.arange(6) % 3, torch.arange(6))]
-    survey(first, Opinions, batches, State(4))
+    run_dataset_passes(first, EnsembleOutput, batches, State(4))
     second.load_state_dict(first.state_dict())
-    assert not survey(second, Opinions, batches, State(5))
-    assert survey(second, Opinions, batches, State(7))
+    assert not run_dataset_passes(second, EnsembleOutput, batches, State(5))
+    assert run_dataset_passes(second, EnsembleOutput, batches, State(7))
     weights = [o(batches[0][0], batches[0][1], State(5, index=batches[0][2])).weights for o in (first, second)]
     assert torch.equal(*weights)
 
 
 def test_an_example_that_was_not_surveyed():
-    table = Table()
+    table = ExampleBuffer()
     table.write(torch.tensor([0, 2]), torch.ones(2, 1))
     for number in (1, 7):
         with pytest.raises(UsageError, match="surveyed"):

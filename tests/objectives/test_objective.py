@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchmcl import Objective, Opinions, Phases, State, UsageError, assignment, methods, survey
+from torchmcl import EnsembleOutput, Objective, Phases, State, UsageError, assignment, methods, run_dataset_passes
 from torchmcl.objectives import costs
 from torchmcl.objectives.objective import PerPixel
 from torchmcl.testing import check_objective
@@ -121,7 +121,7 @@ def agree(case, loss, slow, *, through=("logits",)):
 
 def loss_of(name, case, epoch=1, epochs=None, **options):
     objective = methods.build(name, case.M, case.C, k=case.k, **options).new_objective()
-    return objective(Opinions(case.logits, case.gate), case.target, case.state(epoch, epochs)).loss
+    return objective(EnsembleOutput(case.logits, case.gate), case.target, case.state(epoch, epochs)).loss
 
 
 def zero(m, b):
@@ -169,7 +169,9 @@ def test_mcl(case, every):
     before = torch.randn_like(case.logits)
     old = Case(**{**vars(case), "logits": before})
     for epoch in range(1, every + 1):
-        seen = survey(objective, lambda x: Opinions(before), [(before, case.target, index)], State(epoch))
+        seen = run_dataset_passes(
+            objective, lambda x: EnsembleOutput(before), [(before, case.target, index)], State(epoch)
+        )
         assert seen == (epoch == 1)
 
     def held(b, t, n):
@@ -177,17 +179,19 @@ def test_mcl(case, every):
 
     loss = objective(case.logits, case.target, case.state(every)).loss
     agree(case, loss, by_choice(case, case.l, zero, held))
-    assert survey(objective, lambda x: Opinions(before), [(before, case.target, index)], State(every + 1))
+    assert run_dataset_passes(
+        objective, lambda x: EnsembleOutput(before), [(before, case.target, index)], State(every + 1)
+    )
 
 
 @given(cases(), st.floats(0.2, 3), st.floats(0.5, 4))
 def test_mcl_kd(case, beta, T):
     objective = methods.build("mcl_kd", case.M, case.C, k=case.k, beta=beta, temperature=T, pretrain=2).new_objective()
     teacher, index = torch.randn_like(case.logits), torch.arange(case.B)
-    assert not survey(objective, None, [], State(2))
+    assert not run_dataset_passes(objective, None, [], State(2))
     agree(case, objective(case.logits, case.target, case.state(2)).loss, by_ie(case))
-    assert survey(objective, lambda x: Opinions(teacher), [(teacher, case.target, index)], State(3))
-    assert not survey(objective, None, [], State(4))
+    assert run_dataset_passes(objective, lambda x: EnsembleOutput(teacher), [(teacher, case.target, index)], State(3))
+    assert not run_dataset_passes(objective, None, [], State(4))
 
     def distil(m, b):
         t, z = teacher[m, b].reshape(case.C, -1) / T, case.logits[m, b].reshape(case.C, -1) / T
@@ -408,8 +412,8 @@ def test_conformance_finds_what_is_wrong():
         return costs.cross_entropy(logits, target, state).half()
 
     class Unweighted(Objective):
-        def forward(self, opinions, target, state=None):
-            return super().forward(opinions, target, replace(state, sample_weight=None))
+        def forward(self, output, target, state=None):
+            return super().forward(output, target, replace(state, sample_weight=None))
 
     with pytest.raises(AssertionError, match="weight"):
         check_objective(lambda m, c, k: Unweighted(costs.cross_entropy, costs.nothing, assignment.TopK(k)))
@@ -427,14 +431,14 @@ def test_state_survives(name):
     target, index = torch.arange(4).repeat(4), torch.arange(16)
     gate = torch.rand(3, 16).softmax(0)
     for epoch in (1, 2, 30):
-        opinions, state = Opinions(torch.randn(3, 16, outputs), gate), State(epoch, 30, index=index)
-        survey(first, lambda x: opinions, [(opinions.logits, target, index)], state)  # noqa: B023
-        first(opinions, target, state)
+        output, state = EnsembleOutput(torch.randn(3, 16, outputs), gate), State(epoch, 30, index=index)
+        run_dataset_passes(first, lambda x: output, [(output.logits, target, index)], state)  # noqa: B023
+        first(output, target, state)
     second.load_state_dict(first.state_dict())
     # A loop that counts its epochs anew must not undo what was fixed.
     for state in (State(31, 31, index=index), State(1, 31, index=index)):
-        opinions = Opinions(torch.randn(3, 16, outputs), gate)
-        one, two = first(opinions, target, state), second(opinions, target, state)
+        output = EnsembleOutput(torch.randn(3, 16, outputs), gate)
+        one, two = first(output, target, state), second(output, target, state)
         assert torch.equal(one.loss, two.loss)
         assert torch.equal(one.weights, two.weights)
     if isinstance(first, Phases):
@@ -484,9 +488,9 @@ def test_extreme_logits_give_finite_losses(name):
     objective = method.new_objective()
     state = State(1, 20, index=torch.arange(6))
     for logits in (1e4 * torch.randn(3, 6, method.outputs).sign(), torch.full((3, 6, method.outputs), -1e4)):
-        opinions = Opinions(logits.requires_grad_(), torch.tensor([1.0, 0.0, 0.0])[:, None].expand(3, 6))
-        survey(objective, lambda x: opinions, [(logits, torch.arange(6) % 4, state.index)], state)  # noqa: B023
-        loss = objective(opinions, torch.arange(6) % 4, state).loss
+        output = EnsembleOutput(logits.requires_grad_(), torch.tensor([1.0, 0.0, 0.0])[:, None].expand(3, 6))
+        run_dataset_passes(objective, lambda x: output, [(logits, torch.arange(6) % 4, state.index)], state)  # noqa: B023
+        loss = objective(output, torch.arange(6) % 4, state).loss
         assert loss.isfinite()
         assert torch.autograd.grad(loss, logits)[0].isfinite().all()
 
@@ -495,10 +499,10 @@ def test_extreme_logits_give_finite_losses(name):
 def test_a_batch_of_one(name):
     method = methods.build(name, 3, 4)
     objective = method.new_objective()
-    opinions = Opinions(torch.randn(3, 1, method.outputs), torch.full((3, 1), 1 / 3))
+    output = EnsembleOutput(torch.randn(3, 1, method.outputs), torch.full((3, 1), 1 / 3))
     state = State(1, 20, index=torch.tensor([0]))
-    survey(objective, lambda x: opinions, [(opinions.logits, torch.tensor([2]), state.index)], state)
-    assert objective(opinions, torch.tensor([2]), state).loss.isfinite()
+    run_dataset_passes(objective, lambda x: output, [(output.logits, torch.tensor([2]), state.index)], state)
+    assert objective(output, torch.tensor([2]), state).loss.isfinite()
 
 
 def amcl_loss(logits, target, state=None):

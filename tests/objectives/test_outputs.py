@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchmcl import Ensemble, Opinions
+from torchmcl import Ensemble, EnsembleOutput
 from torchmcl.data.loader import Batch
 from torchmcl.objectives.dataset_pass import outputs
 
@@ -38,17 +38,17 @@ def test_each_batch_with_what_members_say(ensemble):
     assert any(before)
     torch.testing.assert_close(dict(ensemble.named_buffers()), statistics, rtol=0, atol=0)
     ensemble.eval()
-    for (x, opinions), given in zip(found, batches(), strict=True):
+    for (x, output), given in zip(found, batches(), strict=True):
         assert torch.equal(x, given)
-        assert torch.equal(opinions.logits, ensemble(x).logits)  # neither masks nor the batch's own statistics
+        assert torch.equal(output.logits, ensemble(x).logits)  # neither masks nor the batch's own statistics
 
 
 def test_gradients_are_off_in_the_forward_pass_only(ensemble):
     inside = []
     ensemble.register_forward_hook(lambda *_: inside.append((torch.is_grad_enabled(), ensemble.training)))
-    for _, opinions in outputs(ensemble, batches()):
+    for _, output in outputs(ensemble, batches()):
         assert torch.is_grad_enabled()
-        assert not opinions.logits.requires_grad
+        assert not output.logits.requires_grad
     assert inside == [(False, False)] * 3
     with torch.no_grad():
         for _ in outputs(ensemble, batches()):
@@ -95,6 +95,6 @@ def test_a_module_that_does_more_than_note_its_mode(ensemble):
 
 def test_batches_that_carry_more_and_callables_that_are_no_modules():
     batch = Batch(torch.randn(2, 3, 4), torch.tensor([0, 1, 2]), torch.arange(3), None, 3)
-    [(same, opinions)] = outputs(Opinions, [batch])
+    [(same, output)] = outputs(EnsembleOutput, [batch])
     assert same is batch
-    assert opinions.logits is batch.x
+    assert output.logits is batch.x

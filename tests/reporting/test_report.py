@@ -14,11 +14,11 @@ from PIL import Image
 from browser import opened
 from torchmcl import cli, reporting
 from torchmcl._utils.html import tag
-from torchmcl.analysis.evaluation import look
+from torchmcl.analysis.evaluation import evaluation
 from torchmcl.analysis.figures import catalogue
 from torchmcl.errors import UsageError
 from torchmcl.reporting.command import command
-from torchmcl.reporting.diagnostics import cautions
+from torchmcl.reporting.diagnostics import diagnostics
 from torchmcl.reporting.inline import svg, thumbnail
 from torchmcl.reporting.metric_descriptions import MEASURES, NONE
 from torchmcl.reporting.page import distinct, entries, figures
@@ -115,7 +115,7 @@ def test_what_it_says(pages, digits_run, digits_look):
     for measure in MEASURES:
         if measure.value(digits_look) is not None:
             assert measure.name in text
-    assert f"{digits_look.figures['top1_error']:.2f} %" in text
+    assert f"{digits_look.metrics['top1_error']:.2f} %" in text
     assert all(f"Member {m}" in text for m in (1, 2, 3))
     assert "torchmcl train --method amcl --network simple_cnn --data digits --members 3" in text
     assert "torch " + torch.__version__.split("+")[0] in text
@@ -143,10 +143,10 @@ def test_several_runs_are_compared(pages):
 
 
 def test_runs_of_one_name_are_told_apart(digits_look):
-    looks = [replace(digits_look, run=run) for run in ("/a/one/run", "/a/two/run")]
-    assert [look.name for look in distinct(looks)] == ["one/run", "two/run"]
-    assert [look.name for look in distinct(looks[:1])] == ["run"]
-    assert [look.name for look in distinct(looks[:1] * 2)] == ["/a/one/run"] * 2  # the same run twice
+    evaluations = [replace(digits_look, run=run) for run in ("/a/one/run", "/a/two/run")]
+    assert [evaluation.name for evaluation in distinct(evaluations)] == ["one/run", "two/run"]
+    assert [evaluation.name for evaluation in distinct(evaluations[:1])] == ["run"]
+    assert [evaluation.name for evaluation in distinct(evaluations[:1] * 2)] == ["/a/one/run"] * 2  # the same run twice
 
 
 def test_the_command_trains_the_same(digits_run, tmp_path):
@@ -190,7 +190,7 @@ def test_from_the_command_line(digits_run, tmp_path, capsys):
     assert cli.main(["report", str(digits_run), "-o", str(tmp_path / "deep" / "r.html"), "--limit", "40"]) == 0
     assert str(tmp_path / "deep" / "r.html") in capsys.readouterr().out
     text = (tmp_path / "deep" / "r.html").read_text(encoding="utf-8")
-    assert "Measured on 40 of 359 test examples" in text
+    assert "EvaluationBatch on 40 of 359 test examples" in text
 
 
 def test_figures_from_the_command_line(digits_run, tmp_path, capsys, monkeypatch):
@@ -250,9 +250,9 @@ def test_warnings(digits_look, digits_run):
         "greedy": replace(quiet, kept={"assigned": [[99.0, 0.5, 0.5]] * 10}),
         "mixed": replace(quiet, kept={"assigned": [[4.0, 3.0, 3.0]] * 10}),
         "short": replace(quiet, history=quiet.history[:4]),
-        "far": replace(quiet, figures={**quiet.figures, "oracle_error": 1.0, "top1_error": 60.0}),
+        "far": replace(quiet, figures={**quiet.metrics, "oracle_error": 1.0, "top1_error": 60.0}),
         "unseen": replace(
-            quiet, figures={**quiet.figures, "unseen": {"data": "x", "best": "e", "scores": {"e": {"auroc": 51.0}}}}
+            quiet, figures={**quiet.metrics, "unseen": {"data": "x", "best": "e", "scores": {"e": {"auroc": 51.0}}}}
         ),
         "during": replace(quiet, kept={**quiet.kept, "warnings": ["Look out."]}),
     }
@@ -266,23 +266,23 @@ def test_warnings(digits_look, digits_run):
         "during": "Said during training: Look out.",
     }
     for name, changed in said.items():
-        assert any(expected[name] in text for text in cautions(changed)), name
+        assert any(expected[name] in text for text in diagnostics(changed)), name
         if name != "unseen":
-            assert not any(expected[name] in text for text in cautions(quiet)), name
+            assert not any(expected[name] in text for text in diagnostics(quiet)), name
 
 
 def test_an_untrained_auxiliary_class_is_noticed(masks_look, digits_look):
-    listener = digits_look.test
-    left = [note["left"].clone() for note in listener.notes]
+    recorder = digits_look.test
+    left = [note["left"].clone() for note in recorder.notes]
     try:
-        for note in listener.notes:
+        for note in recorder.notes:
             note["left"] = torch.zeros_like(note["left"])
-        assert any("says “not mine” of 0.0 %" in text for text in cautions(digits_look))
-        for note in listener.notes:
+        assert any("says “not mine” of 0.0 %" in text for text in diagnostics(digits_look))
+        for note in recorder.notes:
             note["left"] = torch.ones_like(note["left"])
-        assert any("it knows nothing" in text for text in cautions(digits_look))
+        assert any("it knows nothing" in text for text in diagnostics(digits_look))
     finally:
-        for note, before in zip(listener.notes, left, strict=True):
+        for note, before in zip(recorder.notes, left, strict=True):
             note["left"] = before
 
 
@@ -314,11 +314,11 @@ def test_a_saved_model_needs_data(digits_run, tmp_path):
     Specialists.load(digits_run).save(tmp_path / "model")
     with pytest.raises(UsageError):
         reporting.write([tmp_path / "model"], tmp_path / "r.html")
-    assert look(tmp_path / "model", "digits", limit=20).assigned is None
+    assert evaluation(tmp_path / "model", "digits", limit=20).assigned is None
 
 
 def test_where_everyone_takes_everything_nothing_is_pure(digits_run, tmp_path):
     fit("ie", "mlp", "digits", members=2, epochs=1, width=4, out=tmp_path / "run", verbose=False)
     (purity,) = (measure for measure in MEASURES if measure.name == "Purity")
-    assert purity.text(look(tmp_path / "run", limit=20)) == NONE
-    assert purity.text(look(digits_run, limit=20)).endswith(" %")
+    assert purity.text(evaluation(tmp_path / "run", limit=20)) == NONE
+    assert purity.text(evaluation(digits_run, limit=20)).endswith(" %")

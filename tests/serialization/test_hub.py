@@ -42,8 +42,8 @@ def test_shared_and_fetched(digits_run, digits_test, tmp_path):
     ]
     fetched = Specialists.from_pretrained(shared)
     torch.testing.assert_close(fetched.predict(digits_test), specialists.predict(digits_test), rtol=0, atol=0)
-    assert fetched.blueprint == specialists.blueprint
-    assert fetched.figures == specialists.figures == checksum.read(digits_run / "metrics.json")
+    assert fetched.model_config == specialists.model_config
+    assert fetched.metrics == specialists.metrics == checksum.read(digits_run / "metrics.json")
     specialists.push_to_hub("me/digits", api=Folder(tmp_path))  # again, over it
     assert Specialists.from_pretrained(str(shared), device="cpu").classes == specialists.classes
 
@@ -65,7 +65,7 @@ def test_the_card_tells_the_figures(digits_run, tmp_path):
 
 def test_a_model_without_figures_says_none(tmp_path):
     specialists = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False)
-    assert specialists.figures["examples"] == 359
+    assert specialists.metrics["examples"] == 359
     specialists.save(tmp_path / "saved")
     Specialists.load(tmp_path / "saved").push_to_hub("me/plain", api=Folder(tmp_path))
     assert "figure" not in (tmp_path / "me" / "plain" / "README.md").read_text()
@@ -73,9 +73,9 @@ def test_a_model_without_figures_says_none(tmp_path):
 
 
 def test_names_that_mean_something_elsewhere():
-    from torchmcl.serialization.model_config import Blueprint
+    from torchmcl.serialization.model_config import ModelConfig
 
-    strange = Blueprint(None, 2, ("a: b", "yes", "#1"), None, (4,), "none", "float32")
+    strange = ModelConfig(None, 2, ("a: b", "yes", "#1"), None, (4,), "none", "float32")
     front = yaml.safe_load(hub.card("me/x", strange, {}).split("---\n")[1])
     assert front["tags"][0] == "own-method"
     assert front["pipeline_tag"] == "tabular-classification"

@@ -65,10 +65,10 @@ def test_weights_of_another_shape(saved):
     tensors = load_file(saved / "model.safetensors")
     from torchmcl.serialization import model_files
 
-    blueprint, _ = model_files.read(saved)
+    model_config, _ = model_files.read(saved)
     name = next(name for name in tensors if name.endswith("weight"))
     tensors[name] = tensors[name][:1]
-    model_files.write(saved, blueprint, tensors)  # with a checksum that fits
+    model_files.write(saved, model_config, tensors)  # with a checksum that fits
     refused(saved, "Expected weights that fit the model")
 
 
@@ -141,13 +141,13 @@ def test_a_config_that_is_none(saved):
 
 def test_a_model_needs_no_config(saved, digits_run):
     (saved / "config.yaml").unlink()
-    assert Specialists.load(saved).blueprint == Specialists.load(digits_run).blueprint
+    assert Specialists.load(saved).model_config == Specialists.load(digits_run).model_config
 
 
 def test_saving_over_a_saved_model_replaces_it(saved):
     other = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False)
     other.save(saved)
-    assert Specialists.load(saved).blueprint == other.blueprint
+    assert Specialists.load(saved).model_config == other.model_config
 
 
 def test_saving_into_the_run_of_another_is_refused(run, digits_run):
@@ -166,9 +166,9 @@ def test_a_model_of_an_earlier_version_whose_weights_have_the_names_of_members(t
     each.load_state_dict(model.ensemble.state_dict())
     tensors = {f"ensemble.{name}": weight for name, weight in each.state_dict().items()}
     assert "ensemble.bodies.2.0.weight" in tensors
-    model_files.write(tmp_path / "earlier", model.blueprint, tensors)
+    model_files.write(tmp_path / "earlier", model.model_config, tensors)
     loaded = Specialists.load(tmp_path / "earlier").ensemble.state_dict()
     torch.testing.assert_close(loaded, model.ensemble.state_dict(), rtol=0, atol=0)
     tensors["ensemble.bodies.2.0.weight"] = torch.zeros(5)
-    model_files.write(tmp_path / "other", model.blueprint, tensors)
+    model_files.write(tmp_path / "other", model.model_config, tensors)
     refused(tmp_path / "other", "Expected weights that fit the model")

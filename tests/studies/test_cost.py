@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from torchmcl import cli, data, studies
-from torchmcl.serialization.model_config import Blueprint
+from torchmcl.serialization.model_config import ModelConfig
 from torchmcl.studies import cost, tables
 from torchmcl.studies.scales import NAMES, scale
 from torchmcl.studies.spec import Spec
@@ -59,11 +59,11 @@ def test_operations_are_those_of_the_page_of_networks():
 def test_parts_add_up_to_what_is_built_and_trained(method, exchange, preset):
     names, shape, more = tuple(map(str, range(10))), (3, 32, 32), {"exchange": exchange, "preset": preset}
     options = {"width": 8, "channels": 3}
-    _, ensemble = Blueprint(method, 3, names, "resnet10", shape, "gcn", network_options=options, **more).build()
+    _, ensemble = ModelConfig(method, 3, names, "resnet10", shape, "gcn", network_options=options, **more).build()
     with FlopCounterMode(display=False) as counter:
-        opinions = ensemble(torch.zeros(2, *shape))
+        output = ensemble(torch.zeros(2, *shape))
         forward = counter.get_total_flops()
-        (opinions.logits.sum() + (0 if opinions.gate is None else opinions.gate.sum())).backward()
+        (output.logits.sum() + (0 if output.gate is None else output.gate.sum())).backward()
     work = cost.count(method, "resnet10", 3, 10, cost.DATA["cifar10"], exchange, preset, 8)
     assert work.parameters == sum(p.numel() for p in ensemble.parameters())
     assert (2 * work.forward, 2 * work.step) == (forward, counter.get_total_flops())

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchmcl import Opinions, UsageError
+from torchmcl import EnsembleOutput, UsageError
 from torchmcl.tasks import combiners
 
 
@@ -15,7 +15,7 @@ def test_the_papers_worked_example():
 
 @pytest.mark.parametrize("pixels", [(), (3, 2)])
 def test_every_combiner_gives_probabilities(pixels):
-    opinions = Opinions(3 * torch.randn(4, 6, 5, *pixels), torch.rand(4, 6).softmax(0))
+    output = EnsembleOutput(3 * torch.randn(4, 6, 5, *pixels), torch.rand(4, 6).softmax(0))
     for combiner, classes in (
         (combiners.mean, 5),
         (combiners.drop_auxiliary, 4),
@@ -24,11 +24,11 @@ def test_every_combiner_gives_probabilities(pixels):
         (combiners.vote, 5),
         (lambda o: combiners.vote(o, auxiliary=True), 4),
     ):
-        p = combiner(opinions)
+        p = combiner(output)
         assert p.shape == (6, classes, *pixels)
         torch.testing.assert_close(p.sum(1), torch.ones(6, *pixels))
         assert (p >= 0).all()
-        half = combiner(Opinions(opinions.logits.bfloat16(), opinions.gate))
+        half = combiner(EnsembleOutput(output.logits.bfloat16(), output.gate))
         assert half.dtype == torch.float32
 
 
@@ -56,14 +56,14 @@ def test_vote_with_abstentions():
 def test_gates_are_needed_where_they_are_used():
     for combiner in (combiners.gated, combiners.gated_logits):
         with pytest.raises(UsageError, match="with a gate"):
-            combiner(Opinions(torch.zeros(2, 1, 3)))
+            combiner(EnsembleOutput(torch.zeros(2, 1, 3)))
     with pytest.raises(UsageError, match=r"gate \(M, B\) = \(2, 1\), got \(1, 2\)"):
-        combiners.gated(Opinions(torch.zeros(2, 1, 3), torch.zeros(1, 2)))
+        combiners.gated(EnsembleOutput(torch.zeros(2, 1, 3), torch.zeros(1, 2)))
 
 
 def test_permuting_members_changes_nothing():
-    opinions = Opinions(torch.randn(4, 6, 5), torch.rand(4, 6).softmax(0))
+    output = EnsembleOutput(torch.randn(4, 6, 5), torch.rand(4, 6).softmax(0))
     order = torch.tensor([2, 0, 3, 1])
-    permuted = Opinions(opinions.logits[order], opinions.gate[order])
+    permuted = EnsembleOutput(output.logits[order], output.gate[order])
     for combiner in (combiners.mean, combiners.drop_auxiliary, combiners.gated, combiners.gated_logits, combiners.vote):
-        torch.testing.assert_close(combiner(permuted), combiner(opinions))
+        torch.testing.assert_close(combiner(permuted), combiner(output))

@@ -12,7 +12,7 @@ from torchmcl import Classification, Segmentation, State, Task, UsageError, data
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.ensemble import Ensemble
 from torchmcl.objectives.objective import PerPixel
-from torchmcl.structures.output import Opinions
+from torchmcl.structures.output import EnsembleOutput
 
 ANY = ("ie", "mcl", "smcl", "relaxed", "evolving", "annealed")
 PROBABILITIES = ("cmcl", "vmcl", "mcl_kd", "amcl", "emadnn", "one", "kdcl")
@@ -64,9 +64,9 @@ def test_any_loss_equals_a_slow_loop(name, seed):
     target = torch.randn(5, 1, generator=generator, dtype=torch.float64)
     method = methods.build(name, 3, task=SquaredError())
     objective, state = method.new_objective(), State(5, 10, index=torch.arange(5))
-    from torchmcl import survey
+    from torchmcl import run_dataset_passes
 
-    survey(objective, lambda x: Opinions(outputs), [(target, target, torch.arange(5))], state)
+    run_dataset_passes(objective, lambda x: EnsembleOutput(outputs), [(target, target, torch.arange(5))], state)
     outcome = objective(outputs, target, state)
     loss = sum(outcome.weights[m, b] * (outputs[m, b, 0] - target[b, 0]) ** 2 / 5 for m in range(3) for b in range(5))
     torch.testing.assert_close(outcome.loss, loss)
@@ -128,7 +128,7 @@ def test_soft_targets_are_refused_where_the_loss_needs_labels():
     logits, _ = batch(0)
     soft = torch.full((6, 4), 0.25, dtype=torch.float64)
     with pytest.raises(UsageError, match="integer targets for the margin of vMCL"):
-        methods.build("vmcl", 3, 4).new_objective()(Opinions(logits, torch.full((3, 6), 1 / 3)), soft)
+        methods.build("vmcl", 3, 4).new_objective()(EnsembleOutput(logits, torch.full((3, 6), 1 / 3)), soft)
     for wrong in (soft * 2, soft - 1, soft[:, :1], soft[:3]):
         with pytest.raises(UsageError, match="soft"):
             methods.build("smcl", 3, 4).new_objective()(logits, wrong)
@@ -237,12 +237,12 @@ def smoothed(outputs, target, state):
 def test_a_task_of_ones_own_in_fit(tmp_path):
     plain = fit("smcl", epochs=2, **TINY)
     soft = fit("smcl", epochs=2, task=Classification(10, loss=smoothed), out=tmp_path / "run", **TINY)
-    assert plain.figures["top1_error"] != soft.figures["top1_error"] or plain.figures["nll"] != soft.figures["nll"]
+    assert plain.metrics["top1_error"] != soft.metrics["top1_error"] or plain.metrics["nll"] != soft.metrics["nll"]
     assert "task: own:Classification" in (tmp_path / "run" / "config.yaml").read_text()
     again = fit(
         methods.build("smcl", 2, task=Classification(10, loss=smoothed)), "mlp", epochs=2, width=8, verbose=False
     )
-    assert again.figures["nll"] == soft.figures["nll"]
+    assert again.metrics["nll"] == soft.metrics["nll"]
     from torchmcl import Specialists
 
     assert Specialists.load(tmp_path / "run").predict(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).label.shape == (1,)
@@ -258,7 +258,7 @@ def test_a_registered_task_by_name(tmp_path, monkeypatch):
     assert "smooth" in tasks.names()
     by_name = fit("smcl", epochs=2, task="smooth", out=tmp_path / "run", **TINY)
     by_value = fit("smcl", epochs=2, task=Classification(10, loss=smoothed), **TINY)
-    assert by_name.figures["nll"] == by_value.figures["nll"]
+    assert by_name.metrics["nll"] == by_value.metrics["nll"]
     from torchmcl import Specialists
 
     assert Specialists.load(tmp_path / "run").method.task.loss is smoothed
@@ -292,7 +292,7 @@ def test_class_weight_in_fit_makes_a_rare_class_count():
     balanced = tuple((counts.sum() / (2 * counts)).tolist())
     assert weighed.method.task.class_weight == balanced
     named = fit("ie", data=set_, class_weight={"8": balanced[1], "3": balanced[0]}, **options)
-    assert named.figures["top1_error"] == weighed.figures["top1_error"]
+    assert named.metrics["top1_error"] == weighed.metrics["top1_error"]
 
 
 @pytest.mark.parametrize("given", ["1,2,3", "cat=2", "heavy", [1, 2, 3], {"cat": 1}, 3, "-1,1"])
@@ -311,7 +311,7 @@ def mixed(x, target, draw):
 def test_a_transform_may_make_targets_soft():
     run = fit("amcl", epochs=3, warmup=1, transform=mixed, **TINY)
     assert run.memory.counts.sum() > 0
-    assert 0 <= run.figures["top1_error"] <= 100
+    assert 0 <= run.metrics["top1_error"] <= 100
 
 
 @pytest.mark.parametrize("unit", ["image", "pixel"])
@@ -330,7 +330,7 @@ def test_ignored_pixels_in_fit_and_evaluation(tmp_path, unit):
     assert run.method.task.ignore_index == 255
     label, target = run.predict(parts["test"]).label[1:], parts["test"].target[1:]
     wrong = float((label != target)[:, :, 3:].float().mean())
-    assert run.figures["top1_error"] == pytest.approx(100 * wrong, abs=1e-3)
+    assert run.metrics["top1_error"] == pytest.approx(100 * wrong, abs=1e-3)
     assert 0 <= run.calibrate(parts["test"], coverage=0.9, temperature=True).error <= 1
     if unit == "pixel":
         assert run.memory.counts.sum() == (parts["train"].target != 255).sum()
@@ -401,7 +401,7 @@ def test_soft_masks_by_pixel():
 
     options = {"network": "fcn", "members": 2, "width": 4, "epochs": 1, "unit": "pixel", "verbose": False}
     hard, soft = (
-        fit("smcl", data="digits-masks", data_limit=60, transform=how, **options).figures for how in (None, soften)
+        fit("smcl", data="digits-masks", data_limit=60, transform=how, **options).metrics for how in (None, soften)
     )
     assert hard["assigned"] == soft["assigned"]
     assert hard["top1_error"] == pytest.approx(soft["top1_error"], abs=0.1)
@@ -423,7 +423,7 @@ def test_ignored_labels_of_examples():
     cut = method.new_objective()(logits[:, known], target[known], State(1, 10))
     torch.testing.assert_close(whole.loss, cut.loss)
     assert objective.memory.counts.sum() == 4
-    found = task.metrics(Opinions(logits), method.combine(logits), target)
+    found = task.metrics(EnsembleOutput(logits), method.combine(logits), target)
     assert found["top1_error"].shape == (4,)
     group = torch.tensor([2, 2, 1, 1, 0, 0])
     target, state = task.prepare(logits, target, State(1, 10, group=group))

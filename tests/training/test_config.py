@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchmcl import UsageError, cli, data, fit, methods, networks
-from torchmcl.serialization.data_config import Source
+from torchmcl.serialization.data_config import DataConfig
 from torchmcl.training.config import FrozenDict, MethodConfig, NetworkConfig, TrainConfig, sort
 from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import Recipe
@@ -36,7 +36,7 @@ def test_a_resolved_configuration_is_a_fixed_point(method, network, name, epochs
 
 def test_every_default_is_spelled_out():
     flat = TrainConfig.of("amcl", "simple_cnn", "cifar10").resolved().flat()
-    expected = {*methods.options("amcl"), "width", *(f"data_{one.name}" for one in dataclasses.fields(Source))}
+    expected = {*methods.options("amcl"), "width", *(f"data_{one.name}" for one in dataclasses.fields(DataConfig))}
     expected |= {one.name for kind in (Recipe, Machine) for one in dataclasses.fields(kind)}
     assert expected - {"groups"} <= flat.keys()  # groups follow from the data
     assert (flat["epochs"], flat["drop_every"], flat["warmup"], flat["exchange"]) == (100, 25, 5, "feature_fusion")
@@ -146,6 +146,6 @@ def test_parts_are_checked_where_they_are_created():
         MethodConfig("amcl", 2, "row")
     with pytest.raises(UsageError, match="cut"):
         NetworkConfig("mlp", cut=2)
-    assert Source(classes=["a", "b"]) == Source(classes="a,b")
-    assert Source(classes=["a,b", "c"]).classes == ("a,b", "c")
+    assert DataConfig(classes=["a", "b"]) == DataConfig(classes="a,b")
+    assert DataConfig(classes=["a,b", "c"]).classes == ("a,b", "c")
     assert MethodConfig.of("cmcl", 3, "image", {}).resolved("digits", 10).options["k"] == 3

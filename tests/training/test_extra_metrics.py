@@ -59,7 +59,7 @@ def test_in_the_log_and_in_metrics_json(tmp_path):
         assert float(row["accuracy"]) == pytest.approx(1 - float(row["top1_error"]) / 100, abs=2e-6)
         assert 0 <= float(row["recall_9"]) <= 1
     figures = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert figures["extra"] == trained.figures["extra"]
+    assert figures["extra"] == trained.metrics["extra"]
     assert figures["extra"]["accuracy"] == pytest.approx(1 - figures["top1_error"] / 100, abs=2e-6)
     assert len(figures["extra"]["recall"]) == 10
     assert all(metric.update_count == 0 for metric in metrics.values()), "the caller's own are copied"
@@ -83,7 +83,7 @@ def test_each_epoch_is_measured_anew():
 
     trained = fit("ie", **TINY, metrics={"count": used}, callbacks=[Rows()])
     assert rows == [30, 30]
-    assert trained.figures["extra"] == {"count": trained.figures["examples"]}
+    assert trained.metrics["extra"] == {"count": trained.metrics["examples"]}
 
 
 def test_resume_is_exact(tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ FORMS = [
 
 @pytest.mark.parametrize(("given", "names"), FORMS)
 def test_forms(given, names):
-    extra = fit("ie", **{**TINY, "epochs": 1}, metrics=given).figures["extra"]
+    extra = fit("ie", **{**TINY, "epochs": 1}, metrics=given).metrics["extra"]
     assert set(extra) == names
     assert extra.get("pair") in (None, [1.5, None])
 
@@ -124,7 +124,7 @@ def test_what_is_not_finite_is_left_out(tmp_path):
 
 def test_masks_batch_by_batch():
     metrics = {"iou": MulticlassJaccardIndex(2), "count": Own()}
-    figures = fit("ie", "fcn", "digits-masks", members=2, epochs=1, width=4, metrics=metrics).figures
+    figures = fit("ie", "fcn", "digits-masks", members=2, epochs=1, width=4, metrics=metrics).metrics
     assert figures["extra"]["iou"] == pytest.approx(figures["mean_iou"] / 100, abs=1e-5)
     assert figures["extra"]["count"] == figures["examples"]
 
@@ -164,6 +164,6 @@ def test_what_is_wrong_is_one_line_and_the_run_resumes(given, says, tmp_path):
 def test_built_in_names_are_all_of_them(data, tmp_path):
     network = "mlp" if data == "digits" else "fcn"
     options = {"members": 2, "epochs": 2, "warmup": 1, "width": 4, "patience": 1}
-    figures = fit("amcl", network, data, **options, out=tmp_path / "run").figures
+    figures = fit("amcl", network, data, **options, out=tmp_path / "run").metrics
     columns = {name for row in rows_of(tmp_path / "run") for name in row if not name.startswith("share_")}
     assert figures.keys() | columns <= BUILT_IN

@@ -73,7 +73,7 @@ def test_configuration_epochs_and_test_metrics(tmp_path):
     for (_, row), line in zip(noted.rows, written, strict=False):
         assert row == {name: value for name, value in line.items() if name not in ("epoch", "phase")}
     last = noted.rows[-1][1]
-    assert last["test/top1_error"] == trained.figures["top1_error"]
+    assert last["test/top1_error"] == trained.metrics["top1_error"]
     assert {type(value) for _, row in noted.rows for value in row.values()} <= {int, float}
 
 

@@ -69,7 +69,7 @@ def test_they_are_specialised_and_resume_exactly(modules, lean, tmp_path, monkey
 def test_names_callables_and_modules_mix(modules, tmp_path):
     mixed = ["mlp", "simple_cnn", convolutional, modules[0]]
     trained = fit("amcl", mixed, **{**TINY, "epochs": 2}, out=tmp_path / "run")
-    assert len(trained.figures["members"]) == 4
+    assert len(trained.metrics["members"]) == 4
     loaded = Specialists.load(tmp_path / "run", network=mixed)
     x = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
     torch.testing.assert_close(loaded.predict(x).members, trained.predict(x).members)

@@ -9,11 +9,11 @@ import torch
 from torchmcl import methods
 from torchmcl.ensemble import Ensemble
 from torchmcl.errors import UsageError
-from torchmcl.objectives.dataset_pass import survey
+from torchmcl.objectives.dataset_pass import run_dataset_passes
 from torchmcl.objectives.objective import PerPixel
 from torchmcl.structures.state import State
 from torchmcl.training import fit
-from torchmcl.training.memberwise import lean_backward
+from torchmcl.training.memberwise import memberwise_backward
 
 B, C = 12, 4
 
@@ -34,7 +34,7 @@ def whole(objective, ensemble, x, target, state):
 
 
 def lean(objective, ensemble, x, target, state):
-    return lean_backward(ensemble, objective, x, target, state)[:2]
+    return memberwise_backward(ensemble, objective, x, target, state)[:2]
 
 
 def after(step, name, epochs, **options):
@@ -43,7 +43,7 @@ def after(step, name, epochs, **options):
     said = []
     for epoch in epochs:
         state = State(epoch, max(epochs), target, torch.arange(B))
-        survey(objective, ensemble, [(x, target, torch.arange(B))], state)
+        run_dataset_passes(objective, ensemble, [(x, target, torch.arange(B))], state)
         torch.manual_seed(epoch)
         said += [*step(objective, ensemble, x, target, state)]
     memory = {} if objective.memory is None else dict(objective.memory.named_buffers())
@@ -91,7 +91,7 @@ def test_pixels_as_units():
     torch.testing.assert_close(gradients(lean), gradients(whole), rtol=1e-4, atol=1e-6)
 
 
-class Held:
+class FixedAssignment:
     """The largest number of bytes that tensors saved for backward take at a time."""
 
     def __init__(self):
@@ -124,7 +124,7 @@ def peak(step, members, **options):
     step(objective, ensemble, x, target, State(1, 2, target))
     ensemble.zero_grad(set_to_none=True)
     gc.collect()
-    with Held() as held:
+    with FixedAssignment() as held:
         step(objective, ensemble, x, target, State(2, 2, target))
     return held.peak
 

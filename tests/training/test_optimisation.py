@@ -84,7 +84,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole():
     for method in ("ie", "smcl", "amcl", "kdcl"):
         one, parts = fit(method, **options), fit(method, **options, accumulate=4)
         torch.testing.assert_close(parts.ensemble.state_dict(), one.ensemble.state_dict(), atol=1e-4, rtol=1e-3)
-        np.testing.assert_allclose(parts.figures["assigned"], one.figures["assigned"], atol=3)
+        np.testing.assert_allclose(parts.metrics["assigned"], one.metrics["assigned"], atol=3)
 
 
 def test_parts_hold_fewer_activations_at_a_time(monkeypatch):

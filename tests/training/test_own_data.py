@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from equality import same
 from stopping import stopped_and_continued
 from torchmcl import UsageError, cli, data, fit
-from torchmcl.training.progress import Screen
+from torchmcl.training.progress import TrainingProgress
 
 # Starting a worker from a process with threads warns from Python 3.12 on; torch does so by itself.
 forks = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -63,7 +63,7 @@ def test_streaming_is_training_from_memory(method, workers):
     one = fit(method, data=streamed, workers=workers, **TINY)
     two = fit(method, data=held, **TINY)
     assert same(one.ensemble.state_dict(), two.ensemble.state_dict())
-    assert one.figures == two.figures
+    assert one.metrics == two.metrics
     assert same(one.predict(streamed.test).probabilities, two.predict(test[0]).probabilities)
 
 
@@ -81,7 +81,7 @@ def test_a_data_set_that_augments_resumes_exactly(workers, tmp_path, monkeypatch
     assert stopped_and_continued(monkeypatch, {1, 3, 5}, continued) == 3
     assert files_of(tmp_path / "whole") == files_of(tmp_path / "parts")
     plain = data.from_dataset(TensorDataset(*train), TensorDataset(*test), 0.1)
-    assert not same(fit("smcl", **{**options, "data": plain}).figures["nll"], json_of(tmp_path / "whole")["nll"])
+    assert not same(fit("smcl", **{**options, "data": plain}).metrics["nll"], json_of(tmp_path / "whole")["nll"])
 
 
 def json_of(run):
@@ -147,8 +147,8 @@ def test_a_loader_in_order_equals_arrays_of_one_batch():
     held = data.from_arrays(train.float(), target, x_test.float(), y_test, classes=CLASSES)
     two = fit("ie", data=held, batch_size=len(train), **options)
     torch.testing.assert_close(one.ensemble.state_dict(), two.ensemble.state_dict(), rtol=1e-3, atol=1e-4)
-    assert one.figures["examples"] == two.figures["examples"] == 60
-    assert one.figures["top1_error"] == pytest.approx(two.figures["top1_error"], abs=2)
+    assert one.metrics["examples"] == two.metrics["examples"] == 60
+    assert one.metrics["top1_error"] == pytest.approx(two.metrics["top1_error"], abs=2)
 
 
 def test_the_caller_s_generators_are_left_alone_by_loaders():
@@ -169,23 +169,23 @@ def test_a_loader_of_unknown_length(tmp_path, capsys):
     stream = DataLoader(Stream(), batch_size=64)
     made = data.from_loaders(stream, stream, classes=CLASSES)
     found = fit("smcl", data=made, out=tmp_path / "run", **{**TINY, "verbose": True})
-    assert found.figures["examples"] == len(digits()[0][0])
+    assert found.metrics["examples"] == len(digits()[0][0])
     assert "epoch 3/3" in capsys.readouterr().out
 
 
 def test_a_bar_without_a_total():
-    screen = Screen()
-    screen.progress.disable = False
-    screen.begin(1, 3, 0, None)
-    screen.step(torch.tensor(0.5), torch.ones(1, 2), "")
-    task = screen.progress.tasks[0]
+    progress = TrainingProgress()
+    progress.progress.disable = False
+    progress.begin(1, 3, 0, None)
+    progress.step(torch.tensor(0.5), torch.ones(1, 2), "")
+    task = progress.progress.tasks[0]
     assert (task.total, task.completed) == (None, 1)
 
 
 def test_transforms_patience_and_accumulation_work_with_loaders():
     options = {**TINY, "patience": 2, "accumulate": 2, "augment": "crop", "network": "simple_cnn"}
     plain, moved = fit("ie", data=loaders(), **{**options, "augment": None}), fit("ie", data=loaders(), **options)
-    assert plain.figures["nll"] != moved.figures["nll"]
+    assert plain.metrics["nll"] != moved.metrics["nll"]
     calibrated = moved.calibrate(loaders(), coverage=0.5)
     assert calibrated.threshold > 0
 
@@ -221,7 +221,7 @@ def test_a_run_on_loaders_says_what_it_was_trained_on(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "trained on an object named 'loaders'" in error
     assert error.count("\n") == 1
-    assert fit("ie", data=loaders(), out=tmp_path / "run", resume=True, **{**TINY, "epochs": 1}).figures["epochs"] == 1
+    assert fit("ie", data=loaders(), out=tmp_path / "run", resume=True, **{**TINY, "epochs": 1}).metrics["epochs"] == 1
 
 
 def test_a_loader_that_fails_in_the_middle_leaves_a_run_that_resumes(tmp_path):
@@ -251,7 +251,7 @@ def test_sampling_by_class_is_another_training_and_resumes_exactly(tmp_path, mon
     options = {**TINY, "data": "digits", "data_limit": 200, "batch_size": 50}
     plain = fit("amcl", out=tmp_path / "plain", **options)
     fit("amcl", out=tmp_path / "whole", sampling="classes", **options)
-    assert plain.figures["nll"] != json_of(tmp_path / "whole")["nll"]
+    assert plain.metrics["nll"] != json_of(tmp_path / "whole")["nll"]
 
     def continued(resume):
         fit("amcl", out=tmp_path / "parts", resume=resume, sampling="classes", **options)
@@ -265,7 +265,7 @@ def test_sampling_by_class_evens_out_what_members_take(capsys, tmp_path):
     label = rare.train.target
     kept = torch.cat([(label == c).nonzero()[: 3 if c else 30, 0] for c in range(10)])
     made = data.DataSet("rare", {**rare.parts, "train": rare.train.subset(kept)}, "gcn")
-    shown = np.array(fit("ie", data=made, sampling="classes", **TINY).figures["assigned"])[:, 0]
+    shown = np.array(fit("ie", data=made, sampling="classes", **TINY).metrics["assigned"])[:, 0]
     assert shown.sum() == len(kept)
     assert shown.max() - shown.min() <= 1
     assert cli.main(["train", "--sampling", "classe", "--out", str(tmp_path / "run")]) == 2
@@ -284,6 +284,6 @@ def test_a_folder_that_is_not_read_into_memory_trains_alike(tmp_path):
     options = {**TINY, "network": "simple_cnn", "data": f"folder:{tmp_path / 'photos'}", "epochs": 2}
     held, streamed = fit("ie", **options), fit("ie", data_in_memory=0, **options)
     assert same(held.ensemble.state_dict(), streamed.ensemble.state_dict())
-    assert held.figures == streamed.figures
+    assert held.metrics == streamed.metrics
     with pytest.raises(UsageError, match="in_memory of 0 gigabytes or more"):
         fit("ie", data_in_memory=-1, **options)

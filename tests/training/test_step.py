@@ -22,7 +22,7 @@ from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.config import TrainConfig
 from torchmcl.training.device import OneDevice
 from torchmcl.training.machine import Machine
-from torchmcl.training.progress import Screen
+from torchmcl.training.progress import TrainingProgress
 from torchmcl.training.step import Step, forward, parts
 
 TINY = {"members": 2, "width": 8, "exchange": "none", "learning_rate": 0.05, "batch_size": 64, "verbose": False}
@@ -47,12 +47,12 @@ def test_the_pure_part_needs_no_training(weighted):
     method = methods.build("amcl", members=3, classes=10, warmup=1)
     ensemble = Ensemble.build(method, "mlp", inputs=64, width=8)
     batch, objective, by_hand = first_batch(weighted.train), method.new_objective(), method.new_objective()
-    outcome, opinions = forward(ensemble, objective, batch, State(1, 2))
+    outcome, output = forward(ensemble, objective, batch, State(1, 2))
     state = State(1, 2, group=batch.target, index=batch.index, sample_weight=batch.weight)
     expected = by_hand(ensemble(batch.x), batch.target, state)
     assert same(outcome, expected)
     assert torch.equal(objective.memory.counts, by_hand.memory.counts)
-    assert torch.equal(opinions.logits, ensemble(batch.x).logits)
+    assert torch.equal(output.logits, ensemble(batch.x).logits)
     outcome.loss.backward()
     assert all(weight.grad is not None for weight in ensemble.parameters())
 
@@ -94,7 +94,7 @@ def test_with_and_without_fabric(options):
     states = []
     for fabric in (Machine(accelerator="cpu").build(), OneDevice("cpu")):
         job = fitting.prepare(config)
-        training = fitting._training(job, fabric, Screen(verbose=False), None, Callbacks(()))
+        training = fitting._training(job, fabric, TrainingProgress(verbose=False), None, Callbacks(()))
         training.run()
         states.append(training.state_dict())
     assert same(*states)
@@ -130,7 +130,7 @@ def test_weights_by_a_loop_of_ones_own(weighted):
             for i, y, m in zip(batch.index, batch.target, winner, strict=True):
                 taken[y, m] += every[i]
     torch.testing.assert_close(fitted.ensemble.state_dict(), ensemble.state_dict(), rtol=1e-4, atol=1e-5)
-    assert np.array(fitted.figures["assigned"]) == pytest.approx(taken.numpy(), rel=1e-4, abs=1e-4)
+    assert np.array(fitted.metrics["assigned"]) == pytest.approx(taken.numpy(), rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("method", ["ie", "amcl", "mcl", "kdcl"])
@@ -145,7 +145,7 @@ def test_a_whole_weight_is_so_many_copies(method):
         found.append(fit(method, "mlp", DataSet("d", {"train": train, "test": digits.test}), **options, epochs=3))
     one, other = found
     torch.testing.assert_close(other.ensemble.state_dict(), one.ensemble.state_dict(), rtol=1e-3, atol=1e-4)
-    assert np.array(other.figures["assigned"]) == pytest.approx(np.array(one.figures["assigned"]))
+    assert np.array(other.metrics["assigned"]) == pytest.approx(np.array(one.metrics["assigned"]))
     if one.memory is not None:
         assert torch.equal(one.memory.counts.double(), other.memory.counts)
 
@@ -155,7 +155,7 @@ def test_a_whole_weight_is_so_many_copies(method):
 def test_weights_in_parts_and_lean(weighted, method, options):
     one, other = (fit(method, "mlp", weighted, **TINY, epochs=3, **how) for how in ({}, options))
     torch.testing.assert_close(other.ensemble.state_dict(), one.ensemble.state_dict(), rtol=1e-3, atol=1e-4)
-    assert np.array(other.figures["assigned"]) == pytest.approx(np.array(one.figures["assigned"]), rel=1e-4)
+    assert np.array(other.metrics["assigned"]) == pytest.approx(np.array(one.metrics["assigned"]), rel=1e-4)
 
 
 def test_only_the_proportions_of_weights_matter(weighted):
@@ -163,7 +163,7 @@ def test_only_the_proportions_of_weights_matter(weighted):
     sets = [weighted, DataSet("weighted", {"train": eightfold, "test": weighted.test})]
     one, other = (fit("smcl", "mlp", each, **TINY, epochs=2) for each in sets)
     torch.testing.assert_close(other.ensemble.state_dict(), one.ensemble.state_dict())
-    assert other.figures["share"] == pytest.approx(one.figures["share"], abs=1e-3)
+    assert other.metrics["share"] == pytest.approx(one.metrics["share"], abs=1e-3)
 
 
 def test_pixels_of_a_weighted_image(tmp_path):
@@ -173,7 +173,7 @@ def test_pixels_of_a_weighted_image(tmp_path):
     made = DataSet("masks", {"train": train, "test": masks.test}, masks.preprocess)
     found = fit("smcl", "fcn", made, members=2, width=4, epochs=1, unit="pixel", batch_size=8, verbose=False)
     pixels = torch.stack([(often * (masks.train.target == c).sum((1, 2))).sum() for c in range(2)])
-    assert np.array(found.figures["assigned"]).sum(1) == pytest.approx(pixels.numpy())
+    assert np.array(found.metrics["assigned"]).sum(1) == pytest.approx(pixels.numpy())
 
 
 def test_a_run_goes_on_with_its_own_weights_only(weighted, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUP
 
 
 @contextmanager
-def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
+def exclusive_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold a lock file, removed in the end; threads of one process exclude each other too.
 
     Where files cannot be locked, nobody waits and nobody is refused. filelock's substitute, a file whose existence is
@@ -31,7 +31,7 @@ def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / ".lock"
-    >>> with alone(path):
+    >>> with exclusive_lock(path):
     ...     path.read_text() == str(os.getpid())
     True
     >>> path.exists()

@@ -16,10 +16,10 @@ from typing import Any
 VERBOSE: ContextVar[bool] = ContextVar("verbose", default=True)
 
 
-def say(logger: logging.Logger, level: int, text: str, show: Callable[[str], object] | None) -> None:
+def emit(logger: logging.Logger, level: int, text: str, show: Callable[[str], object] | None) -> None:
     """Log a line, and pass it to `show`, if that is given, unless a handler of the caller's shows it.
 
-    >>> say(logging.getLogger("torchmcl.doctest"), logging.WARNING, "Member 2 took nothing.", print)
+    >>> emit(logging.getLogger("torchmcl.doctest"), logging.WARNING, "Member 2 took nothing.", print)
     warning: Member 2 took nothing.
     """
     passed: list[logging.LogRecord] = []

@@ -3,7 +3,7 @@ import os
 from torchmcl.errors import UsageError
 
 
-def room() -> int:
+def available_memory() -> int:
     """Bytes of memory that this process may have: the machine's, or what a limit on the process leaves of it."""
     try:
         import resource
@@ -15,13 +15,13 @@ def room() -> int:
     return whole if limit == resource.RLIM_INFINITY else min(limit, whole)
 
 
-def fits(what: str, size: int) -> None:
+def check_memory(what: str, size: int) -> None:
     """Refuse what needs more bytes than there is memory, before any is taken: systems promise more than they have.
 
-    >>> fits("an array", 10**18)  # doctest: +ELLIPSIS
+    >>> check_memory("an array", 10**18)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     torchmcl.errors.UsageError: Expected what fits into ... GB of memory, got an array of 1000000000.0 GB.
     """
-    if size > (there := room()):
+    if size > (there := available_memory()):
         raise UsageError(f"Expected what fits into {there / 1e9:.1f} GB of memory, got {what} of {size / 1e9:.1f} GB.")

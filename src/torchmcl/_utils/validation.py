@@ -15,12 +15,12 @@ OWN = "own:"  # in a configuration, stands before the name of an object of the c
 _TEXTS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text", NoneType: "nothing"}
 
 
-def right_types(given: Mapping[str, Any], of: Callable[..., Any]) -> None:
+def validate_types(given: Mapping[str, Any], of: Callable[..., Any]) -> None:
     """Refuse what is not of the type that the class or function `of` declares for it; what it leaves open may be any.
 
     >>> def method(k: int, beta: float | None = None): ...
-    >>> right_types({"k": 1, "beta": 2}, method)
-    >>> right_types({"k": "one"}, method)
+    >>> validate_types({"k": 1, "beta": 2}, method)
+    >>> validate_types({"k": "one"}, method)
     Traceback (most recent call last):
         ...
     torchmcl.errors.UsageError: Expected a whole number for k, got 'one'.

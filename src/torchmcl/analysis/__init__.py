@@ -1,4 +1,6 @@
-"""Figures, one a file; each is a function from a trained run, as `torchmcl.analysis.evaluation.look` sees it, to a Figure.
+"""Analysis of trained runs: evaluation on data sets, calibration and figures.
+
+Figures are in `figures`, one per file; each is a function of `RunEvaluation`. Training and web pages are elsewhere.
 
 >>> from torchmcl.analysis.figures import catalogue
 >>> [entry.name for entry in catalogue.FIGURES][:2]

@@ -9,28 +9,28 @@ from torch import Tensor
 
 from torchmcl import data as sets
 from torchmcl import metrics
-from torchmcl.analysis.recorder import Listener
-from torchmcl.analysis.run_evaluation import Look
+from torchmcl.analysis.recorder import Recorder
+from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.data.examples import Examples
-from torchmcl.data.image_files import EXTENSIONS, Files
+from torchmcl.data.image_files import EXTENSIONS, ImageFiles
 from torchmcl.errors import UsageError
 from torchmcl.inference.predictor import Specialists
 from torchmcl.inference.rejection import tempered
 from torchmcl.objectives.dataset_pass import outputs
-from torchmcl.serialization.data_config import Source, of_run
+from torchmcl.serialization.data_config import DataConfig, of_run
 from torchmcl.serialization.legacy import upgraded_config
 from torchmcl.serialization.model_files import CONFIG, read_config
 from torchmcl.structures.output import per_example
 from torchmcl.structures.rejection import Rejection
 from torchmcl.tasks.labels import percent
 from torchmcl.training.evaluate import evaluate
-from torchmcl.training.run_folder import read_flow, read_log
+from torchmcl.training.run_folder import read_assignment_history, read_log
 
 
 def evaluate_run(
     run: Path,
     data: str | None = None,
-    source: Source | None = None,
+    source: DataConfig | None = None,
     *,
     unseen: str | None = None,
     unseen_classes: str | None = None,
@@ -40,18 +40,18 @@ def evaluate_run(
     With `unseen`, a data set of other things or every image in folder:PATH, each score of `scores` is measured by how
     well it tells them from the test part. All figures come from one pass over each set.
     """
-    return look(run, data, source, unseen=unseen, unseen_classes=unseen_classes).figures
+    return run_evaluation(run, data, source, unseen=unseen, unseen_classes=unseen_classes).metrics
 
 
-def look(
+def run_evaluation(
     run: str | Path,
     data: str | None = None,
-    source: Source | None = None,
+    source: DataConfig | None = None,
     *,
     unseen: str | None = None,
     unseen_classes: str | None = None,
     limit: int | None = None,
-) -> Look:
+) -> RunEvaluation:
     """Ask a run about its test set and, with `unseen`, about other things, once: for figures of both kinds.
 
     Arguments as for `evaluate_run`; at most `limit` examples of each set are asked about, evenly spread over it.
@@ -60,51 +60,51 @@ def look(
     specialists = Specialists.load(run)
     examples, name, source = _test_part(run, specialists, data, source)
     examples = _spread(examples, limit)
-    listener = Listener(specialists, examples.target)
-    temperature, combine = specialists.blueprint.rejection.temperature, specialists.method.combine
-    figures = evaluate(
+    recorder = Recorder(specialists, examples.target)
+    temperature, combine = specialists.model_config.rejection.temperature, specialists.method.combine
+    values = evaluate(
         specialists.method,
-        listener,
+        recorder,
         specialists.loader(examples),
-        lambda opinions: tempered(combine(opinions), temperature),
+        lambda output: tempered(combine(output), temperature),
     )
     counted = specialists.method.task.counted(examples.target)
     confidence, wrong = (
-        listener.gathered(name)[slice(None) if counted is None else counted] for name in ("confidence", "wrong")
+        recorder.gathered(name)[slice(None) if counted is None else counted] for name in ("confidence", "wrong")
     )
-    figures = {
+    values = {
         "run": str(run),
         "method": specialists.method.name,
         "data": name,
-        "accuracy": round(100 - figures["top1_error"], 4),
-        **figures,
-        **selective(confidence, wrong, specialists.blueprint.rejection),
+        "accuracy": round(100 - values["top1_error"], 4),
+        **values,
+        **selective(confidence, wrong, specialists.model_config.rejection),
     }
     other = None
     if unseen is not None:
         foreign = _spread(_unseen(unseen, unseen_classes, specialists, source), limit)
-        other = Listener(specialists)
+        other = Recorder(specialists)
         for _ in outputs(other, specialists.loader(foreign)):
             pass  # it notes what it needs
-        found = {name: separation(listener.gathered(name), other.gathered(name)) for name in listener.scores}
-        figures["unseen"] = {
+        found = {name: separation(recorder.gathered(name), other.gathered(name)) for name in recorder.scores}
+        values["unseen"] = {
             "data": unseen,
             "examples": len(foreign),
             "best": max(found, key=lambda name: found[name]["auroc"]),
             "scores": found,
         }
-    return Look(
+    return RunEvaluation(
         run.resolve().name,
         specialists,
         examples,
-        listener,
-        figures,
+        recorder,
+        values,
         unseen=other,
         unseen_name=unseen or "",
-        kept=specialists.figures,
+        kept=specialists.metrics,
         config=_config(run),
         history=read_log(run),
-        flow=read_flow(run),
+        assignment_history=read_assignment_history(run),
         run=str(run),
     )
 
@@ -138,20 +138,20 @@ def selective(confidence: Tensor, wrong: Tensor, rejection: Rejection) -> dict[s
     """
     coverage, risk = metrics.risk_coverage(confidence, wrong)
     places = [-(-len(coverage) * part // 10) - 1 for part in range(1, 11)]
-    figures: dict[str, Any] = {
+    values: dict[str, Any] = {
         "aurc": percent(metrics.aurc(confidence, wrong)),
         "risk_coverage": [[percent(coverage[at]), percent(risk[at])] for at in places],
     }
     if rejection != Rejection():
         accepted = confidence >= rejection.threshold
-        figures["rejection"] = {
+        values["rejection"] = {
             "threshold": rejection.threshold,
             "temperature": rejection.temperature,
             "coverage": percent(accepted.double().mean()),
             "accepted_error": percent(wrong[accepted].double().mean()) if accepted.any() else None,
             "error": percent(wrong.double().mean()),
         }
-    return figures
+    return values
 
 
 def separation(inlier: Tensor, outlier: Tensor) -> dict[str, float]:
@@ -174,15 +174,15 @@ def _config(run: Path) -> dict[str, Any]:
 
 
 def _test_part(
-    run: Path, specialists: Specialists, data: str | None, source: Source | None
-) -> tuple[Examples, str, Source]:
+    run: Path, specialists: Specialists, data: str | None, source: DataConfig | None
+) -> tuple[Examples, str, DataConfig]:
     """The labelled examples to measure on, the name of their set, and where they came from."""
     config = _config(run)
     if data is None or data == config.get("data"):
         source, loaded = of_run(run, "test", changes=source)
         data, test = str(config["data"]), loaded.test
     else:
-        source = source or Source()
+        source = source or DataConfig()
         test = source.load(data, config.get("data_seed", config.get("seed", 0)), parts=("test",)).test
     if test.classes != specialists.classes:
         raise UsageError(
@@ -201,15 +201,15 @@ def _spread(examples: Examples, limit: int | None) -> Examples:
     return examples.subset(torch.linspace(0, len(examples) - 1, limit).round().long())
 
 
-def _unseen(name: str, classes: str | None, specialists: Specialists, source: Source) -> Examples:
+def _unseen(name: str, classes: str | None, specialists: Specialists, source: DataConfig) -> Examples:
     """Examples of other things; their labels are of no concern."""
     kind, _, path = name.partition(":")
-    if kind == "folder" and path and len(specialists.blueprint.shape) == 3:
-        channels, height, width = specialists.blueprint.shape
+    if kind == "folder" and path and len(specialists.model_config.shape) == 3:
+        channels, height, width = specialists.model_config.shape
         found = sorted(str(file) for file in Path(path).rglob("*") if file.suffix.lower() in EXTENSIONS)
         if not found:
             raise UsageError(f"Expected a folder of images in {path!r}, found none.")
-        files = Files(tuple(found), (height, width), channels)
+        files = ImageFiles(tuple(found), (height, width), channels)
         return Examples(files, torch.zeros(len(found), dtype=torch.int64), ("unseen",))
     examples = sets.load(name, directory=source.dir, classes=classes, parts=("test",)).test
     _same_shape(examples, name, specialists)
@@ -217,7 +217,7 @@ def _unseen(name: str, classes: str | None, specialists: Specialists, source: So
 
 
 def _same_shape(examples: Examples, name: str, specialists: Specialists) -> None:
-    if (got := tuple(examples.images.shape[1:])) != (expected := specialists.blueprint.shape):
+    if (got := tuple(examples.images.shape[1:])) != (expected := specialists.model_config.shape):
         raise UsageError(
             f"Expected examples of {expected}, as the run was trained on, got {got} of {name}. "
             "Images of a folder can be resized: --data.size, or --unseen folder:PATH."

@@ -3,13 +3,13 @@ from collections.abc import Sequence
 from torch import Tensor
 
 
-def telling(errors: Tensor, together: Tensor, groups: Sequence[int], count: int) -> list[int]:
+def informative_examples(errors: Tensor, together: Tensor, groups: Sequence[int], count: int) -> list[int]:
     """Examples that members differ on most and the ensemble gets right: errors (M, N), together (N,) -> places.
 
     One a group, and the members that are best at them take turns.
 
     >>> import torch
-    >>> telling(torch.tensor([[0.0, 1.0, 0.1], [1.0, 0.0, 0.1]]), torch.zeros(3), [0, 1, 2], 2)
+    >>> informative_examples(torch.tensor([[0.0, 1.0, 0.1], [1.0, 0.0, 0.1]]), torch.zeros(3), [0, 1, 2], 2)
     [0, 1]
     """
     score = errors.amax(0) - errors.amin(0) - 2 * together

@@ -5,10 +5,10 @@ from torchmcl import metrics
 from torchmcl.inference import unseen_scores
 from torchmcl.inference.answers import Answer
 from torchmcl.inference.predictor import Specialists
-from torchmcl.structures.output import Opinions, per_example
+from torchmcl.structures.output import EnsembleOutput, per_example
 
 
-class Listener(nn.Module):
+class Recorder(nn.Module):
     """An ensemble that notes what it says of each example it is asked about, one number each; logits come once.
 
     With `target` (N, …), the truth of the examples in the order in which they will come, it notes too how right it is.
@@ -20,27 +20,27 @@ class Listener(nn.Module):
         self.notes: list[dict[str, Tensor]] = []
         self.heard = 0
 
-    def forward(self, x: Tensor) -> Opinions:
+    def forward(self, x: Tensor) -> EnsembleOutput:
         """(B, …), prepared -> opinions."""
-        opinions: Opinions = self.ensemble(x)
-        answer = self.specialists.judge(opinions)
-        voices = unseen_scores.Voices.of(opinions, answer.probabilities, self.specialists.method)
+        output: EnsembleOutput = self.ensemble(x)
+        answer = self.specialists.postprocess(output)
+        scores = unseen_scores.MemberScores.of(output, answer.probabilities, self.specialists.method)
         note = {
-            **unseen_scores.compute(voices),
+            **unseen_scores.compute(scores),
             "confidence": per_example(answer.confidence),
             "member": answer.member,
         }
         if answer.label.ndim == 1:  # masks of a whole set are never held at once
             note["label"] = answer.label
-        if voices.auxiliary is not None:
-            on_top = (opinions.logits.argmax(2) == self.specialists.method.classes).float()
-            note |= {"auxiliary": of_members(voices.auxiliary), "left": of_members(on_top)}
+        if scores.auxiliary is not None:
+            on_top = (output.logits.argmax(2) == self.specialists.method.classes).float()
+            note |= {"auxiliary": of_members(scores.auxiliary), "left": of_members(on_top)}
         if self.target is not None:
             target = self.target[self.heard : self.heard + len(x)].to(x.device)
-            note |= judged(opinions.logits, answer, target, self.specialists.method.task.valid(target))
+            note |= judged(output.logits, answer, target, self.specialists.method.task.valid(target))
         self.heard += len(x)
         self.notes.append({name: value.cpu() for name, value in note.items()})
-        return opinions
+        return output
 
     def gathered(self, name: str) -> Tensor:
         """All that was noted under a name, (N,) or (N, M); `reliability` a batch, (batches, 3, 15)."""

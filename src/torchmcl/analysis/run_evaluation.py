@@ -8,41 +8,41 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchmcl.analysis.recorder import Listener
+from torchmcl.analysis.recorder import Recorder
 from torchmcl.data.examples import Examples
 from torchmcl.inference.predictor import Specialists
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class RunEvaluation:
     """A trained run and all it said of its test set, and of unseen data, asked once: what every figure is made of.
 
     Args:
         name: what it is called in figures
         specialists: the ensemble
         examples: the test set
-        test: what was noted of it, see `Listener`
-        figures: what was measured on it, as `torchmcl evaluate` says it
+        test: what was noted of it, see `Recorder`
+        metrics: what was measured on it, as `torchmcl evaluate` says it
         unseen: what was noted of other things
         unseen_name: what they are
         kept: what the training left in metrics.json
         config: the options that it was started with
         history: a row of log.csv for each epoch
-        flow: what members wanted of each class in each epoch, (epochs, groups, M)
+        assignment_history: what members wanted of each class in each epoch, (epochs, groups, M)
         run: its folder
     """
 
     name: str
     specialists: Specialists
     examples: Examples
-    test: Listener
-    figures: dict[str, Any]
-    unseen: Listener | None = None
+    test: Recorder
+    metrics: dict[str, Any]
+    unseen: Recorder | None = None
     unseen_name: str = ""
     kept: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     history: Sequence[dict[str, Any]] = ()
-    flow: NDArray[np.float32] | None = None
+    assignment_history: NDArray[np.float32] | None = None
     run: str = ""
 
     @property
@@ -53,7 +53,7 @@ class Look:
     @property
     def dense(self) -> bool:
         """Whether each pixel has an answer."""
-        return self.specialists.blueprint.dense
+        return self.specialists.model_config.dense
 
     @property
     def pictures(self) -> bool:
@@ -68,7 +68,7 @@ class Look:
     @property
     def groups(self) -> tuple[str, ...]:
         """Names of what members share among them: classes, or groups of images."""
-        by_group = self.examples.groups and self.specialists.blueprint.unit == "image"
+        by_group = self.examples.groups and self.specialists.model_config.unit == "image"
         return self.examples.groups if by_group else self.examples.classes
 
     @cached_property

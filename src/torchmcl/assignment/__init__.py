@@ -5,7 +5,17 @@ Costs and losses belong to `objectives` and `tasks`.
 """
 
 from torchmcl.assignment.memory import Memory, Record
-from torchmcl.assignment.rules import Annealed, Assignment, Evolving, Relaxed, TopK, balanced, everyone, foreseen, top_k
+from torchmcl.assignment.rules import (
+    Annealed,
+    Assignment,
+    Evolving,
+    Relaxed,
+    TopK,
+    balanced,
+    everyone,
+    loss_independent,
+    top_k,
+)
 
 __all__ = [
     "Annealed",
@@ -17,6 +27,6 @@ __all__ = [
     "TopK",
     "balanced",
     "everyone",
-    "foreseen",
+    "loss_independent",
     "top_k",
 ]

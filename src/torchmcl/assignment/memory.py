@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from torchmcl._utils.distributed import total
-from torchmcl.assignment.rules import Assignment, balanced, foreseen, top_k
+from torchmcl.assignment.rules import Assignment, balanced, loss_independent, top_k
 from torchmcl.errors import UsageError
 from torchmcl.structures.output import describe
 from torchmcl.structures.state import State
@@ -61,7 +61,7 @@ class Memory(nn.Module):
         new = torch.zeros_like(self.counts).index_add_(0, group, by_example)
         self.counts += total(new)
 
-    @foreseen
+    @loss_independent
     def recall(self, regret: Tensor, state: State) -> Tensor:
         """The assignment of the memory-based phase: flags of each example's class, whatever the regret (M, B)."""
         group = self._inspect(regret, state.group)

@@ -19,13 +19,13 @@ Assignment = Callable[[Tensor, State], Tensor]
 A = TypeVar("A", bound=Callable[..., Tensor])
 
 
-def foreseen(assignment: A) -> A:
+def loss_independent(assignment: A) -> A:
     """Mark an assignment that does not look at the regret: who takes what is known before anyone has answered."""
-    assignment.foreseen = True  # type: ignore[attr-defined]
+    assignment.loss_independent = True  # type: ignore[attr-defined]
     return assignment
 
 
-@foreseen
+@loss_independent
 def everyone(regret: Tensor, state: State) -> Tensor:
     """Every member takes every example: the independent ensemble.
 
@@ -91,7 +91,7 @@ class Evolving:
         stages, (epoch, epochs) = self._stages(len(regret)), state.schedule()
         return TopK(stages[min((epoch - 1) * len(stages) // epochs, len(stages) - 1)])(regret, state)
 
-    def settles_after(self, epochs: int, members: int) -> int:
+    def schedule_end(self, epochs: int, members: int) -> int:
         """The epochs before the last stage."""
         stages = len(self._stages(members))
         return -(-(stages - 1) * epochs // stages)
@@ -138,7 +138,7 @@ class Annealed:
             return 0
         return self.start * min(self.hard_below / self.start, 1) ** ((epoch - 1) / cooling)
 
-    def settles_after(self, epochs: int, members: int) -> int:
+    def schedule_end(self, epochs: int, members: int) -> int:
         """The epochs before the choice is hard; all of them where a decay per epoch is too slow."""
         return sum(self.temperature(State(epoch, epochs)) > 0 for epoch in range(1, epochs + 1))
 

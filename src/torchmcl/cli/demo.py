@@ -28,25 +28,25 @@ def comparison(results: dict[str, dict[str, Any]]) -> Table:
     table = Table(title="Digits, test set (percent)", caption=CAPTION, caption_justify="left")
     for heading in ("method", "oracle error", "top-1 error", "each member's error", "share each takes", "purity"):
         table.add_column(heading, justify="left" if heading == "method" else "right")
-    for name, figures in results.items():
+    for name, values in results.items():
         table.add_row(
             name,
-            f"{figures['oracle_error']:.2f}",
-            f"{figures['top1_error']:.2f}",
-            whole_numbers(figures["members"]),
-            whole_numbers(figures["share"]),
-            f"{100 * float(metrics.purity(torch.tensor(figures['assigned']))):.0f}",  # for every method alike, k = 1
+            f"{values['oracle_error']:.2f}",
+            f"{values['top1_error']:.2f}",
+            whole_numbers(values["members"]),
+            whole_numbers(values["share"]),
+            f"{100 * float(metrics.purity(torch.tensor(values['assigned']))):.0f}",  # for every method alike, k = 1
         )
     return table
 
 
-def matrix(figures: dict[str, Any]) -> Table:
+def matrix(values: dict[str, Any]) -> Table:
     """Who takes which class, in percent of the class."""
     table = Table(title="AMCL: who took which digit (percent)")
     table.add_column("digit", justify="right")
-    for m in range(len(figures["members"])):
+    for m in range(len(values["members"])):
         table.add_column(f"member {m + 1}", justify="right")
-    for digit, row in enumerate(figures["assigned"]):
+    for digit, row in enumerate(values["assigned"]):
         table.add_row(str(digit), *(f"[bold green]{100 * n / sum(row):.0f}[/]" if n else "." for n in row))
     return table
 

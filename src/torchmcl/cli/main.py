@@ -152,9 +152,9 @@ def with_earlier_defaults(options: dict[str, Any], configs: Any) -> dict[str, An
 def evaluate(options: dict[str, Any]) -> int:
     """Measure trained runs, on their own test set unless another is named, and against unseen data."""
     from torchmcl.analysis.evaluation import evaluate_run
-    from torchmcl.serialization.data_config import Source
+    from torchmcl.serialization.data_config import DataConfig
 
-    source = Source(**{field.name: options[f"data_{field.name}"] for field in fields(Source)})
+    source = DataConfig(**{field.name: options[f"data_{field.name}"] for field in fields(DataConfig)})
     unseen = {"unseen": options["unseen"], "unseen_classes": options["unseen_classes"]}
     found = [evaluate_run(Path(run), options["data"], source, **unseen) for run in options["runs"]]
     if options["json"]:
@@ -180,20 +180,20 @@ def report(options: dict[str, Any]) -> int:
 
 def figures(options: dict[str, Any]) -> int:
     """Write every figure of trained runs into a folder, for a paper."""
-    from torchmcl.analysis.evaluation import look
+    from torchmcl.analysis.evaluation import run_evaluation
     from torchmcl.analysis.figures.catalogue import draw
 
-    looks = [look(run, **looked(options)) for run in options["runs"]]
-    for path in draw(looks, options["out"], kind=options["format"]):
+    evaluations = [run_evaluation(run, **looked(options)) for run in options["runs"]]
+    for path in draw(evaluations, options["out"], kind=options["format"]):
         print(path)
     return 0
 
 
 def looked(options: dict[str, Any]) -> dict[str, Any]:
     """What runs are asked about."""
-    from torchmcl.serialization.data_config import Source
+    from torchmcl.serialization.data_config import DataConfig
 
-    source = Source(**{field.name: options[f"data_{field.name}"] for field in fields(Source)})
+    source = DataConfig(**{field.name: options[f"data_{field.name}"] for field in fields(DataConfig)})
     return {"source": source, **{name: options[name] for name in ("data", "unseen", "unseen_classes", "limit")}}
 
 
@@ -219,7 +219,7 @@ def predict(options: dict[str, Any]) -> int:
     from torchmcl.inference.predictor import Specialists
 
     specialists = Specialists.load(options["run"])
-    rows = specialists.describe(options["images"], masks=options["out"])
+    rows = specialists.predict_files(options["images"], masks=options["out"])
     if options["json"]:
         print(json.dumps(rows, indent=1))
         return 0
@@ -439,7 +439,7 @@ def add_import(parser: Any) -> None:
 
 def add_train(parser: Any) -> None:
     """What is trained, on what, how, and where it is kept."""
-    from torchmcl.serialization.data_config import Source
+    from torchmcl.serialization.data_config import DataConfig
     from torchmcl.training.machine import Machine
     from torchmcl.training.recipe import Recipe
 
@@ -468,7 +468,7 @@ def add_train(parser: Any) -> None:
     data.add_argument(
         "--data", type=str, default="digits", help="a data set, folder:PATH, segmentation-folder:PATH or npz:PATH"
     )
-    add_fields(data, Source, "data_")
+    add_fields(data, DataConfig, "data_")
     add_fields(parser.add_argument_group("recipe"), Recipe)
     add_fields(parser.add_argument_group("machine"), Machine)
     keep = parser.add_argument_group("run")
@@ -506,11 +506,11 @@ def add_figures(parser: Any) -> None:
 
 def add_runs(parser: Any) -> None:
     """Which runs, on which data."""
-    from torchmcl.serialization.data_config import Source
+    from torchmcl.serialization.data_config import DataConfig
 
     parser.add_argument("runs", type=str, nargs="+", help="folders of trained runs; several are compared")
     parser.add_argument("--data", type=str | None, default=None, help="another data set; its classes must fit")
-    add_fields(parser, Source, "data_")
+    add_fields(parser, DataConfig, "data_")
     parser.add_argument(
         "--unseen", type=str | None, default=None, help="a data set of other things, or folder:PATH, every image in it"
     )

@@ -11,19 +11,19 @@ COMPARED = ("accuracy", "ece", "nll", "brier")
 
 def of(found: Sequence[dict[str, Any]]) -> "Iterator[Table]":
     """What `evaluate_run` found of one run, or of several beside each other."""
-    for figures in found if len(found) == 1 else ():
-        yield of_run(figures)
-    for figures in found:
-        if "unseen" in figures:
-            yield of_scores(figures)
+    for metrics in found if len(found) == 1 else ():
+        yield of_run(metrics)
+    for metrics in found:
+        if "unseen" in metrics:
+            yield of_scores(metrics)
     if len(found) > 1:
         yield comparison(found)
 
 
-def of_run(figures: dict[str, Any]) -> "Table":
+def of_run(metrics: dict[str, Any]) -> "Table":
     """Every figure that is one number, and the members'."""
-    table = _table(f"{figures['run']} on {figures['data']}: {figures['examples']} examples", ("figure", "value"))
-    for name, value in figures.items():
+    table = _table(f"{metrics['run']} on {metrics['data']}: {metrics['examples']} examples", ("figure", "value"))
+    for name, value in metrics.items():
         if isinstance(value, int | float):
             table.add_row(name, f"{value:g}")
         elif name == "members":
@@ -34,10 +34,10 @@ def of_run(figures: dict[str, Any]) -> "Table":
     return table
 
 
-def of_scores(figures: dict[str, Any]) -> "Table":
+def of_scores(metrics: dict[str, Any]) -> "Table":
     """How well each score tells unseen data; FPR95 is the part of the known lost where 95 % of the unseen are found."""
-    unseen = figures["unseen"]
-    title = f"{figures['run']}: {figures['data']} against {unseen['examples']} examples of {unseen['data']}"
+    unseen = metrics["unseen"]
+    title = f"{metrics['run']}: {metrics['data']} against {unseen['examples']} examples of {unseen['data']}"
     table = _table(title, ("score (higher: more foreign)", "AUROC", "AUPR", "FPR95"))
     for name, row in unseen["scores"].items():
         best = "bold" if name == unseen["best"] else ""
@@ -47,14 +47,14 @@ def of_scores(figures: dict[str, Any]) -> "Table":
 
 def comparison(found: Sequence[dict[str, Any]]) -> "Table":
     """Runs beside each other, each with the score that tells unseen data best."""
-    named = [name for name in COMPARED if all(name in figures for figures in found)]
+    named = [name for name in COMPARED if all(name in metrics for metrics in found)]
     unseen = ("best score", "AUROC", "AUPR", "FPR95") if all("unseen" in each for each in found) else ()
     table = _table("the runs compared", ("run", "method", *named, *unseen))
-    for figures in found:
-        cells = [figures["run"], figures["method"], *(f"{figures[name]:.3f}" for name in named)]
+    for metrics in found:
+        cells = [metrics["run"], metrics["method"], *(f"{metrics[name]:.3f}" for name in named)]
         if unseen:
-            best = figures["unseen"]["best"]
-            row = figures["unseen"]["scores"][best]
+            best = metrics["unseen"]["best"]
+            row = metrics["unseen"]["scores"][best]
             cells += [best, *(f"{row[figure]:.2f}" for figure in ("auroc", "aupr", "fpr95"))]
         table.add_row(*cells)
     return table

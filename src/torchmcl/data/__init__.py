@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from torchmcl._utils.logs import VERBOSE, verbosity
 from torchmcl._utils.registry import Registry
-from torchmcl._utils.validation import right_types
+from torchmcl._utils.validation import validate_types
 from torchmcl.data import preprocess
 from torchmcl.data.arrays import from_arrays
 from torchmcl.data.datasets import cifar, digits, icoseg, image_folder, npz, segmentation_folder, svhn, tiny_imagenet
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.external import from_loaders
-from torchmcl.data.image_files import Files, read_image
+from torchmcl.data.image_files import ImageFiles, read_image
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.data.selection import choose, read_if_below
 from torchmcl.data.streaming import from_dataset
@@ -37,7 +37,7 @@ __all__ = [
     "Batch",
     "DataSet",
     "Examples",
-    "Files",
+    "ImageFiles",
     "Loader",
     "from_arrays",
     "from_dataset",
@@ -105,7 +105,7 @@ def load(
     (Examples(256 of (1, 8, 8), 2 classes), Examples(29 of (1, 8, 8), 2 classes), Examples(72 of (1, 8, 8), 2 classes))
     """
     given = {"directory": directory, "limit": limit, "validation": validation, "seed": seed, "size": size}
-    right_types({"name": name, **given, "parts": parts, "in_memory": in_memory}, load)
+    validate_types({"name": name, **given, "parts": parts, "in_memory": in_memory}, load)
     if not parts or not set(parts) <= {"train", "test"}:
         raise UsageError(f"Expected parts out of train, test, got {', '.join(parts) or 'none'}.")
     if seed < 0:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from torchmcl._utils.memory_limit import fits
-from torchmcl._utils.validation import right_types
+from torchmcl._utils.memory_limit import check_memory
+from torchmcl._utils.validation import validate_types
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.preprocess import names as preprocessings
 from torchmcl.data.selection import choose
@@ -48,7 +48,7 @@ def from_arrays(
     (Examples(2 of (2,), 2 classes), ('rose', 'tulip'))
     """
     choice = {"test": test, "validation": validation, "limit": limit, "seed": seed, "preprocess": preprocess}
-    right_types({**choice, "name": name}, from_arrays)
+    validate_types({**choice, "name": name}, from_arrays)
     if preprocess is not None:
         known_name("preprocessing", preprocess, preprocessings(), register=True)
     x, y = _pairs(x, y, "x and y")
@@ -78,7 +78,7 @@ def _pairs(x: Any, y: Any, what: str) -> tuple[Any, Any]:
     if isinstance(x, Dataset | DataLoader) and y is None:
         x, y = _read(x if isinstance(x, DataLoader) else DataLoader(x, batch_size=256, generator=torch.Generator()))
     x, y = (dense(part.detach(), what).cpu() if isinstance(part, Tensor) else _array(part, what) for part in (x, y))
-    fits(what, x.nbytes + y.nbytes)
+    check_memory(what, x.nbytes + y.nbytes)
     if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or len(x) == 0:
         raise UsageError(f"Expected {what} of one length, got {tuple(x.shape)} and {tuple(y.shape)}.")
     return x, y
@@ -116,7 +116,7 @@ def as_array(values: Any, what: str) -> NDArray[Any]:
         raise UsageError(f"Expected {what} with values everywhere, got masked ones. Fill or remove them.")
     if not hasattr(values, "__array__"):
         try:
-            fits(what, 8 * len(values))
+            check_memory(what, 8 * len(values))
         except TypeError:
             pass  # one value, or nothing that has a length
         except OverflowError as error:
@@ -164,7 +164,7 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
         x = torch.from_numpy(x if x.dtype.kind in "bf" or x.dtype == np.uint8 else x.astype(np.int64))
     if x.dim() not in (2, 3, 4) or x.numel() == 0:
         raise UsageError(f"Expected {what} as images (N, C, H, W) or a table (N, D), got {tuple(x.shape)}.")
-    fits(what, 4 * x.numel())
+    check_memory(what, 4 * x.numel())
     if x.is_complex():
         raise UsageError(f"Expected real numbers in {what}, got {x.dtype}.")
     if x.dim() == 2 or x.is_floating_point():

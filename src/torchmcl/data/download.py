@@ -13,13 +13,13 @@ from typing import IO, Any
 from urllib.parse import urljoin, urlsplit
 
 from torchmcl._utils import atomic
-from torchmcl._utils.logs import VERBOSE, muted, say
+from torchmcl._utils.logs import VERBOSE, emit, muted
 from torchmcl.data.find import cache, find, missing, places
 from torchmcl.errors import DamagedFileError, DiskFullError, TorchmclError, UsageError
 
 
 @dataclass(frozen=True)
-class Source:
+class RemoteFile:
     """Where a file or archive is published, its checksum, and the most bytes it may have, unpacked or not."""
 
     url: str
@@ -40,12 +40,14 @@ SCHEME = "https"  # of every address, and of whatever it leads to
 
 # What each makes, in a place of data -> its source.
 SOURCES = {
-    "cifar-10-batches-bin": Source(_CIFAR + "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", 200 * _MB),
-    "cifar-10-batches-py": Source(_CIFAR + "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 200 * _MB),
-    "cifar-100-binary": Source(_CIFAR + "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8", 200 * _MB),
-    "svhn/train_32x32.mat": Source(_SVHN + "train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373", 300 * _MB),
-    "svhn/test_32x32.mat": Source(_SVHN + "test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", 300 * _MB),
-    "tiny-imagenet-200": Source(
+    "cifar-10-batches-bin": RemoteFile(
+        _CIFAR + "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", 200 * _MB
+    ),
+    "cifar-10-batches-py": RemoteFile(_CIFAR + "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 200 * _MB),
+    "cifar-100-binary": RemoteFile(_CIFAR + "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8", 200 * _MB),
+    "svhn/train_32x32.mat": RemoteFile(_SVHN + "train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373", 300 * _MB),
+    "svhn/test_32x32.mat": RemoteFile(_SVHN + "test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", 300 * _MB),
+    "tiny-imagenet-200": RemoteFile(
         "https://cs231n.stanford.edu/tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de", 1000 * _MB
     ),
 }
@@ -80,7 +82,7 @@ def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None
     return _unpacked(file, cache(), name, source)
 
 
-def _downloaded(source: Source, folder: Path) -> Path:
+def _downloaded(source: RemoteFile, folder: Path) -> Path:
     import pooch
 
     if urlsplit(source.url).scheme != SCHEME:
@@ -103,7 +105,7 @@ def _downloaded(source: Source, folder: Path) -> Path:
 
     def counted(url: str, path: str, *_: Any) -> None:
         show = partial(print, file=sys.stderr) if VERBOSE.get() else None
-        say(LOGGER, logging.INFO, f"Downloading {url} into {folder}.", show)
+        emit(LOGGER, logging.INFO, f"Downloading {url} into {folder}.", show)
         try:
             with open(path, "wb") as file:
                 fetch(url, _Counted(file, source), None)
@@ -118,7 +120,7 @@ def _downloaded(source: Source, folder: Path) -> Path:
 class _Counted:
     """A file that takes no more than a source may have, whatever was announced."""
 
-    def __init__(self, file: IO[bytes], source: Source) -> None:
+    def __init__(self, file: IO[bytes], source: RemoteFile) -> None:
         self.file, self.source, self.left = file, source, source.most
 
     def write(self, chunk: bytes) -> int:
@@ -131,14 +133,14 @@ class _Counted:
         self.file.flush()
 
 
-def _checked(file: Path, source: Source) -> None:
+def _checked(file: Path, source: RemoteFile) -> None:
     import pooch
 
     if pooch.file_hash(str(file), alg="md5") != source.md5:
         raise DamagedFileError(f"Expected {file} with md5 {source.md5}, got another. Get it again from {source.url}.")
 
 
-def _unpacked(file: Path, place: Path, name: str, source: Source) -> Path:
+def _unpacked(file: Path, place: Path, name: str, source: RemoteFile) -> Path:
     """Unpack an archive beside its final place, then rename: whoever looks for it finds all of it or nothing."""
     if not file.name.endswith((".tar.gz", ".zip")):
         return file

@@ -18,7 +18,7 @@ class Examples:
     """Some examples of a set.
 
     Args:
-        images: (N, C, H, W) uint8, a table (N, D) float32, or `Lazy` images such as `Files`, read when they are needed
+        images: (N, C, H, W) uint8, a table (N, D) float32, or `Lazy` images such as `ImageFiles`, read when needed
         target: whole numbers, (N,) int64, or masks (N, H, W) uint8, in which 255 marks pixels that do not count
         classes: the name of each target
         group: whole numbers, (N,) int64, the class that a memory counts where it is not the target

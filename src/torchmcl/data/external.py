@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from torchmcl._utils.randomness import generators_kept, seed_generators, seed_of
-from torchmcl._utils.validation import right_types
+from torchmcl._utils.validation import validate_types
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.examples import WHOLE, DataSet, Examples
 from torchmcl.data.loader import AUGMENT, Batch
@@ -50,7 +50,7 @@ def from_loaders(
     >>> from_loaders(batches, batches, classes=["cat", "dog"]).train
     External(train batches of (3,), 2 classes)
     """
-    right_types({"preprocess": preprocess, "name": name}, from_loaders)
+    validate_types({"preprocess": preprocess, "name": name}, from_loaders)
     known_name("preprocessing", preprocess, preprocessing.names())
     named = isinstance(classes, Sequence) and not isinstance(classes, str)
     if not named or not 0 < len(set(classes)) == len(classes):

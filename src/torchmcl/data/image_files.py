@@ -25,10 +25,10 @@ ORIENTATION = 0x0112  # EXIF
 
 
 @dataclass(frozen=True)
-class Files(Lazy):
+class ImageFiles(Lazy):
     """Images on disk, read when asked for: of shape (N, C, H, W), indexed by (B,) -> (B, C, H, W) uint8.
 
-    >>> Files(("a.png", "b.png"), size=(32, 48)).shape
+    >>> ImageFiles(("a.png", "b.png"), size=(32, 48)).shape
     (2, 3, 32, 48)
     """
 
@@ -62,9 +62,9 @@ class Files(Lazy):
     def _path(self, at: int) -> str:
         return os.fsdecode(self._packed[self._ends[at] : self._ends[at + 1]])
 
-    def subset(self, index: Tensor) -> "Files":
+    def subset(self, index: Tensor) -> "ImageFiles":
         """The files at these places, (K,), in this order."""
-        return Files(tuple(self.paths[at] for at in index.tolist()), self.size, self.channels)
+        return ImageFiles(tuple(self.paths[at] for at in index.tolist()), self.size, self.channels)
 
 
 def read_image(path: str | PathLike[str], size: Sequence[int] | None = None, channels: int = 3) -> NDArray[np.uint8]:

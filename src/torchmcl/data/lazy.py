@@ -6,7 +6,7 @@ from torch.utils.data import default_collate
 
 
 class Lazy(ABC):
-    """Images that are read when they are needed, in the place of a tensor (N, …): `Files` or `Streamed`."""
+    """Images that are read when they are needed, in the place of a tensor (N, …): `ImageFiles` or `Streamed`."""
 
     @property
     @abstractmethod

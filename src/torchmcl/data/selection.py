@@ -7,7 +7,7 @@ from reprlib import repr as shown
 import torch
 
 from torchmcl.data.examples import DataSet, Examples
-from torchmcl.data.image_files import Files
+from torchmcl.data.image_files import ImageFiles
 from torchmcl.data.strata import Purpose, at_most, hold_out
 from torchmcl.errors import UsageError
 
@@ -61,7 +61,7 @@ def only(examples: Examples, names: Sequence[str]) -> Examples:
 def read_if_below(examples: Examples, size: float) -> Examples:
     """The examples with their images in memory, if they are files with fewer than `size` bytes of pixels."""
     images = examples.images
-    if not isinstance(images, Files) or torch.Size(images.shape).numel() >= size:
+    if not isinstance(images, ImageFiles) or torch.Size(images.shape).numel() >= size:
         return examples
     return replace(examples, images=images[torch.arange(len(images))])
 

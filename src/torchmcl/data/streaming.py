@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from torchmcl._utils.randomness import generators_kept, seed_generators
-from torchmcl._utils.validation import right_types
+from torchmcl._utils.validation import validate_types
 from torchmcl.data.arrays import as_targets
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.lazy import Lazy
@@ -57,7 +57,7 @@ def from_dataset(
     >>> made.train, made.test
     (Examples(16 of (1, 8, 8), 2 classes), Examples(4 of (1, 8, 8), 2 classes))
     """
-    right_types({"limit": limit, "seed": seed, "preprocess": preprocess, "name": name}, from_dataset)
+    validate_types({"limit": limit, "seed": seed, "preprocess": preprocess, "name": name}, from_dataset)
     if preprocess is not None:
         known_name("preprocessing", preprocess, preparations())
     if classes is None and _are_names(known := getattr(train, "classes", None)):

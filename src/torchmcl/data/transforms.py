@@ -106,9 +106,9 @@ class Color:
         """(B, C, H, W), (B, …) -> the same."""
         _images(x, "color")
         factor = (1 + self.strength * (2 * draw.uniform(2, 1, 1, 1) - 1)).unbind(1)
-        wide = x.float()
-        mean = wide.mean((1, 2, 3), keepdim=True)
-        changed = ((wide - mean) * factor[0] + mean) * factor[1]
+        to_float32 = x.float()
+        mean = to_float32.mean((1, 2, 3), keepdim=True)
+        changed = ((to_float32 - mean) * factor[0] + mean) * factor[1]
         return (changed.round().clamp(0, 255) if x.dtype == torch.uint8 else changed).to(x.dtype), target
 
 

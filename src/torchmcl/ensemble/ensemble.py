@@ -10,20 +10,20 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from torchmcl import networks
-from torchmcl._utils.memory_limit import fits
+from torchmcl._utils.memory_limit import check_memory
 from torchmcl._utils.randomness import isolated, seed_of
-from torchmcl._utils.validation import right_types
+from torchmcl._utils.validation import validate_types
 from torchmcl.ensemble import exchange as exchanges
 from torchmcl.ensemble.gate import Gate
-from torchmcl.ensemble.members import Each, Stacked, crew
+from torchmcl.ensemble.members import BatchedMembers, MemberList, as_members
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.methods import Method
 from torchmcl.methods import build as build_method
 from torchmcl.objectives.dataset_pass import evaluating
-from torchmcl.structures.output import Opinions
+from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.split import Split, at_input_size
 
-__all__ = ["Ensemble", "Gate", "Opinions", "Split"]
+__all__ = ["Ensemble", "EnsembleOutput", "Gate", "Split"]
 
 Network = str | nn.Module | Callable[[int], nn.Module]
 
@@ -50,8 +50,10 @@ class Ensemble(nn.Module):
         self.exchange = exchanges.check_module(exchange or exchanges.Separate())
         self.gate = gate
         stems = [member.stem if isinstance(member, Split) else nn.Identity() for member in members]
-        self.stems: Each | Stacked = Each(stems[:1] if self.exchange.shared_stem else stems)
-        self.bodies: Each | Stacked = Each(member.body if isinstance(member, Split) else member for member in members)
+        self.stems: MemberList | BatchedMembers = MemberList(stems[:1] if self.exchange.shared_stem else stems)
+        self.bodies: MemberList | BatchedMembers = MemberList(
+            member.body if isinstance(member, Split) else member for member in members
+        )
 
     @classmethod
     def build(
@@ -76,7 +78,7 @@ class Ensemble(nn.Module):
         per layer, which trains small members faster; to keep the modules themselves, see `from_modules`, which also
         says what is done to modules. Where a module is given, the default is to exchange nothing.
         """
-        right_types(locals(), cls.build)
+        validate_types(locals(), cls.build)
         listed = None if isinstance(network, str | nn.Module) or callable(network) else list(network)
         if isinstance(method, str):
             count = len(listed) if listed and members is None else members
@@ -95,11 +97,11 @@ class Ensemble(nn.Module):
                 built.append(_member(one, method, cut, options))
             if m == 0:
                 weights = sum(weight.nbytes for weight in built[0].parameters() if not is_lazy(weight))
-                fits(f"{method.members} members", method.members * weights)
+                check_memory(f"{method.members} members", method.members * weights)
         if exchange == "default" and any(isinstance(one, nn.Module) for one in several):
             exchange = "none"  # what they have learned they learned without
         ensemble = cls._joined(built, method, exchange, preset, seed)
-        ensemble.stems, ensemble.bodies = crew(ensemble.stems), crew(ensemble.bodies)  # type: ignore[arg-type]
+        ensemble.stems, ensemble.bodies = as_members(ensemble.stems), as_members(ensemble.bodies)  # type: ignore[arg-type]
         return ensemble
 
     @classmethod
@@ -124,7 +126,7 @@ class Ensemble(nn.Module):
         >>> ensemble(torch.randn(5, 4)).logits.shape, small
         (torch.Size([2, 5, 4]), Linear(in_features=4, out_features=4, bias=True))
         """
-        right_types(locals(), cls.from_modules)
+        validate_types(locals(), cls.from_modules)
         modules = list(modules)
         if not modules or not all(isinstance(one, nn.Module) for one in modules):
             raise UsageError(f"Expected modules of torch.nn, got {shown(modules)}. Networks by name: Ensemble.build.")
@@ -146,14 +148,16 @@ class Ensemble(nn.Module):
         ensemble.outputs, ensemble.auxiliary = method.outputs, method.auxiliary
         return ensemble
 
-    def forward(self, x: Tensor) -> Opinions:
+    def forward(self, x: Tensor) -> EnsembleOutput:
         """(B, …) -> opinions with logits (M, B, C, …)."""
-        if self.gate is None and isinstance(self.exchange, exchanges.Separate) and isinstance(self.stems, Each):
+        if self.gate is None and isinstance(self.exchange, exchanges.Separate) and isinstance(self.stems, MemberList):
             # One member after another: features that nobody else waits for are still in the cache, and soon free.
-            return Opinions(self.stacked([self.say(m, stem(x), x) for m, stem in enumerate(self.stems)]))
+            return EnsembleOutput(
+                self.stacked([self.forward_member(m, stem(x), x) for m, stem in enumerate(self.stems)])
+            )
         features = self.share(x)
         logits = [at_input_size(said, x) for said in self.bodies(features)]
-        return Opinions(self.stacked(logits), None if self.gate is None else self.gate(features))
+        return EnsembleOutput(self.stacked(logits), None if self.gate is None else self.gate(features))
 
     def share(self, x: Tensor) -> list[Tensor]:
         """(B, …) -> what each member goes on with after the exchange, M of (B, D, …)."""
@@ -161,7 +165,7 @@ class Ensemble(nn.Module):
         shapes = [tuple(h.shape) if isinstance(h, Tensor) else None for h in features]  # before it can change them
         return exchanges.checked(self.exchange(features), self.exchange, members=len(self.bodies), shapes=shapes)
 
-    def say(self, member: int, features: Tensor, x: Tensor) -> Tensor:
+    def forward_member(self, member: int, features: Tensor, x: Tensor) -> Tensor:
         """What a member makes of its features (B, D, …) of x -> logits (B, C, …)."""
         return at_input_size(self.bodies[member](features), x)
 
@@ -182,7 +186,7 @@ class Ensemble(nn.Module):
         member: int | None = 0
         try:
             with isolated(), evaluating(self):
-                for m, stem in enumerate(self.stems if isinstance(self.stems, Each) else ()):
+                for m, stem in enumerate(self.stems if isinstance(self.stems, MemberList) else ()):
                     member = m
                     stem(x)
                 member = None
@@ -191,7 +195,7 @@ class Ensemble(nn.Module):
                     self.gate(features)
                 logits = []
                 for member in range(len(self.bodies)):
-                    logits.append(self.say(member, features[member], x))
+                    logits.append(self.forward_member(member, features[member], x))
             return self.stacked(logits)
         except TorchmclError:
             raise

@@ -495,7 +495,7 @@ def build(name: str, split: Split, members: int, *, preset: str = "default") -> 
         reason = f"{type(problem).__name__}: {' '.join(str(problem).split())}".rstrip(".: ")
         raise UsageError(
             f"Expected the function {name} to build an exchange between {members} members, got {reason}. "
-            "See torchmcl.ensemble.exchange.register."
+            "See ensemble.exchange.register."
         ) from problem
 
 
@@ -523,5 +523,6 @@ def checked(
         return found
     raise UsageError(
         f"Expected {type(exchange).__name__} to return a list of {members} tensors (B, D, …), one per member, of the "
-        f"shape that it was given, {shapes[0]}, got {len(found)}: {shown(got)}. See torchmcl.ensemble.exchange.register."
+        f"shape that it was given, {shapes[0]}, got {len(found)}: {shown(got)}. "
+        "See torchmcl.ensemble.exchange.register."
     )

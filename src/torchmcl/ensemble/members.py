@@ -10,33 +10,33 @@ from torch import Tensor, nn
 POINTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.Identity)
 
 
-class Each(nn.ModuleList):
-    """M modules, asked one after another; it loads a state dict of `Stacked` too."""
+class MemberList(nn.ModuleList):
+    """M modules, asked one after another; it loads a state dict of `BatchedMembers` too."""
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, …) -> M of (B, …)."""
         return [module(x) for module, x in zip(self, inputs, strict=True)]
 
-    def adopt(self, state: dict[str, Any], prefix: str) -> None:
-        """Rename in place the weights that `Stacked` named, below `prefix`, as those of M modules."""
+    def convert_state(self, state: dict[str, Any], prefix: str) -> None:
+        """Rename in place the weights that `BatchedMembers` named, below `prefix`, as those of M modules."""
         for name, _ in self[0].named_parameters():
-            key = prefix + stacked_name(name)
+            key = prefix + batched_name(name)
             if key in state and state[key].shape[:1] == (len(self),):
                 state |= {f"{prefix}{m}.{name}": weight for m, weight in enumerate(state.pop(key))}
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
-        self.adopt(state, prefix)
+        self.convert_state(state, prefix)
         super()._load_from_state_dict(state, prefix, *others)
 
 
-class Stacked(nn.Module):
+class BatchedMembers(nn.Module):
     """M equal chains of linear and pointwise layers, asked in one batched matrix product per layer.
 
     The weights are copied into one parameter (M, out, in) per layer, of which an optimiser makes M times fewer steps:
     the chains themselves do not learn. It loads a state dict of M separate chains too.
 
     >>> chains = [nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)) for _ in range(3)]
-    >>> stacked, x = Stacked(chains), torch.randn(5, 4)
+    >>> stacked, x = BatchedMembers(chains), torch.randn(5, 4)
     >>> torch.allclose(torch.stack(stacked([x] * 3)), torch.stack([chain(x) for chain in chains]), atol=1e-6)
     True
     >>> {name: tuple(weights.shape) for name, weights in stacked.named_parameters()}
@@ -50,7 +50,7 @@ class Stacked(nn.Module):
         self.names = [name for name, _ in chains[0].named_parameters()]  # such as 0.weight
         for name in self.names:
             weights = torch.stack([chain.get_parameter(name).detach() for chain in chains])
-            self.register_parameter(stacked_name(name), nn.Parameter(weights))
+            self.register_parameter(batched_name(name), nn.Parameter(weights))
 
     def extra_repr(self) -> str:
         """The chain of each member."""
@@ -84,53 +84,53 @@ class Stacked(nn.Module):
         out = (x.expand(len(weight), *x.shape) if shared else x) @ weight.mT
         return out if bias is None else out.add_(bias[:, None])  # faster than baddbmm
 
-    def adopt(self, state: dict[str, Any], prefix: str) -> None:
+    def convert_state(self, state: dict[str, Any], prefix: str) -> None:
         """Stack in place the weights of M separate chains, below `prefix`."""
         for name in self.names:
             keys = [f"{prefix}{m}.{name}" for m in range(self.members)]
             if all(key in state for key in keys) and len({state[key].shape for key in keys}) == 1:
-                state[prefix + stacked_name(name)] = torch.stack([state.pop(key) for key in keys])
+                state[prefix + batched_name(name)] = torch.stack([state.pop(key) for key in keys])
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
-        self.adopt(state, prefix)
+        self.convert_state(state, prefix)
         super()._load_from_state_dict(state, prefix, *others)
 
 
-def stacked_name(name: str) -> str:
-    """The name that `Stacked` gives to the weights of that name in M chains.
+def batched_name(name: str) -> str:
+    """The name that `BatchedMembers` gives to the weights of that name in M chains.
 
-    >>> stacked_name("0.weight")
+    >>> batched_name("0.weight")
     '0_weight'
     """
     return name.replace(".", "_")
 
 
-def adopted(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def converted_state(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A state dict with the names that the module has, whether or not it was written by one that stacks its members.
 
-    >>> each = Each(nn.Sequential(nn.Linear(4, 2)) for _ in range(3))
-    >>> list(adopted(Stacked(list(each)), each.state_dict()))
+    >>> each = MemberList(nn.Sequential(nn.Linear(4, 2)) for _ in range(3))
+    >>> list(converted_state(BatchedMembers(list(each)), each.state_dict()))
     ['0_weight', '0_bias']
     """
     state = dict(state)
     for name, part in module.named_modules():
-        if isinstance(part, Each | Stacked):
-            part.adopt(state, f"{name}." if name else "")
+        if isinstance(part, MemberList | BatchedMembers):
+            part.convert_state(state, f"{name}." if name else "")
     return state
 
 
-def crew(modules: Iterable[nn.Module]) -> Each | Stacked:
+def as_members(modules: Iterable[nn.Module]) -> MemberList | BatchedMembers:
     """M modules to be asked together, in the fastest way there is for them; nobody else may hold or train them.
 
-    >>> type(crew([nn.Sequential(nn.Linear(4, 2)) for _ in range(3)])).__name__
-    'Stacked'
-    >>> type(crew([nn.Conv2d(3, 8, 3) for _ in range(3)])).__name__
+    >>> type(as_members([nn.Sequential(nn.Linear(4, 2)) for _ in range(3)])).__name__
+    'BatchedMembers'
+    >>> type(as_members([nn.Conv2d(3, 8, 3) for _ in range(3)])).__name__
     'Each'
     """
     modules = list(modules)
     forms = [_form(module) for module in modules]
     stackable = len(modules) > 1 and forms[0] is not None and all(form == forms[0] for form in forms)
-    return Stacked(modules) if stackable else Each(modules)  # type: ignore[arg-type]
+    return BatchedMembers(modules) if stackable else MemberList(modules)  # type: ignore[arg-type]
 
 
 def _form(module: nn.Module) -> list[tuple] | None:

@@ -10,7 +10,7 @@ from torchmcl._utils.html import Markup, join, tag
 from torchmcl.analysis import picture as pictures
 from torchmcl.analysis.figures.overlays import laid_over
 from torchmcl.explorer.elements import bar, enlarge, grid, notice, percent, picture
-from torchmcl.explorer.session import MAX_BYTES, Looked, Subject
+from torchmcl.explorer.session import MAX_BYTES, ExampleAnswer, Session
 from torchmcl.metrics import pixel_errors
 from torchmcl.structures.output import per_example
 
@@ -18,50 +18,50 @@ LISTED = 10  # classes that are listed one by one
 NOT_MINE = "not mine"
 
 
-def page(subject: Subject, looked: Looked) -> Markup:
+def page(session: Session, example: ExampleAnswer) -> Markup:
     """All of it."""
-    parts = [verdict(subject, looked)]
-    if looked.why:
-        parts.append(notice(f"No Grad-CAM. {looked.why}"))
-    parts += [tag("h3", "What each member says"), legend(subject), members(subject, looked)]
+    parts = [verdict(session, example)]
+    if example.why:
+        parts.append(notice(f"No Grad-CAM. {example.why}"))
+    parts += [tag("h3", "What each member says"), legend(session), members(session, example)]
     return tag("div", *parts, class_="mcl-answer")
 
 
-def verdict(subject: Subject, looked: Looked) -> Markup:
+def verdict(session: Session, example: ExampleAnswer) -> Markup:
     """The picture, the answer, accepted or rejected, and why."""
-    answer, specialists = looked.answer, subject.specialists
+    answer, specialists = example.answer, session.specialists
     accepted, confidence = bool(answer.accepted[0]), float(per_example(answer.confidence)[0])
-    shown = laid_over(looked.image, answer.label[0]) if subject.dense else pictures.picture(looked.image)
+    shown = laid_over(example.image, answer.label[0]) if session.dense else pictures.picture(example.image)
     badge = tag("span", "accepted" if accepted else "rejected", class_=f"mcl-badge {'good' if accepted else 'bad'}")
-    said = [tag("div", heading(subject, looked), badge, class_="mcl-head")]
-    said.append(tag("p", reason(subject, accepted, confidence), class_="mcl-why"))
-    said.append(gauge(confidence, specialists.blueprint.rejection.threshold))
-    if looked.truth is not None:
-        said.append(tag("p", truth(subject, looked), class_="mcl-truth"))
+    said = [tag("div", heading(session, example), badge, class_="mcl-head")]
+    said.append(tag("p", reason(session, accepted, confidence), class_="mcl-why"))
+    said.append(gauge(confidence, specialists.model_config.rejection.threshold))
+    if example.truth is not None:
+        said.append(tag("p", truth(session, example), class_="mcl-truth"))
     inside = [tag("figure", picture(shown, "the picture, as the ensemble takes it")), tag("div", *said)]
-    if not subject.dense:
-        own = probabilities(subject, answer.probabilities[0], int(answer.label[0]), ranked=True)
+    if not session.dense:
+        own = probabilities(session, answer.probabilities[0], int(answer.label[0]), ranked=True)
         inside.append(tag("div", tag("h4", "Together"), own, class_="mcl-together"))
     return tag(
-        "section", *inside, class_=f"mcl-verdict {'good' if accepted else 'bad'}{' dense' if subject.dense else ''}"
+        "section", *inside, class_=f"mcl-verdict {'good' if accepted else 'bad'}{' dense' if session.dense else ''}"
     )
 
 
-def heading(subject: Subject, looked: Looked) -> Markup:
+def heading(session: Session, example: ExampleAnswer) -> Markup:
     """The label, or how much of the picture is what."""
-    label, classes = looked.answer.label[0], subject.specialists.classes
-    if not subject.dense:
+    label, classes = example.answer.label[0], session.specialists.classes
+    if not session.dense:
         return tag("h2", classes[int(label)])
     shares = [(name, float((label == c).float().mean())) for c, name in enumerate(classes)]
     return tag("h2", ", ".join(f"{percent(share)} {name}" for name, share in shares[1:] or shares))
 
 
-def reason(subject: Subject, accepted: bool, confidence: float) -> Markup:
+def reason(session: Session, accepted: bool, confidence: float) -> Markup:
     """Why it is accepted or not, in a sentence."""
-    threshold = subject.specialists.blueprint.rejection.threshold
-    mean, sure = "The mean confidence of the pixels" if subject.dense else "The confidence", percent(confidence)
+    threshold = session.specialists.model_config.rejection.threshold
+    mean, sure = "The mean confidence of the pixels" if session.dense else "The confidence", percent(confidence)
     if not threshold:
-        run = tag("code", f"torchmcl calibrate {subject.name} --coverage 0.95")
+        run = tag("code", f"torchmcl calibrate {session.name} --coverage 0.95")
         return join(f"{mean} is {sure}. This run accepts everything until it is calibrated: ", run)
     word = "reaches" if accepted else "is below"
     return join(f"{mean}, {sure}, {word} the threshold of {percent(threshold)}.")
@@ -73,27 +73,27 @@ def gauge(confidence: float, threshold: float) -> Markup:
     return tag("div", tag("i", style=f"width:{100 * confidence:.2f}%"), mark, class_="mcl-gauge", aria_hidden="true")
 
 
-def truth(subject: Subject, looked: Looked) -> Markup:
+def truth(session: Session, example: ExampleAnswer) -> Markup:
     """What the test set says, and how wrong the answer is."""
-    assert looked.truth is not None
-    if subject.dense:
-        wrong = pixel_errors(looked.answer.probabilities[None], looked.truth[None])[0, 0]
+    assert example.truth is not None
+    if session.dense:
+        wrong = pixel_errors(example.answer.probabilities[None], example.truth[None])[0, 0]
         return join(f"Of the pixels, {percent(float(wrong))} are wrong.")
-    right = int(looked.answer.label[0]) == int(looked.truth)
-    name = subject.specialists.classes[int(looked.truth)]
+    right = int(example.answer.label[0]) == int(example.truth)
+    name = session.specialists.classes[int(example.truth)]
     return join("The test set says ", tag("b", name), f": {'right' if right else 'wrong'}.")
 
 
-def legend(subject: Subject) -> Markup:
+def legend(session: Session) -> Markup:
     """What is to be seen, in a line."""
     told: list[str] = []
-    if subject.specialists.method.auxiliary:
+    if session.specialists.method.auxiliary:
         told.append(
             f"A member that gives an example to “{NOT_MINE}” leaves it to the others; the one that does so least "
             "claims it."
         )
-    if subject.dense:
-        colours = [*subject.specialists.classes[1:]] + ([NOT_MINE] if subject.specialists.method.auxiliary else [])
+    if session.dense:
+        colours = [*session.specialists.classes[1:]] + ([NOT_MINE] if session.specialists.method.auxiliary else [])
         kinds = ["one", "two", "three", "four", "five"]
         for at, name in enumerate(colours):
             kind = "auxiliary" if name == NOT_MINE else kinds[at % 5]
@@ -103,49 +103,49 @@ def legend(subject: Subject) -> Markup:
     return tag("p", [(each, " ") for each in told], class_="mcl-legend")
 
 
-def members(subject: Subject, looked: Looked) -> Markup:
+def members(session: Session, example: ExampleAnswer) -> Markup:
     """A card a member, and for masks the truth beside them."""
-    cards = [card(subject, looked, m) for m in range(subject.members)]
-    if subject.dense and looked.truth is not None:
+    cards = [card(session, example, m) for m in range(session.members)]
+    if session.dense and example.truth is not None:
         head = tag("div", tag("h4", "The truth"), class_="mcl-head")
         cards.insert(
-            0, tag("section", head, picture(laid_over(looked.image, looked.truth), "truth"), class_="mcl-card")
+            0, tag("section", head, picture(laid_over(example.image, example.truth), "truth"), class_="mcl-card")
         )
-    return grid(cards, "cards dense" if subject.dense else "cards")
+    return grid(cards, "cards dense" if session.dense else "cards")
 
 
-def card(subject: Subject, looked: Looked, member: int) -> Markup:
+def card(session: Session, example: ExampleAnswer, member: int) -> Markup:
     """What one member says and sees; framed where it claims the picture."""
-    said = looked.answer.members[member, 0]
-    claims = int(looked.answer.member[0]) == member
-    classes, auxiliary = len(subject.specialists.classes), subject.specialists.method.auxiliary
+    said = example.answer.members[member, 0]
+    claims = int(example.answer.member[0]) == member
+    classes, auxiliary = len(session.specialists.classes), session.specialists.method.auxiliary
     badge = tag("span", "claims it", class_="mcl-badge own") if claims else None
     inside = [tag("div", tag("h4", f"Member {member + 1}"), badge, class_="mcl-head")]
-    if subject.dense:
+    if session.dense:
         inside.append(
-            picture(laid_over(looked.image, said.argmax(0), auxiliary=classes), f"mask of member {member + 1}")
+            picture(laid_over(example.image, said.argmax(0), auxiliary=classes), f"mask of member {member + 1}")
         )
         if auxiliary:
             inside.append(bar(NOT_MINE, float(said[-1].mean()), "auxiliary"))
-        if looked.truth is not None:
-            wrong = pixel_errors(said[None, None, :classes], looked.truth[None])[0, 0]
+        if example.truth is not None:
+            wrong = pixel_errors(said[None, None, :classes], example.truth[None])[0, 0]
             inside.append(bar("wrong pixels", float(wrong), "wrong"))
     else:
-        if looked.maps is not None:
-            seen = heat(looked.image, looked.maps[member])
+        if example.maps is not None:
+            seen = heat(example.image, example.maps[member])
             inside.append(picture(seen, f"where member {member + 1} looks", enlarged=False))
-            if not bool(looked.maps[member].any()):
-                name = subject.specialists.classes[int(looked.answer.label[0])]
+            if not bool(example.maps[member].any()):
+                name = session.specialists.classes[int(example.answer.label[0])]
                 inside.append(tag("p", f"Nothing here speaks for {name} to this member."))
-        inside.append(probabilities(subject, said[:classes], int(looked.answer.label[0])))
+        inside.append(probabilities(session, said[:classes], int(example.answer.label[0])))
         if auxiliary:
             inside.append(bar(NOT_MINE, float(said[-1]), "auxiliary"))
     return tag("section", *inside, class_=f"mcl-card{' own' if claims else ''}", data_member=member + 1)
 
 
-def probabilities(subject: Subject, values: Tensor, label: int, *, ranked: bool = False) -> Markup:
+def probabilities(session: Session, values: Tensor, label: int, *, ranked: bool = False) -> Markup:
     """A bar a class, (C,): in their own order where they are few, else the likeliest, and the rest as one."""
-    names = subject.specialists.classes
+    names = session.specialists.classes
     few = len(names) <= LISTED
     order = list(range(len(names))) if few and not ranked else values.argsort(descending=True).tolist()
     shown = order[: LISTED if few else 5]
@@ -179,11 +179,11 @@ def empty() -> Markup:
     return tag("div", tag("p", "Send a picture, or choose one of the test set."), class_="mcl-empty")
 
 
-def thumbnails(subject: Subject, label: int | None, page: int, size: int = 18) -> Markup:
+def thumbnails(session: Session, label: int | None, page: int, size: int = 18) -> Markup:
     """Pictures of the test set to choose from, of one label or of all, a page at a time."""
-    if subject.test is None:
-        return notice(f"The run's test set is not here. {subject.why}")
-    names, labels = subject.test.label_names, subject.test.labels
+    if session.test is None:
+        return notice(f"The run's test set is not here. {session.why}")
+    names, labels = session.test.label_names, session.test.labels
     places = torch.arange(len(labels)) if label is None else (labels == label).nonzero()[:, 0]
     pages = max(1, -(-len(places) // size))
     page = min(max(page, 0), pages - 1)
@@ -196,7 +196,7 @@ def thumbnails(subject: Subject, label: int | None, page: int, size: int = 18) -
             title=names[int(labels[at])],
             aria_label=f"{names[int(labels[at])]}, picture {at}",
         )
-        for at, image in zip(few, subject.images(few), strict=True)
+        for at, image in zip(few, session.images(few), strict=True)
     ]
     turn = [
         tag("button", arrow, data_page=to, aria_label=about, disabled=None if 0 <= to < pages else "")

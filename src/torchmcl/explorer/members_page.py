@@ -2,30 +2,30 @@
 
 from torchmcl._utils.html import Markup, join, tag
 from torchmcl.explorer.elements import grid, notice, percent, picture
-from torchmcl.explorer.session import Subject
+from torchmcl.explorer.session import Session
 
 SHOWN = 24
 
 
-def matrix(subject: Subject) -> Markup:
+def matrix(session: Session) -> Markup:
     """Class by member: the part of the class's test examples that each member claims; a cell is a button."""
-    if subject.test is None:
-        return notice(f"The run's test set is not here, so that nobody can be asked about it. {subject.why}")
-    names = subject.test.label_names
-    counts = subject.survey.counts(len(names), subject.members)
-    owned = subject.specialists.method.owners(subject.specialists.memory, None)
+    if session.test is None:
+        return notice(f"The run's test set is not here, so that nobody can be asked about it. {session.why}")
+    names = session.test.label_names
+    counts = session.claims.counts(len(names), session.members)
+    owned = session.specialists.method.owners(session.specialists.memory, None)
     owned = owned if owned is not None and len(owned) == len(names) else None
-    heads = [tag("th", f"Member {m + 1}", scope="col") for m in range(subject.members)]
+    heads = [tag("th", f"Member {m + 1}", scope="col") for m in range(session.members)]
     rows = []
     for c, name in enumerate(names):
         total = int(counts[c].sum())
         cells = [
             cell(c, m, name, int(counts[c, m]), total, owned is not None and bool(owned[c, m]))
-            for m in range(subject.members)
+            for m in range(session.members)
         ]
         rows.append(tag("tr", tag("th", name, scope="row", title=name), *cells))
     table = tag("table", tag("thead", tag("tr", tag("th"), *heads)), tag("tbody", *rows), class_="mcl-matrix")
-    told = f"Of each class, the part that each member claims, on {len(subject.survey.places):,} test examples."
+    told = f"Of each class, the part that each member claims, on {len(session.claims.places):,} test examples."
     if owned is not None:
         told += " A dot marks the classes that training gave to a member."
     about = tag("p", f"{told} Choose a cell to see its examples.", class_="mcl-legend")
@@ -49,29 +49,29 @@ def cell(label: int, member: int, name: str, count: int, total: int, owned: bool
     return tag("td", button)
 
 
-def examples(subject: Subject, label: int, member: int) -> Markup:
+def examples(session: Session, label: int, member: int) -> Markup:
     """Examples of a class that a member claims, the wrong ones marked."""
-    survey, test = subject.survey, subject.pictures
+    claims, test = session.claims, session.pictures
     name = test.label_names[label]
-    places = survey.of(label, member).tolist()
+    places = claims.of(label, member).tolist()
     if not places:
         return notice(f"Member {member + 1} claims none of {name}.")
-    error = dict(zip(survey.places.tolist(), survey.error.tolist(), strict=True))
+    error = dict(zip(claims.places.tolist(), claims.error.tolist(), strict=True))
     few = places[:SHOWN]
     buttons = [
         tag(
             "button",
             picture(image, ""),
-            class_="wrong" if not subject.dense and error[at] else None,
+            class_="wrong" if not session.dense and error[at] else None,
             data_pick=at,
-            title=f"{percent(error[at])} of the pixels wrong" if subject.dense else "wrong" if error[at] else "right",
+            title=f"{percent(error[at])} of the pixels wrong" if session.dense else "wrong" if error[at] else "right",
             aria_label=f"picture {at}",
         )
-        for at, image in zip(few, subject.images(few), strict=True)
+        for at, image in zip(few, session.images(few), strict=True)
     ]
     told = f"{len(places)} of {name} that member {member + 1} claims" + (
         f", the first {SHOWN}" if len(places) > SHOWN else ""
     )
-    marked = "" if subject.dense else " A red frame: the ensemble is wrong."
+    marked = "" if session.dense else " A red frame: the ensemble is wrong."
     about = tag("p", f"Choose one to look at it.{marked}", class_="mcl-legend")
     return join(tag("h3", told), about, grid(buttons, "thumbs wide"))

@@ -85,7 +85,7 @@ class RefusedError(Exception):
         self.status, self.line = status, line
 
 
-class Guard:
+class AccessMiddleware:
     """An ASGI application in front of another; nothing that goes wrong behind it is told to the client.
 
     With `auth`, "user:password" of everyone who may come in, every address asks for them. With `hosts`, only requests

@@ -11,7 +11,7 @@ from torchmcl._utils.html import Markup, tag
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.explorer import example_page, members_page, studies_page
 from torchmcl.explorer.elements import notice
-from torchmcl.explorer.session import Subject
+from torchmcl.explorer.session import Session
 from torchmcl.studies import names as study_names
 from torchmcl.studies import scales
 
@@ -24,17 +24,17 @@ SCROLL = "watch('value', () => { if (innerWidth < 700) element.scrollIntoView({b
 WAITING = 64  # questions; whoever comes after is told that it is full
 
 
-def build(subject: Subject, results: Path) -> "gr.Blocks":
+def build(session: Session, results: Path) -> "gr.Blocks":
     """All pages of a run."""
     import gradio as gr
 
-    with gr.Blocks(title=f"{subject.name} · torchmcl", analytics_enabled=False) as blocks:
-        gr.HTML(header(subject))
+    with gr.Blocks(title=f"{session.name} · torchmcl", analytics_enabled=False) as blocks:
+        gr.HTML(header(session))
         with gr.Tabs(selected="look") as tabs:
             with gr.Tab("Look", id="look"):
-                answer = add_example_tab(subject)
+                answer = add_example_tab(session)
             with gr.Tab("Members", id="members") as tab:
-                add_members_tab(subject, tab, tabs, answer)
+                add_members_tab(session, tab, tabs, answer)
             with gr.Tab("Studies", id="studies"):
                 add_studies_tab(results)
     blocks.queue(max_size=WAITING, default_concurrency_limit=1, api_open=False)
@@ -43,16 +43,16 @@ def build(subject: Subject, results: Path) -> "gr.Blocks":
     return blocks
 
 
-def add_example_tab(subject: Subject) -> "gr.HTML":
+def add_example_tab(session: Session) -> "gr.HTML":
     """Send a picture or choose one -> where the answer is shown."""
     import gradio as gr
 
-    names = subject.test.label_names if subject.test is not None else ()
+    names = session.test.label_names if session.test is not None else ()
     with gr.Row():
         with gr.Column(scale=2, min_width=300):
             sent = gr.HTML(example_page.drop(), js_on_load=asset("page.js"), elem_id="mcl-upload")
             chosen = gr.Dropdown([ALL, *names], value=ALL, label="Or one of the test set", visible=bool(names))
-            grid = gr.HTML(example_page.thumbnails(subject, None, 0), js_on_load=asset("page.js"), elem_id="mcl-picks")
+            grid = gr.HTML(example_page.thumbnails(session, None, 0), js_on_load=asset("page.js"), elem_id="mcl-picks")
         with gr.Column(scale=5, min_width=320):
             answer = gr.HTML(example_page.empty(), js_on_load=SCROLL, elem_id="mcl-answer")
 
@@ -62,20 +62,20 @@ def add_example_tab(subject: Subject) -> "gr.HTML":
     @told
     def ask(event: gr.EventData) -> str:
         return example_page.page(
-            subject, subject.look(subject.read(content(event.data), Path(str(event.name)).name[:80]))
+            session, session.look(session.read(content(event.data), Path(str(event.name)).name[:80]))
         )
 
     @told
     def pick(event: gr.EventData) -> str:
-        return example_page.page(subject, subject.pick(whole(event.pick)))
+        return example_page.page(session, session.pick(whole(event.pick)))
 
     @told
     def turn(name: str, event: gr.EventData) -> str:
-        return example_page.thumbnails(subject, label(name), whole(event.page))
+        return example_page.thumbnails(session, label(name), whole(event.page))
 
     @told
     def choose(name: str) -> str:
-        return example_page.thumbnails(subject, label(name), 0)
+        return example_page.thumbnails(session, label(name), 0)
 
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
     sent.upload(ask, None, answer, concurrency_id="model", **private)
@@ -85,7 +85,7 @@ def add_example_tab(subject: Subject) -> "gr.HTML":
     return answer
 
 
-def add_members_tab(subject: Subject, tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.HTML") -> None:
+def add_members_tab(session: Session, tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.HTML") -> None:
     """Who claims what; a click on a cell shows examples, a click on one of those looks at it."""
     import gradio as gr
 
@@ -101,18 +101,18 @@ def add_members_tab(subject: Subject, tab: "gr.Tab", tabs: "gr.Tabs", answer: "g
 
     @told
     def show() -> str:
-        return members_page.matrix(subject)
+        return members_page.matrix(session)
 
     @told
     def pick(event: gr.EventData) -> str:
         label, _, member = str(event.pick).partition(":")
-        if not (0 <= whole(label) < len(subject.pictures.label_names) and 0 <= whole(member) < subject.members):
+        if not (0 <= whole(label) < len(session.pictures.label_names) and 0 <= whole(member) < session.members):
             raise UsageError("Expected a cell of the matrix.")
-        return members_page.examples(subject, whole(label), whole(member))
+        return members_page.examples(session, whole(label), whole(member))
 
     @told
     def open_one(event: gr.EventData) -> str:
-        return example_page.page(subject, subject.pick(whole(event.pick)))
+        return example_page.page(session, session.pick(whole(event.pick)))
 
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal", "concurrency_id": "model"}
     tab.select(show, None, matrix, **private)
@@ -140,19 +140,19 @@ def add_studies_tab(results: Path) -> None:
         control.input(show, [chosen, size], table, api_visibility="private", show_progress="minimal")
 
 
-def header(subject: Subject) -> Markup:
+def header(session: Session) -> Markup:
     """What is looked at, in a line."""
-    blueprint, figures = subject.specialists.blueprint, subject.specialists.figures
+    model_config, metrics = session.specialists.model_config, session.specialists.metrics
     chips = [
-        (subject.specialists.method.name).upper(),
-        f"{blueprint.members} x {blueprint.network or 'own network'}",
-        f"{len(blueprint.classes)} classes",
+        (session.specialists.method.name).upper(),
+        f"{model_config.members} x {model_config.network or 'own network'}",
+        f"{len(model_config.classes)} classes",
     ]
     for figure, text in (("top1_error", "top-1 error"), ("oracle_error", "oracle error"), ("mean_iou", "mean IoU")):
-        if isinstance(figures.get(figure), int | float):
-            chips.append(f"{text} {figures[figure]:.1f} %")
+        if isinstance(metrics.get(figure), int | float):
+            chips.append(f"{text} {metrics[figure]:.1f} %")
     said = [tag("span", chip, class_="mcl-chip") for chip in chips]
-    return tag("header", tag("h1", subject.name), tag("div", said), class_="mcl-header")
+    return tag("header", tag("h1", session.name), tag("div", said), class_="mcl-header")
 
 
 def told(answer: Callable[..., str]) -> Callable[..., str]:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from torchmcl._utils.logs import say, shown_by_logging
+from torchmcl._utils.logs import emit, shown_by_logging
 from torchmcl.errors import UsageError
-from torchmcl.explorer.middleware import LOOPBACK, Guard
+from torchmcl.explorer.middleware import LOOPBACK, AccessMiddleware
 
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")  # none is fetched
 LOGGER = logging.getLogger(__name__)
@@ -42,10 +42,10 @@ def serve(
         place = listening.getsockname()
         shown = f"[{place[0]}]" if ":" in place[0] else place[0]
         address = f"Look: http://{shown}:{place[1]}  (Ctrl-C ends it)"
-        say(LOGGER, logging.INFO, address, partial(print, flush=True) if verbose else None)
+        emit(LOGGER, logging.INFO, address, partial(print, flush=True) if verbose else None)
         if host not in LOOPBACK and not people:
             text = "Everybody who reaches this address can look. Ask for a password: --auth"
-            say(LOGGER, logging.WARNING, text, partial(print, file=sys.stderr) if verbose else None)
+            emit(LOGGER, logging.WARNING, text, partial(print, file=sys.stderr) if verbose else None)
         config = uvicorn.Config(
             app,
             log_level="error",
@@ -76,17 +76,17 @@ def errors_shown(verbose: bool) -> Iterator[None]:
         package.removeHandler(handler)
 
 
-def application(run: Path, results: Path, people: list[str], hosts: tuple[str, ...]) -> Guard:
+def application(run: Path, results: Path, people: list[str], hosts: tuple[str, ...]) -> AccessMiddleware:
     """The pages behind their guard."""
     import gradio as gr
     from fastapi import FastAPI
 
     from torchmcl.explorer.page import asset, build
-    from torchmcl.explorer.session import Subject
+    from torchmcl.explorer.session import Session
 
     app = gr.mount_gradio_app(
         FastAPI(openapi_url=None, docs_url=None, redoc_url=None),
-        build(Subject.open(run), results),
+        build(Session.open(run), results),
         path="",
         footer_links=[],
         run_history=False,
@@ -101,7 +101,7 @@ def application(run: Path, results: Path, people: list[str], hosts: tuple[str, .
         ),
         css=asset("page.css"),
     )
-    return Guard(app, auth=people, hosts=hosts)
+    return AccessMiddleware(app, auth=people, hosts=hosts)
 
 
 def credentials(auth: str | None) -> list[str]:

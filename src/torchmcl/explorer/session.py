@@ -19,11 +19,11 @@ from torchmcl.structures.output import per_example
 
 MAX_BYTES = 10_000_000  # of a file that is sent
 MAX_PIXELS = 40_000_000  # and of the picture in it: a bomb of a few kilobytes may unfold to gigabytes
-SURVEYED = 1000  # test examples that the members are asked about for the matrix
+CLAIM_EXAMPLES = 1000  # test examples that the members are asked about for the matrix
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
+class ExampleAnswer:
     """One picture (C, H, W) uint8, the answer to it (B = 1), where each member looks (M, H, W), and what is true.
 
     `maps` is None where there are none, and `why` says so; `truth` is a class, a mask (H, W), or None.
@@ -37,7 +37,7 @@ class Looked:
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
+class MemberClaims:
     """Who claims what: places (N,) in the test set, their labels (N,), the member (N,) that claims each, and how right.
 
     `error` (N,) is 0 or 1, of a mask the part of the pixels that are wrong.
@@ -58,23 +58,23 @@ class Survey:
         return found.index_put_((self.labels, self.member), torch.ones_like(self.labels), accumulate=True)
 
 
-class Subject:
+class Session:
     """A run that is looked at, by several people at once: one question is answered at a time.
 
     Gradients and hooks live in the modules themselves, so that two questions in one model would mix.
     """
 
     def __init__(self, name: str, specialists: Specialists, test: Examples | None = None, why: str = "") -> None:
-        if len(specialists.blueprint.shape) != 3 or specialists.blueprint.dtype != "uint8":
+        if len(specialists.model_config.shape) != 3 or specialists.model_config.dtype != "uint8":
             raise UsageError(
-                f"Expected a run on images to look at, got one on examples {specialists.blueprint.shape}. "
+                f"Expected a run on images to look at, got one on examples {specialists.model_config.shape}. "
                 "Measure it with torchmcl evaluate."
             )
         self.name, self.specialists, self.test, self.why = name, specialists, test, why
         self.lock = RLock()
 
     @classmethod
-    def open(cls, run: Path) -> "Subject":
+    def open(cls, run: Path) -> "Session":
         """A run in its folder, with its test set where that can be had."""
         specialists = Specialists.load(run)
         try:
@@ -86,16 +86,16 @@ class Subject:
     @property
     def dense(self) -> bool:
         """Whether each pixel is answered for."""
-        return self.specialists.blueprint.dense
+        return self.specialists.model_config.dense
 
     @property
     def members(self) -> int:
         """How many there are."""
-        return self.specialists.blueprint.members
+        return self.specialists.model_config.members
 
     def read(self, content: bytes, name: str) -> Tensor:
         """What somebody sent -> (C, H, W) as the model takes it; it is never written to a disk."""
-        channels, *size = self.specialists.blueprint.shape
+        channels, *size = self.specialists.model_config.shape
         with self.lock, opened(BytesIO(content), name) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise UsageError(
@@ -104,23 +104,23 @@ class Subject:
                 )
             return torch.from_numpy(pixels(image, size, channels))
 
-    def look(self, image: Tensor, truth: Tensor | None = None) -> Looked:
+    def look(self, image: Tensor, truth: Tensor | None = None) -> ExampleAnswer:
         """Ask about one picture (C, H, W)."""
         with self.lock:
             answer = self.specialists.predict(image[None])
             if self.dense:
-                return Looked(image, answer, truth=truth)
+                return ExampleAnswer(image, answer, truth=truth)
             from torchmcl.analysis.grad_cam import grad_cam
 
             try:
                 maps = grad_cam(self.specialists, image[None], answer.label)[:, 0]
             except UsageError as problem:
-                return Looked(image, answer, None, str(problem), truth)
+                return ExampleAnswer(image, answer, None, str(problem), truth)
             finally:
                 self.specialists.ensemble.zero_grad(set_to_none=True)
-        return Looked(image, answer, maps, truth=truth)
+        return ExampleAnswer(image, answer, maps, truth=truth)
 
-    def pick(self, place: int) -> Looked:
+    def pick(self, place: int) -> ExampleAnswer:
         """Ask about a picture of the test set."""
         test = self.pictures
         if not 0 <= place < len(test):
@@ -139,14 +139,14 @@ class Subject:
         return self.test
 
     @cached_property
-    def survey(self) -> Survey:
+    def claims(self) -> MemberClaims:
         """Who claims the test set, or as many of each label in it as together are 1,000; asked once."""
         test = self.pictures
-        places = few_of_each(test.labels, SURVEYED)
+        places = few_of_each(test.labels, CLAIM_EXAMPLES)
         with self.lock:
             asked = [self._claimed(test, part) for part in places.split(self.specialists.batch_size)]
         member, error = (torch.cat(part) for part in zip(*asked, strict=True))
-        return Survey(places, test.labels[places], member, error)
+        return MemberClaims(places, test.labels[places], member, error)
 
     def _claimed(self, test: Examples, part: Tensor) -> tuple[Tensor, Tensor]:
         answer = self.specialists.predict(test.images[part])  # a batch at a time: masks of a whole set are large

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from torchmcl.inference.rejection import tempered
 from torchmcl.methods import Method
-from torchmcl.structures.output import Opinions, per_example
+from torchmcl.structures.output import EnsembleOutput, per_example
 from torchmcl.structures.rejection import Rejection
 
 
@@ -42,18 +42,18 @@ class Answer(NamedTuple):
         )
 
 
-def judge(method: Method, opinions: Opinions, rejection: Rejection) -> Answer:
+def postprocess(method: Method, output: EnsembleOutput, rejection: Rejection) -> Answer:
     """Make an answer of what the members say, on the device where they said it."""
-    combined = method.combine(opinions)
+    combined = method.combine(output)
     probabilities = tempered(combined, rejection.temperature)
     confidence = probabilities.amax(1)
-    members = Opinions.of(opinions).logits.softmax(2)
+    members = EnsembleOutput.of(output).logits.softmax(2)
     return Answer(
         combined.argmax(1),
         probabilities,
         confidence,
         rejection.accepts(confidence),
-        _claims(method, members, opinions.gate).argmax(0),
+        _claims(method, members, output.gate).argmax(0),
         members,
     )
 

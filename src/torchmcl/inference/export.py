@@ -46,7 +46,7 @@ class Graph(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, …) as it was read -> `OUTPUTS`."""
-        answer = self.specialists.judge(self.ensemble(self.specialists.prepare(x)))
+        answer = self.specialists.postprocess(self.ensemble(self.specialists.prepare(x)))
         real = answer.members[:, :, : len(self.specialists.classes)]
         own = self.specialists.method.auxiliary
         auxiliary = answer.members[:, :, -1] if own else torch.zeros_like(answer.members[:, :, 0])
@@ -156,7 +156,7 @@ def compare(graph: Graph, run: Runner) -> float:
     Of labels and acceptance, those count that are not within rounding of being otherwise.
     """
     worst = 0.0
-    threshold = graph.specialists.blueprint.rejection.threshold
+    threshold = graph.specialists.model_config.rejection.threshold
     for size in SIZES:
         x = example(graph.specialists, size)
         expected = dict(zip(OUTPUTS, graph(x), strict=True))
@@ -186,7 +186,7 @@ def quantized(content: bytes, specialists: Specialists, examples: Any) -> bytes:
     from onnxruntime import quantization
 
     name = input_name(specialists)
-    few = ({name: batch.numpy()} for batch in batches(examples, specialists.blueprint, 32))
+    few = ({name: batch.numpy()} for batch in batches(examples, specialists.model_config, 32))
 
     class Reader(quantization.CalibrationDataReader):
         def get_next(self) -> dict[str, NDArray[Any]] | None:
@@ -217,27 +217,27 @@ def export_run(run: Path, path: Path, *, quantize: bool = False) -> dict[str, An
 def error(run: Runner, specialists: Specialists, examples: Any) -> float:
     """Percent of the labels, or of the pixels, that an exported graph gets wrong."""
     wrong = [
-        (run(x)["label"] != y).flatten() for x, y in pairs(examples, specialists.blueprint, specialists.batch_size)
+        (run(x)["label"] != y).flatten() for x, y in pairs(examples, specialists.model_config, specialists.batch_size)
     ]
     return percent(torch.cat(wrong).double().mean())
 
 
 def example(specialists: Specialists, size: int) -> Tensor:
     """Noise in the form of the model's input, (size, …), the same each time."""
-    blueprint, generator = specialists.blueprint, torch.Generator().manual_seed(size)
-    if blueprint.dtype == "uint8":
-        return torch.randint(256, (size, *blueprint.shape), dtype=torch.uint8, generator=generator)
-    return torch.randn(size, *blueprint.shape, generator=generator)
+    model_config, generator = specialists.model_config, torch.Generator().manual_seed(size)
+    if model_config.dtype == "uint8":
+        return torch.randint(256, (size, *model_config.shape), dtype=torch.uint8, generator=generator)
+    return torch.randn(size, *model_config.shape, generator=generator)
 
 
 def input_name(specialists: Specialists) -> str:
     """What the graph calls its input."""
-    return "images" if len(specialists.blueprint.shape) == 3 else "rows"
+    return "images" if len(specialists.model_config.shape) == 3 else "rows"
 
 
 def about(specialists: Specialists) -> dict[str, str]:
     """What travels with the graph for people."""
-    return {"torchmcl": json.dumps(specialists.blueprint.as_dict()), "classes": json.dumps(specialists.classes)}
+    return {"torchmcl": json.dumps(specialists.model_config.as_dict()), "classes": json.dumps(specialists.classes)}
 
 
 @contextmanager

@@ -12,52 +12,52 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from torchmcl._utils.memory_limit import fits
-from torchmcl._utils.validation import right_types
+from torchmcl._utils.memory_limit import check_memory
+from torchmcl._utils.validation import validate_types
 from torchmcl.data.arrays import as_array, dense
 from torchmcl.data.examples import DataSet, Examples, check_labels
 from torchmcl.data.image_files import pixels, read_image
 from torchmcl.data.lazy import Lazy
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.errors import UsageError
-from torchmcl.serialization.model_config import Blueprint
+from torchmcl.serialization.model_config import ModelConfig
 
 DEEPEST = 64  # axes of an array; a list may hold itself
 
 
-def batches(x: Any, blueprint: Blueprint, size: int) -> Iterator[Tensor]:
+def batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[Tensor]:
     """Examples in any form -> (B, *shape) with B up to `size`, of the model's type, not yet prepared.
 
     One example or many, as a tensor, an array, nested lists of numbers; one image or many as PIL's or as paths; a torch
     `Dataset`; an iterable of any of these, or of (x, …) as loaders give. Only what is asked for is read.
 
-    >>> blueprint = Blueprint("ie", 2, ("cat", "dog"), "simple_cnn", (3, 32, 32), "gcn")
-    >>> [batch.shape[0] for batch in batches(np.zeros((5, 32, 32, 3), dtype=np.uint8), blueprint, 2)]
+    >>> model_config = ModelConfig("ie", 2, ("cat", "dog"), "simple_cnn", (3, 32, 32), "gcn")
+    >>> [batch.shape[0] for batch in batches(np.zeros((5, 32, 32, 3), dtype=np.uint8), model_config, 2)]
     [2, 2, 1]
     """
-    right_types({"size": size}, batches)
+    validate_types({"size": size}, batches)
     if size < 1:
         raise UsageError(f"Expected batches of at least 1 example, got batch_size={size}.")
     x = _images(x)
     if isinstance(x, Lazy):
         for index in torch.arange(len(x)).split(size):
-            yield as_examples(x[index], blueprint)
+            yield as_examples(x[index], model_config)
     elif isinstance(x, Tensor | np.ndarray) or _is_numbers(x):
         # Type and values batch by batch: what is too large to hold twice need not be.
-        examples = _examples(x, blueprint)
+        examples = _examples(x, model_config)
         for start in range(0, len(examples), size):
-            yield _typed(examples[start : start + size], blueprint.dtype)
+            yield _typed(examples[start : start + size], model_config.dtype)
     elif _is_image(x):
-        yield _read([x], blueprint)
+        yield _read([x], model_config)
     elif isinstance(x, Dataset) and not isinstance(x, IterableDataset):
-        yield from batches(DataLoader(x, batch_size=size, generator=torch.Generator()), blueprint, size)
+        yield from batches(DataLoader(x, batch_size=size, generator=torch.Generator()), model_config, size)
     elif isinstance(x, Iterable) and not isinstance(x, DataSet | Mapping):
-        yield from _iterated(iter(x), blueprint, size)
+        yield from _iterated(iter(x), model_config, size)
     else:
         raise UsageError(f"Expected tensors, arrays, images, paths, or a loader of them, got {type(x).__name__}.")
 
 
-def pairs(x: Any, blueprint: Blueprint, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def pairs(x: Any, model_config: ModelConfig, size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Labelled examples in any form -> (B, *shape) and target (B, …), with B up to `size`.
 
     `Examples`, a `DataSet` with a validation part, a `Loader`, a tuple (x, y), or an iterable of (x, y) batches.
@@ -69,15 +69,15 @@ def pairs(x: Any, blueprint: Blueprint, size: int) -> Iterator[tuple[Tensor, Ten
     if isinstance(x, Loader):
         x = x.examples
     if isinstance(x, Examples):
-        if x.classes != blueprint.classes:
-            raise UsageError(f"Expected examples of the model's {len(blueprint.classes)} classes, got {x.classes}.")
+        if x.classes != model_config.classes:
+            raise UsageError(f"Expected examples of the model's {len(model_config.classes)} classes, got {x.classes}.")
         x = (x.images, x.target)
     one = isinstance(x, tuple) and len(x) == 2 and not isinstance(x[0], tuple | list)
     for pair in [x] if one else _batches_of_pairs(x, size):
         target = _labels(pair[1])
         done = 0
-        for batch in batches(pair[0], blueprint, size):
-            yield batch, _target(target[done : done + len(batch)], batch, blueprint)
+        for batch in batches(pair[0], model_config, size):
+            yield batch, _target(target[done : done + len(batch)], batch, model_config)
             done += len(batch)
         if done != len(target):
             raise UsageError(f"Expected a label for each example, got {len(target)} for {done}.")
@@ -90,14 +90,14 @@ def _images(x: Any) -> Any:
     return x.images if isinstance(x, Examples) else x
 
 
-def as_examples(x: Any, blueprint: Blueprint) -> Tensor:
+def as_examples(x: Any, model_config: ModelConfig) -> Tensor:
     """One example or a batch, channels first or last -> (B, *shape) of the model's type."""
-    return _typed(_examples(x, blueprint), blueprint.dtype)
+    return _typed(_examples(x, model_config), model_config.dtype)
 
 
-def _examples(x: Any, blueprint: Blueprint) -> Tensor:
+def _examples(x: Any, model_config: ModelConfig) -> Tensor:
     """The same, of the type it has."""
-    x = _shaped(dense(x.detach(), "examples") if isinstance(x, Tensor) else _tensor(x), blueprint.shape)
+    x = _shaped(dense(x.detach(), "examples") if isinstance(x, Tensor) else _tensor(x), model_config.shape)
     if not len(x):
         raise UsageError("Expected at least one example, got none.")
     return x
@@ -151,23 +151,23 @@ def _tensor(x: Any) -> Tensor:
         raise UsageError("Expected rows of numbers of one length, got different ones.") from error
     if x.dtype.kind not in "biuf":
         raise UsageError(f"Expected numbers, got an array of {x.dtype}.")
-    fits("an array", x.nbytes)
+    check_memory("an array", x.nbytes)
     plain = x.dtype.newbyteorder("=") if x.dtype.kind in "bf" or x.dtype.itemsize == 1 else np.dtype(np.int64)
     plain = np.dtype(np.float64) if x.dtype.kind == "f" and x.dtype.itemsize > 8 else plain
     return torch.from_numpy(np.require(x, plain, ["C", "W"]))
 
 
-def _iterated(items: Iterator[Any], blueprint: Blueprint, size: int) -> Iterator[Tensor]:
+def _iterated(items: Iterator[Any], model_config: ModelConfig, size: int) -> Iterator[Tensor]:
     """Batches one by one; single images are gathered."""
     for first in items:
         if _is_image(first):
             # The rest of a chunk must be images too: whatever else comes is refused where it is read.
-            yield _read([first, *islice(items, size - 1)], blueprint)
+            yield _read([first, *islice(items, size - 1)], model_config)
         elif isinstance(first, Batch):
             raise UsageError("Expected examples as they were read, got prepared batches. Pass the Loader itself.")
         else:
             inside = isinstance(first, tuple | list) and len(first) > 0 and not _is_numbers(first)
-            yield from batches(first[0] if inside else first, blueprint, size)
+            yield from batches(first[0] if inside else first, model_config, size)
 
 
 def _batches_of_pairs(x: Any, size: int) -> Iterable[Any]:
@@ -194,22 +194,26 @@ def _labels(y: Any) -> Tensor:
     return target
 
 
-def _target(target: Tensor, batch: Tensor, blueprint: Blueprint) -> Tensor:
-    expected = (len(batch), *(blueprint.shape[1:] if blueprint.dense else ()))
+def _target(target: Tensor, batch: Tensor, model_config: ModelConfig) -> Tensor:
+    expected = (len(batch), *(model_config.shape[1:] if model_config.dense else ()))
     if tuple(target.shape) != expected or target.is_floating_point() or target.is_complex():
         raise UsageError(f"Expected whole numbers {expected} as labels, got {tuple(target.shape)} of {target.dtype}.")
     target = target.long().cpu()
-    check_labels(target, len(blueprint.classes))
+    check_labels(target, len(model_config.classes))
     return target
 
 
-def _read(images: list[Any], blueprint: Blueprint) -> Tensor:
+def _read(images: list[Any], model_config: ModelConfig) -> Tensor:
     """Paths and PIL images -> (B, C, H, W) uint8."""
-    if len(blueprint.shape) != 3 or blueprint.dtype != "uint8":
-        raise UsageError(f"Expected numbers of shape {blueprint.shape}, which the model was trained on, got an image.")
-    channels, *size = blueprint.shape
+    if len(model_config.shape) != 3 or model_config.dtype != "uint8":
+        raise UsageError(
+            f"Expected numbers of shape {model_config.shape}, which the model was trained on, got an image."
+        )
+    channels, *size = model_config.shape
     if channels not in (1, 3):
-        raise UsageError(f"Expected numbers of shape {blueprint.shape}, for images have 1 or 3 channels, got an image.")
+        raise UsageError(
+            f"Expected numbers of shape {model_config.shape}, for images have 1 or 3 channels, got an image."
+        )
     return torch.stack([torch.tensor(_pixels(image, size, channels)) for image in images])
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torchmcl import methods
 from torchmcl._utils import atomic
-from torchmcl._utils.validation import right_types
+from torchmcl._utils.validation import validate_types
 from torchmcl.assignment.memory import Memory
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.examples import Examples
@@ -19,21 +19,21 @@ from torchmcl.data.loader import Loader, at_once
 from torchmcl.data.masks import write_mask
 from torchmcl.data.preprocess import channels_last
 from torchmcl.ensemble import Ensemble, Network, widened
-from torchmcl.ensemble.members import adopted
+from torchmcl.ensemble.members import converted_state
 from torchmcl.errors import UsageError
-from torchmcl.inference.answers import Answer, judge
+from torchmcl.inference.answers import Answer, postprocess
 from torchmcl.inference.inputs import batches, pairs
 from torchmcl.inference.rejection import calibrated
 from torchmcl.methods import Method
 from torchmcl.objectives.dataset_pass import outputs
 from torchmcl.objectives.objective import memory_of
 from torchmcl.serialization import checksum, hub, model_files
-from torchmcl.serialization.model_config import Blueprint
-from torchmcl.structures.output import Opinions
+from torchmcl.serialization.model_config import ModelConfig
+from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.rejection import Rejection
 from torchmcl.tasks import Segmentation
 
-__all__ = ["Answer", "Blueprint", "Specialists"]
+__all__ = ["Answer", "ModelConfig", "Specialists"]
 
 
 class Specialists:
@@ -46,11 +46,13 @@ class Specialists:
     (torch.Size([3]), torch.Size([3, 10]), torch.Size([2, 3, 11]))
     """
 
-    def __init__(self, blueprint: Blueprint, method: Method, ensemble: Ensemble, memory: Memory | None = None) -> None:
-        self.blueprint = blueprint
+    def __init__(
+        self, model_config: ModelConfig, method: Method, ensemble: Ensemble, memory: Memory | None = None
+    ) -> None:
+        self.model_config = model_config
         self.method = method
         self.memory = memory
-        self.figures: dict[str, Any] = {}  # what metrics.json says, where there is one
+        self.metrics: dict[str, Any] = {}  # what metrics.json says, where there is one
         # Convolutions of many channels are up to twice as fast with those last in memory.
         self.ensemble = ensemble.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -81,14 +83,14 @@ class Specialists:
         >>> Specialists.from_modules(modules, ["cat", "dog"], shape=(4,)).predict(torch.zeros(3, 4)).members.shape
         torch.Size([2, 3, 2])
         """
-        right_types(locals(), cls.from_modules)
+        validate_types(locals(), cls.from_modules)
         modules, named = list(modules), isinstance(method, str)
         if isinstance(method, str):
             method = methods.build(method, len(modules), len(classes))
         if method.classes != len(classes):
             raise UsageError(f"Expected the names of the method's {method.classes} classes, got {len(classes)}.")
         by_name = methods.is_registered(method)
-        blueprint = Blueprint(
+        model_config = ModelConfig(
             method=method.name if by_name else None,
             members=len(modules),
             classes=tuple(classes),
@@ -101,10 +103,10 @@ class Specialists:
             method_options=dict(method.options) if by_name else {},
         )
         with widened(modules, method):
-            made = cls(blueprint, method, Ensemble.from_modules(modules, method=method))
-            said = made.ensemble.try_out(made.ready(torch.zeros(1, *blueprint.shape, dtype=getattr(torch, dtype))))
+            made = cls(model_config, method, Ensemble.from_modules(modules, method=method))
+            said = made.ensemble.try_out(made.ready(torch.zeros(1, *model_config.shape, dtype=getattr(torch, dtype))))
         if said.ndim > 3:
-            made.blueprint = replace(blueprint, dense=True)
+            made.model_config = replace(model_config, dense=True)
             if named:
                 made.method = replace(method, task=Segmentation(len(classes)))
         return made
@@ -112,7 +114,7 @@ class Specialists:
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the labels."""
-        return self.blueprint.classes
+        return self.model_config.classes
 
     @property
     def device(self) -> torch.device:
@@ -122,7 +124,7 @@ class Specialists:
     @property
     def batch_size(self) -> int:
         """Examples asked about at once, unless told otherwise: fewer where each pixel is answered for."""
-        return 64 if self.blueprint.dense else at_once(self.device)
+        return 64 if self.model_config.dense else at_once(self.device)
 
     def to(self, device: str | torch.device) -> "Specialists":
         """Move the weights."""
@@ -143,20 +145,20 @@ class Specialists:
     def stream(self, x: Any, *, batch_size: int | None = None) -> Iterator[Answer]:
         """The same, an answer a batch, for what is too large to hold: nothing is read before it is asked for."""
         size = self.batch_size if batch_size is None else batch_size
-        for _, opinions in outputs(self.ensemble, map(self.ready, batches(x, self.blueprint, size))):
+        for _, output in outputs(self.ensemble, map(self.ready, batches(x, self.model_config, size))):
             with torch.no_grad():
-                answer = self.judge(opinions)
+                answer = self.postprocess(output)
             yield answer.to("cpu")
 
     @torch.no_grad()
-    def ask(self, batch: Tensor) -> Answer:
+    def predict_batch(self, batch: Tensor) -> Answer:
         """One batch (B, …) as it was read -> answer, where the weights are."""
-        return self.judge(self.hear(batch))
+        return self.postprocess(self.forward(batch))
 
-    def hear(self, batch: Tensor) -> Opinions:
+    def forward(self, batch: Tensor) -> EnsembleOutput:
         """One batch (B, …) as it was read -> the members' outputs, without gradients."""
-        [(_, opinions)] = outputs(self.ensemble, [self.ready(batch)])
-        return opinions
+        [(_, output)] = outputs(self.ensemble, [self.ready(batch)])
+        return output
 
     def loader(self, examples: Examples) -> Loader:
         """Batches of labelled examples in their order, prepared, where the weights are."""
@@ -165,7 +167,7 @@ class Specialists:
             batch_size=self.batch_size,
             shuffle=False,
             device=self.device,
-            preprocess=self.blueprint.preprocess,
+            preprocess=self.model_config.preprocess,
         )
 
     def ready(self, batch: Tensor) -> Tensor:
@@ -174,11 +176,11 @@ class Specialists:
 
     def prepare(self, batch: Tensor) -> Tensor:
         """What is done to a batch (B, …) before members see it."""
-        return preprocessing.apply(self.blueprint.preprocess)(batch)
+        return preprocessing.apply(self.model_config.preprocess)(batch)
 
-    def judge(self, opinions: Opinions) -> Answer:
+    def postprocess(self, output: EnsembleOutput) -> Answer:
         """What is made of the members' opinions: combined, tempered, accepted or not."""
-        return judge(self.method, opinions, self.blueprint.rejection)
+        return postprocess(self.method, output, self.model_config.rejection)
 
     @torch.no_grad()
     def calibrate(
@@ -197,9 +199,9 @@ class Specialists:
         or with one of those; without, they are as the ensemble gives them. `validation` is `Examples`, a `DataSet` with
         a validation part, a tuple (x, y), or a loader of (x, y).
         """
-        right_types({"coverage": coverage, "max_error": max_error, "temperature": temperature}, self.calibrate)
+        validate_types({"coverage": coverage, "max_error": max_error, "temperature": temperature}, self.calibrate)
         size = self.batch_size if batch_size is None else batch_size
-        labelled = ((self.ready(x), y) for x, y in pairs(validation, self.blueprint, size))
+        labelled = ((self.ready(x), y) for x, y in pairs(validation, self.model_config, size))
         parts = [(self.method.combine(said).cpu(), y) for (_, y), said in outputs(self.ensemble, labelled)]
         if not parts:
             raise UsageError("Expected at least one labelled example, got none.")
@@ -212,22 +214,22 @@ class Specialists:
             temperature=temperature,
             ignore_index=self.method.task.ignore_index,
         )
-        self.blueprint = replace(self.blueprint, rejection=found)
+        self.model_config = replace(self.model_config, rejection=found)
         return found
 
-    def describe(self, images: Sequence[str | Path], *, masks: str | Path | None = None) -> list[dict[str, Any]]:
+    def predict_files(self, images: Sequence[str | Path], *, masks: str | Path | None = None) -> list[dict[str, Any]]:
         """Read image files and say of each what it shows: rows of image, label, confidence, member, probabilities.
 
         A segmentation run writes a mask for each, of the image's own size, into the folder `masks`.
         """
-        if self.blueprint.dense and masks is None:
+        if self.model_config.dense and masks is None:
             raise UsageError("Expected a folder for the masks of a segmentation run, got none. Pass --out masks.")
         answer = self.predict(list(images))
         rows = [
             {"image": str(path), "accepted": bool(answer.accepted[i]), "member": int(answer.member[i]) + 1}
             for i, path in enumerate(images)
         ]
-        if self.blueprint.dense:
+        if self.model_config.dense:
             return self._with_masks(rows, answer, Path(masks or "."))
         for i, row in enumerate(rows):
             row["label"], row["confidence"] = self.classes[int(answer.label[i])], float(answer.confidence[i])
@@ -250,7 +252,7 @@ class Specialists:
         tensors = {f"ensemble.{name}": tensor for name, tensor in self.ensemble.state_dict().items()}
         if self.memory is not None:
             tensors |= {f"memory.{name}": getattr(self.memory, name) for name in ("counts", "flags")}
-        model_files.write(Path(folder), self.blueprint, tensors)
+        model_files.write(Path(folder), self.model_config, tensors)
 
     @classmethod
     def load(
@@ -265,15 +267,15 @@ class Specialists:
 
         A network or a method of your own, which has no name, must be given again.
         """
-        blueprint, tensors = model_files.read(Path(folder))
-        method, ensemble = blueprint.build(network, method=method)
+        model_config, tensors = model_files.read(Path(folder))
+        method, ensemble = model_config.build(network, method=method)
         _fill(ensemble, {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}, folder)
         memory = memory_of(method.new_objective())
         if memory is not None and "memory.flags" in tensors:
             _fill(memory, {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}, folder)
             memory.fixed = bool(memory.flags.any())
-        specialists = cls(blueprint, method, ensemble, memory).to(device)
-        specialists.figures = hub.read_figures(Path(folder))
+        specialists = cls(model_config, method, ensemble, memory).to(device)
+        specialists.metrics = hub.read_metrics(Path(folder))
         return specialists
 
     def push_to_hub(self, repo: str, *, private: bool = False, api: hub.Api | None = None) -> str:
@@ -284,9 +286,9 @@ class Specialists:
         with TemporaryDirectory() as place:
             folder = Path(place)
             self.save(folder)
-            if self.figures:
-                atomic.write(folder / hub.METRICS, json.dumps(checksum.seal(self.figures), indent=1))
-            atomic.write(folder / hub.CARD, hub.card(repo, self.blueprint, self.figures))
+            if self.metrics:
+                atomic.write(folder / hub.METRICS, json.dumps(checksum.add_checksum(self.metrics), indent=1))
+            atomic.write(folder / hub.CARD, hub.card(repo, self.model_config, self.metrics))
             return hub.upload(folder, repo, private=private, api=api)
 
     @classmethod
@@ -296,7 +298,7 @@ class Specialists:
 
 
 def _fill(module: torch.nn.Module, tensors: dict[str, Tensor], folder: str | Path) -> None:
-    tensors = adopted(module, tensors)  # of an earlier version, which named the weights of each member
+    tensors = converted_state(module, tensors)  # of an earlier version, which named the weights of each member
     state = {name: tensor for name, tensor in module.state_dict().items() if not name.endswith("_extra_state")}
     expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
     got = {name: tuple(tensor.shape) for name, tensor in tensors.items()}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchmcl.errors import UsageError
-from torchmcl.structures.output import describe, per_example, wide
+from torchmcl.structures.output import describe, per_example, to_float32
 from torchmcl.structures.rejection import Rejection
 
 COLDEST, HOTTEST = 0.05, 20.0
@@ -146,5 +146,5 @@ def _inspect(confidence: Tensor) -> None:
 
 
 def _log(probabilities: Tensor) -> Tensor:
-    probabilities = wide(probabilities)
+    probabilities = to_float32(probabilities)
     return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()

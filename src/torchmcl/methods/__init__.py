@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from torchmcl._utils.durations import Duration, check_duration, spelled_out
 from torchmcl._utils.registry import Registry
-from torchmcl._utils.validation import right_types
+from torchmcl._utils.validation import validate_types
 from torchmcl.errors import UsageError
 from torchmcl.methods.amcl import amcl
 from torchmcl.methods.annealed import annealed
@@ -110,7 +110,7 @@ def _check_options(method: Callable[..., Composition], members: int, given: Mapp
     hints = get_type_hints(method)
     for option in (option for option in given if hints.get(option) == Duration):
         check_duration(given[option], option, least=0)
-    right_types({"members": members, **given}, method)
+    validate_types({"members": members, **given}, method)
     if not 1 <= members <= MOST:
         raise UsageError(f"Expected 1 to {MOST:,} members, got {members}.")
     if not 1 <= (1 if given.get("k") is None else given["k"]) <= members:
@@ -136,7 +136,7 @@ def in_epochs(method: Method, epochs: int) -> Method:
         if hints.get(option) == Duration
     }
     method = replace(method, options={**method.options, **spelled})
-    method.settles_after(epochs)  # raises for a duration that leaves no room
+    method.schedule_end(epochs)  # raises for a duration that leaves no room
     return method
 
 

@@ -11,7 +11,7 @@ from torchmcl._utils.validation import plain_number
 from torchmcl.assignment import top_k
 from torchmcl.assignment.memory import Memory
 from torchmcl.errors import UsageError, known_name
-from torchmcl.objectives.objective import PerPixel, settles_after
+from torchmcl.objectives.objective import PerPixel, schedule_end
 from torchmcl.structures.task import Task
 from torchmcl.tasks import as_task
 from torchmcl.tasks.combiners import Combiner
@@ -159,9 +159,9 @@ class Method:
         """The published epochs of its durations, out of each data set's published schedule."""
         return self._composition.published
 
-    def settles_after(self, epochs: int) -> int:
-        """The epochs after which the objective has its final form, see `torchmcl.objectives.objective.settles_after`."""
-        return settles_after(self.new_objective(), epochs, self.members)
+    def schedule_end(self, epochs: int) -> int:
+        """The epochs after which the objective has its final form, see `torchmcl.objectives.objective.schedule_end`."""
+        return schedule_end(self.new_objective(), epochs, self.members)
 
     def owners(self, memory: Memory | None, taken: Tensor | None) -> Tensor | None:
         """Which members own each class, bool (classes, M), or None where that is not known.

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Average
-from torchmcl.structures.output import wide
+from torchmcl.structures.output import to_float32
 
 BINS = 15  # what the field reports
 
@@ -56,7 +56,7 @@ def reliability(probabilities: Tensor, target: Tensor) -> Tensor:
     tensor([2.0000, 1.9500, 1.0000], dtype=torch.float64)
     """
     check("probabilities (B, C, …) and target (B, …)", probabilities, target)
-    confidence, answer = (part.flatten() for part in wide(probabilities).max(1))
+    confidence, answer = (part.flatten() for part in to_float32(probabilities).max(1))
     right = answer == target.flatten()
     told = torch.stack([torch.ones_like(confidence), confidence, right.to(confidence.dtype)]).double()
     return told.new_zeros(3, BINS).index_add(1, _bins(confidence), told)
@@ -65,14 +65,14 @@ def reliability(probabilities: Tensor, target: Tensor) -> Tensor:
 def _nlls(probabilities: Tensor, target: Tensor) -> Tensor:
     """(B, C), (B,) -> (B,)."""
     check("probabilities (B, C) and target (B,)", probabilities, target)
-    truth = wide(probabilities).gather(1, target.long()[:, None])[:, 0]
+    truth = to_float32(probabilities).gather(1, target.long()[:, None])[:, 0]
     return -truth.clamp_min(torch.finfo(truth.dtype).tiny).log()
 
 
 def _briers(probabilities: Tensor, target: Tensor) -> Tensor:
     """(B, C), (B,) -> (B,)."""
     check("probabilities (B, C) and target (B,)", probabilities, target)
-    return (wide(probabilities) - F.one_hot(target.long(), probabilities.shape[1])).square().sum(1)
+    return (to_float32(probabilities) - F.one_hot(target.long(), probabilities.shape[1])).square().sum(1)
 
 
 def _gaps(probabilities: Tensor, target: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def _gaps(probabilities: Tensor, target: Tensor) -> Tensor:
     sixteenth bin of its own, and takes the softmax again of everything if one mean of members rounds to above 1.
     """
     check("probabilities (B, C) and target (B,)", probabilities, target)
-    confidence, answer = wide(probabilities).max(1)
+    confidence, answer = to_float32(probabilities).max(1)
     return F.one_hot(_bins(confidence), BINS).T * ((answer == target).to(confidence.dtype) - confidence)
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from torchmcl.errors import UsageError
 from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Average, MemberAverage, Total
-from torchmcl.structures.output import wide
+from torchmcl.structures.output import to_float32
 
 
 def disagreement(probabilities: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ def taken(weights: Tensor, group: Tensor, groups: int) -> Tensor:
             [1., 1.]])
     """
     check("weights (M, B) and group (B,)", weights, group)
-    weights = wide(weights).T
+    weights = to_float32(weights).T
     return weights.new_zeros(groups, weights.shape[1]).index_add(0, group.long(), weights)
 
 
@@ -57,7 +57,7 @@ def purity(counts: Tensor, k: int = 1) -> Tensor:
     check("counts (classes, M)", counts)
     if not 1 <= k <= counts.shape[1]:
         raise UsageError(f"Expected 1 <= k <= {counts.shape[1]} members, got k={k}.")
-    counts = wide(counts)
+    counts = to_float32(counts)
     return counts.topk(k, dim=1).values.sum() / counts.sum()
 
 
@@ -75,7 +75,7 @@ def _disagreements(probabilities: Tensor) -> Tensor:
 
 def _weights(weights: Tensor) -> Tensor:
     check("weights (M, B)", weights)
-    return wide(weights)
+    return to_float32(weights)
 
 
 @final

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Average, MemberAverage
-from torchmcl.structures.output import wide
+from torchmcl.structures.output import to_float32
 
 _MEMBERS = "probabilities (M, B, C, …) and target (B, …)"
 _COMBINED = "probabilities (B, C, …) and target (B, …)"
@@ -87,7 +87,7 @@ def harmonic_mean(oracle: Tensor, top1: Tensor) -> Tensor:
     >>> harmonic_mean(torch.tensor(.1), torch.tensor(.3)), harmonic_mean(torch.tensor(0.), torch.tensor(0.))
     (tensor(0.1500), tensor(0.))
     """
-    oracle, top1 = wide(oracle), wide(top1)
+    oracle, top1 = to_float32(oracle), to_float32(top1)
     return 2 * oracle * top1 / (oracle + top1).clamp_min(torch.finfo(torch.float32).tiny)
 
 

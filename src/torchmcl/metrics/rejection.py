@@ -5,7 +5,7 @@ from torch import Tensor
 
 from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Whole
-from torchmcl.structures.output import wide
+from torchmcl.structures.output import to_float32
 
 _INPUTS = "confidence (B,) and wrong (B,)"
 
@@ -21,7 +21,7 @@ def risk_coverage(confidence: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
     """
     check(_INPUTS, confidence, wrong)
     _, tie, size = torch.unique(confidence, return_inverse=True, return_counts=True)
-    wrong = wide(wrong)
+    wrong = to_float32(wrong)
     mean = wrong.new_zeros(len(size)).index_add(0, tie, wrong) / size
     expected = mean[tie.sort(descending=True).values]  # a tie's number is its rank by confidence
     accepted = torch.arange(1, len(tie) + 1, device=tie.device)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from torchmcl.errors import UsageError
-from torchmcl.structures.output import wide
+from torchmcl.structures.output import to_float32
 
 
 class Shell(Metric):
@@ -97,7 +97,7 @@ class Whole(Shell):
 
     def _keep(self, name: str, values: Tensor) -> None:
         # float32 also because torchmetrics fills in for a process without data with an empty tensor of that type.
-        getattr(self, name).append(wide(values.detach()))
+        getattr(self, name).append(to_float32(values.detach()))
 
     def _kept(self, name: str) -> Tensor:
         state: Tensor | list[Tensor] = getattr(self, name)  # a tensor once it is gathered from the processes

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchmcl._utils.memory_limit import fits
+from torchmcl._utils.memory_limit import check_memory
 from torchmcl._utils.registry import Registry
 from torchmcl.errors import UsageError
 from torchmcl.networks.fcn import fcn
@@ -77,7 +77,7 @@ def build(name: str, classes: int = 10, **options: Any) -> nn.Module:
     if any(isinstance(sizes.get(size), Integral) and sizes[size] > most for size, most in ORDINARY.items()):
         with torch.device("meta"):  # weights without values, to be counted first
             weights = sum(weight.nbytes for weight in _BUILDERS[name](classes, **options).parameters())
-        fits(f"a {name}", weights)
+        check_memory(f"a {name}", weights)
     return _BUILDERS[name](classes, **options)
 
 

@@ -32,11 +32,11 @@ class InvertedResidual(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, *, expansion: int, stride: int = 1) -> None:
         super().__init__()
-        wide = expansion * inputs
+        to_float32 = expansion * inputs
         self.residual = nn.Sequential(
-            *(convolution(inputs, wide, 1, activation=nn.ReLU6) if expansion > 1 else ()),
-            *convolution(wide, wide, stride=stride, groups=wide, activation=nn.ReLU6),
-            *convolution(wide, outputs, 1)[:-1],
+            *(convolution(inputs, to_float32, 1, activation=nn.ReLU6) if expansion > 1 else ()),
+            *convolution(to_float32, to_float32, stride=stride, groups=to_float32, activation=nn.ReLU6),
+            *convolution(to_float32, outputs, 1)[:-1],
         )
         self.adds = stride == 1 and inputs == outputs
 

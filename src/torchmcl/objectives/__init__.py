@@ -4,22 +4,30 @@ Leave costs, joint costs, phases, and the passes over the training set that some
 that choose members belong to `assignment`, named compositions to `methods`.
 """
 
-from torchmcl.objectives.dataset_pass import Held, Survey, Table, ToTeacher, evaluating, outputs, survey
-from torchmcl.objectives.objective import Objective, PerPixel, Phases, memory_of, phase_of, settles_after, task_of
+from torchmcl.objectives.dataset_pass import (
+    DatasetPass,
+    ExampleBuffer,
+    FixedAssignment,
+    ToTeacher,
+    evaluating,
+    outputs,
+    run_dataset_passes,
+)
+from torchmcl.objectives.objective import Objective, PerPixel, Phases, memory_of, phase_of, schedule_end, task_of
 
 __all__ = [
-    "Held",
+    "DatasetPass",
+    "ExampleBuffer",
+    "FixedAssignment",
     "Objective",
     "PerPixel",
     "Phases",
-    "Survey",
-    "Table",
     "ToTeacher",
     "evaluating",
     "memory_of",
     "outputs",
     "phase_of",
-    "settles_after",
-    "survey",
+    "run_dataset_passes",
+    "schedule_end",
     "task_of",
 ]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchmcl.errors import UsageError
 from torchmcl.structures.cost import Cost, memberwise
-from torchmcl.structures.output import wide
+from torchmcl.structures.output import to_float32
 from torchmcl.structures.state import State
 from torchmcl.tasks.losses import log_probabilities, of_label
 
@@ -35,7 +35,7 @@ def nothing(logits: Tensor, target: Tensor, state: State) -> Tensor:
     tensor([[0.],
             [0.]])
     """
-    return wide(logits).new_zeros(logits.shape[:2])
+    return to_float32(logits).new_zeros(logits.shape[:2])
 
 
 @memberwise

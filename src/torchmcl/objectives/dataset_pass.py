@@ -14,7 +14,7 @@ from torchmcl._utils.durations import Duration
 from torchmcl.assignment import Assignment
 from torchmcl.errors import UsageError
 from torchmcl.structures.cost import Cost
-from torchmcl.structures.output import Opinions, wide
+from torchmcl.structures.output import EnsembleOutput, to_float32
 from torchmcl.structures.state import State
 from torchmcl.structures.task import Task
 from torchmcl.tasks import with_loss
@@ -22,7 +22,9 @@ from torchmcl.tasks import with_loss
 Item = TypeVar("Item", bound=Tensor | tuple)
 
 
-def outputs(ensemble: Callable[[Tensor], Opinions], batches: Iterable[Item]) -> Iterator[tuple[Item, Opinions]]:
+def outputs(
+    ensemble: Callable[[Tensor], EnsembleOutput], batches: Iterable[Item]
+) -> Iterator[tuple[Item, EnsembleOutput]]:
     """Run an ensemble over batches in evaluation mode, one at a time -> each batch with the members' outputs.
 
     A batch is an input (B, …) as the members read it, or a tuple that begins with one, such as `data.loader.Batch`.
@@ -57,10 +59,10 @@ def evaluating(ensemble: object) -> Iterator[None]:
                 part.train(mode)
 
 
-class Table(nn.Module):
+class ExampleBuffer(nn.Module):
     """Remembered rows by number of example: `rows` (N, …), grown as they come; `stamp` is the epoch of the survey.
 
-    >>> table = Table()
+    >>> table = ExampleBuffer()
     >>> table.write(torch.tensor([2, 0]), torch.tensor([[2.0, 2.0], [1.0, 1.0]]))
     >>> table.read(torch.tensor([0]))
     tensor([[1., 1.]])
@@ -132,10 +134,10 @@ class Table(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-class Survey(nn.Module, ABC):
+class DatasetPass(nn.Module, ABC):
     """A part of an objective that is shown the whole training set whenever it is `due`."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: ExampleBuffer) -> None:
         super().__init__()
         self.table = table
 
@@ -148,17 +150,17 @@ class Survey(nn.Module, ABC):
         """Keep what is needed of a batch: logits (M, B, C, …), target (B, …), state.index (B,)."""
 
 
-class Held(Survey):
+class FixedAssignment(DatasetPass):
     """The assignment of every training example, surveyed at the start of each round of epochs and then held fixed.
 
     The block coordinate descent of MCL, Guzman-Rivera et al. 2012. Where the state does not record, as in validation,
     examples have no number in the training set and are assigned on the spot.
     """
 
-    foreseen = True
+    loss_independent = True
 
     def __init__(self, cost: Cost | Task, assign: Assignment, *, every: int) -> None:
-        super().__init__(Table())
+        super().__init__(ExampleBuffer())
         self.task, self.cost = with_loss(cost)
         self.assign = assign
         self.every = every
@@ -181,7 +183,7 @@ class Held(Survey):
         return weights.T.to(regret.dtype)
 
 
-class ToTeacher(Survey):
+class ToTeacher(DatasetPass):
     """CE(softmax(t_m / T), softmax(z_m / T)): MCL-KD, Mun et al. 2018.
 
     t_m are the member's own logits before it specialised. The teachers are frozen, so their logits of every training
@@ -189,7 +191,7 @@ class ToTeacher(Survey):
     """
 
     def __init__(self, *, temperature: float, after: Duration) -> None:
-        super().__init__(Table())
+        super().__init__(ExampleBuffer())
         self.temperature = temperature
         self.after = after
 
@@ -197,7 +199,7 @@ class ToTeacher(Survey):
         return state.at_epoch() > state.epochs_in(self.after, "pretrain") and self.table.stamp == 0
 
     def note(self, logits: Tensor, target: Tensor, state: State) -> None:  # noqa: D102
-        self.table.write(state.index, wide(logits).transpose(0, 1))
+        self.table.write(state.index, to_float32(logits).transpose(0, 1))
 
     def forward(self, logits: Tensor, target: Tensor, state: State) -> Tensor:
         """Logits (M, B, C, …) -> cost (M, B)."""
@@ -207,14 +209,14 @@ class ToTeacher(Survey):
                 "training. Measure errors with the ensemble's output instead of its loss."
             )
         teacher = self.table.read(state.index).transpose(0, 1)
-        student = (wide(logits) / self.temperature).log_softmax(2)
+        student = (to_float32(logits) / self.temperature).log_softmax(2)
         return state.by_example(-((teacher / self.temperature).softmax(2) * student).sum(2))
 
 
 @torch.no_grad()
-def survey(
+def run_dataset_passes(
     objective: nn.Module,
-    ensemble: Callable[[Tensor], Opinions],
+    ensemble: Callable[[Tensor], EnsembleOutput],
     batches: Iterable[tuple[Tensor, Tensor, Tensor]],
     state: State,
 ) -> bool:
@@ -223,7 +225,7 @@ def survey(
     To be called before every epoch; it returns at once, False, where nobody asks. The ensemble is in evaluation mode
     meanwhile. Over several processes, each shows its part of the set.
     """
-    due = [part for part in objective.modules() if isinstance(part, Survey) and part.due(state)]
+    due = [part for part in objective.modules() if isinstance(part, DatasetPass) and part.due(state)]
     if not due:
         return False
     for (_, target, index), said in outputs(ensemble, batches):

@@ -14,11 +14,11 @@ from torch.nn import functional as F
 
 from torchmcl._utils.durations import Duration
 from torchmcl.errors import UsageError
-from torchmcl.structures.output import Opinions
+from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import State
 from torchmcl.tasks.losses import cross_entropy
 
-Joint = Callable[[Opinions, Tensor, Tensor, State], Tensor]
+Joint = Callable[[EnsembleOutput, Tensor, Tensor, State], Tensor]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Margin:
     Kim et al. 2022 say only that Tian et al. 2019 set a fixed margin between the aggregated probability of the truth
     and of the others.
 
-    >>> sure = Opinions(torch.tensor([[[0.0, 99.0]]]), gate=torch.ones(1, 1))
+    >>> sure = EnsembleOutput(torch.tensor([[[0.0, 99.0]]]), gate=torch.ones(1, 1))
     >>> Margin(1.0, margin=0.5)(sure, torch.tensor([1]), torch.ones(1, 1), State())
     tensor(0.)
     """
@@ -36,11 +36,11 @@ class Margin:
     weight: float
     margin: float
 
-    def __call__(self, opinions: Opinions, target: Tensor, weights: Tensor, state: State) -> Tensor:
+    def __call__(self, output: EnsembleOutput, target: Tensor, weights: Tensor, state: State) -> Tensor:
         """-> scalar."""
         if target.is_floating_point():
             raise UsageError("Expected integer targets for the margin of vMCL, got soft ones. Use another method.")
-        together = opinions.weighted(opinions.logits.softmax(2))
+        together = output.weighted(output.logits.softmax(2))
         truth = together.gather(1, target[:, None])[:, 0]
         others = together.scatter(1, target[:, None], -torch.inf).amax(1)
         return self.weight * state.mean((self.margin - truth + others).clamp_min(0))
@@ -50,16 +50,16 @@ class Margin:
 class Choice:
     """weight * CE(w / K, g): vMCL's choice network learns who takes what, a reconstruction.
 
-    >>> undecided = Opinions(torch.zeros(2, 1, 3), gate=torch.full((2, 1), 0.5))
+    >>> undecided = EnsembleOutput(torch.zeros(2, 1, 3), gate=torch.full((2, 1), 0.5))
     >>> Choice(1.0)(undecided, torch.tensor([1]), torch.tensor([[1.0], [0.0]]), State())
     tensor(0.6931)
     """
 
     weight: float
 
-    def __call__(self, opinions: Opinions, target: Tensor, weights: Tensor, state: State) -> Tensor:
+    def __call__(self, output: EnsembleOutput, target: Tensor, weights: Tensor, state: State) -> Tensor:
         """-> scalar."""
-        gate = opinions.expect_gate()
+        gate = output.require_gate()
         # A weight that has underflowed to 0 costs much, not infinitely much.
         log_gate = gate.clamp_min(torch.finfo(gate.dtype).tiny).log()
         return self.weight * -state.mean((weights / weights.sum(0) * log_gate).sum(0))
@@ -71,7 +71,7 @@ class Similarity:
 
     `bounded=False` is the published sign and form as inferred, -H(p_m, p_n) in place of p_m . p_n: it has no minimum.
 
-    >>> alike = Opinions(torch.tensor([[[0.0, 99.0]], [[0.0, 99.0]]]))
+    >>> alike = EnsembleOutput(torch.tensor([[[0.0, 99.0]], [[0.0, 99.0]]]))
     >>> Similarity(0.1)(alike, torch.tensor([1]), torch.ones(2, 1), State())
     tensor(0.1000)
     """
@@ -79,10 +79,10 @@ class Similarity:
     weight: float
     bounded: bool = True
 
-    def __call__(self, opinions: Opinions, target: Tensor, weights: Tensor, state: State) -> Tensor:
+    def __call__(self, output: EnsembleOutput, target: Tensor, weights: Tensor, state: State) -> Tensor:
         """-> scalar."""
-        p = opinions.logits.softmax(2)
-        other = p if self.bounded else opinions.logits.log_softmax(2)
+        p = output.logits.softmax(2)
+        other = p if self.bounded else output.logits.log_softmax(2)
         # The sum over pairs m != n is the product of sums less the pairs m = n: linear in M.
         pairs = (p.sum(0) * other.sum(0)).sum(1) - (p * other).sum(2).sum(0)
         return self.weight / max(len(p) * (len(p) - 1), 1) * state.mean(pairs)
@@ -102,18 +102,18 @@ class GatedTeacher:
         """The weight of the teacher in an epoch."""
         return exp(-5 * (1 - min(state.at_epoch() / self._rampup(state), 1)) ** 2)
 
-    def settles_after(self, epochs: int, members: int) -> int:
+    def schedule_end(self, epochs: int, members: int) -> int:
         """The epochs before the ramp's end."""
         return self._rampup(State(1, epochs)) - 1
 
     def _rampup(self, state: State) -> int:
         return state.epochs_in(self.rampup, "rampup", room=0)
 
-    def __call__(self, opinions: Opinions, target: Tensor, weights: Tensor, state: State) -> Tensor:
+    def __call__(self, output: EnsembleOutput, target: Tensor, weights: Tensor, state: State) -> Tensor:
         """-> scalar."""
-        together = opinions.weighted(opinions.logits)
+        together = output.weighted(output.logits)
         own = state.mean(cross_entropy(together[None], target, state)[0])
-        return own + self.ramp(state) * _distil(together, opinions.logits, self.temperature, state)
+        return own + self.ramp(state) * _distil(together, output.logits, self.temperature, state)
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,11 @@ class BestTeacher:
 
     temperature: float
 
-    def __call__(self, opinions: Opinions, target: Tensor, weights: Tensor, state: State) -> Tensor:
+    def __call__(self, output: EnsembleOutput, target: Tensor, weights: Tensor, state: State) -> Tensor:
         """-> scalar."""
-        best = cross_entropy(opinions.logits, target, state).argmin(0)
-        teacher = opinions.logits[best, torch.arange(len(best), device=best.device)]
-        return _distil(teacher, opinions.logits, self.temperature, state)
+        best = cross_entropy(output.logits, target, state).argmin(0)
+        teacher = output.logits[best, torch.arange(len(best), device=best.device)]
+        return _distil(teacher, output.logits, self.temperature, state)
 
 
 def _distil(teacher: Tensor, logits: Tensor, temperature: float, state: State) -> Tensor:

@@ -13,12 +13,12 @@ from torchmcl.objectives.costs import is_memberwise
 from torchmcl.objectives.joint_costs import Joint
 from torchmcl.structures.cost import Cost
 from torchmcl.structures.outcome import Outcome
-from torchmcl.structures.output import Opinions, describe
+from torchmcl.structures.output import EnsembleOutput, describe
 from torchmcl.structures.state import State
 from torchmcl.structures.task import Task
 from torchmcl.tasks import LABELS, with_loss
 
-__all__ = ["Objective", "PerPixel", "Phases", "memory_of", "phase_of", "settles_after", "task_of"]
+__all__ = ["Objective", "PerPixel", "Phases", "memory_of", "phase_of", "schedule_end", "task_of"]
 
 
 class Objective(nn.Module):
@@ -62,21 +62,21 @@ class Objective(nn.Module):
         plain = {name: part for name, part in parts.items() if part and not isinstance(part, nn.Module)}
         return ", ".join(f"{name}={getattr(part, '__name__', part)}" for name, part in plain.items())
 
-    def forward(self, opinions: Opinions | Tensor, target: Tensor, state: State | None = None) -> Outcome:
-        """Opinions or logits (M, B, C, …), target (B, …) -> outcome."""
+    def forward(self, output: EnsembleOutput | Tensor, target: Tensor, state: State | None = None) -> Outcome:
+        """EnsembleOutput or logits (M, B, C, …), target (B, …) -> outcome."""
         state = state or State()
         # Decided here: the assignment below runs without gradients.
-        opinions = Opinions.of(opinions)
-        target, state = self.task.prepare(opinions.logits, target, replace(state, record=state.recording(self)))
-        with torch.autocast(opinions.logits.device.type, enabled=False):
-            take = self._taking(opinions.logits, target, state)
-            leave = self.leave(opinions.logits, target, state)
+        output = EnsembleOutput.of(output)
+        target, state = self.task.prepare(output.logits, target, replace(state, record=state.recording(self)))
+        with torch.autocast(output.logits.device.type, enabled=False):
+            take = self._taking(output.logits, target, state)
+            leave = self.leave(output.logits, target, state)
             with torch.no_grad():
-                rank = leave if self.rank is None else self.rank(opinions.logits, target, state)
+                rank = leave if self.rank is None else self.rank(output.logits, target, state)
                 weights = self.assign(take.detach() - rank.detach(), state)
             loss = state.mean((weights * take + (1 - weights) * leave).sum(0))
             for cost in self.joint:
-                loss = loss + cost(opinions, target, weights, state)
+                loss = loss + cost(output, target, weights, state)
         return Outcome(loss, weights, take, leave)
 
     def _taking(self, outputs: Tensor, target: Tensor, state: State) -> Tensor:
@@ -93,20 +93,20 @@ class Objective(nn.Module):
         """The memory that it counts in, if it has one."""
         return memory_of(self)
 
-    def ahead(self, members: int, target: Tensor, state: State) -> Tensor | None:
+    def precomputed_weights(self, members: int, target: Tensor, state: State) -> Tensor | None:
         """The weights (M, B), where they are known before anyone has answered and couple no member to another."""
         separable = not self.joint and is_memberwise(self.take) and is_memberwise(self.leave)
-        if not separable or not getattr(self.assign, "foreseen", False):
+        if not separable or not getattr(self.assign, "loss_independent", False):
             return None
         return self.assign(torch.zeros(members, len(target), device=target.device), state)
 
-    def alone(self, logits: Tensor, weights: Tensor, target: Tensor, state: State) -> Tensor:
+    def member_loss(self, logits: Tensor, weights: Tensor, target: Tensor, state: State) -> Tensor:
         """One member's part of the loss: its logits (B, C, …) and its weights (B,), known ahead -> scalar."""
-        opinions = Opinions.of(logits[None])
-        target, state = self.task.prepare(opinions.logits, target, state)
+        output = EnsembleOutput.of(logits[None])
+        target, state = self.task.prepare(output.logits, target, state)
         with torch.autocast(logits.device.type, enabled=False):
-            take = self._taking(opinions.logits, target, state)[0]
-            return state.mean(weights * take + (1 - weights) * self.leave(opinions.logits, target, state)[0])
+            take = self._taking(output.logits, target, state)[0]
+            return state.mean(weights * take + (1 - weights) * self.leave(output.logits, target, state)[0])
 
 
 class Phases(nn.Module):
@@ -140,10 +140,10 @@ class Phases(nn.Module):
         self.after = after
         self.phase = 0
 
-    def forward(self, opinions: Opinions | Tensor, target: Tensor, state: State | None = None) -> Outcome:
-        """Opinions or logits (M, B, C, …), target (B, …) -> outcome of the phase."""
+    def forward(self, output: EnsembleOutput | Tensor, target: Tensor, state: State | None = None) -> Outcome:
+        """EnsembleOutput or logits (M, B, C, …), target (B, …) -> outcome of the phase."""
         state = state or State()
-        outcome: Outcome = self._now(state)(opinions, target, replace(state, record=state.recording(self)))
+        outcome: Outcome = self._now(state)(output, target, replace(state, record=state.recording(self)))
         return outcome
 
     @property
@@ -151,27 +151,27 @@ class Phases(nn.Module):
         """The memory that it counts in, if it has one."""
         return memory_of(self)
 
-    def ahead(self, members: int, target: Tensor, state: State) -> Tensor | None:
-        """See `Objective.ahead`."""
-        weights: Tensor | None = self._now(state).ahead(members, target, state)
+    def precomputed_weights(self, members: int, target: Tensor, state: State) -> Tensor | None:
+        """See `Objective.precomputed_weights`."""
+        weights: Tensor | None = self._now(state).precomputed_weights(members, target, state)
         return weights
 
-    def alone(self, logits: Tensor, weights: Tensor, target: Tensor, state: State) -> Tensor:
-        """See `Objective.alone`."""
-        loss: Tensor = self._now(state).alone(logits, weights, target, state)
+    def member_loss(self, logits: Tensor, weights: Tensor, target: Tensor, state: State) -> Tensor:
+        """See `Objective.member_loss`."""
+        loss: Tensor = self._now(state).member_loss(logits, weights, target, state)
         return loss
 
-    def settles_after(self, epochs: int, members: int) -> int:
+    def schedule_end(self, epochs: int, members: int) -> int:
         """The epochs of the first phase."""
         return epochs_of(self.after, epochs, self.option)
 
     @torch.no_grad()
-    def chosen_by_loss(self, opinions: Opinions | Tensor, target: Tensor, state: State) -> Tensor:
+    def chosen_by_loss(self, output: EnsembleOutput | Tensor, target: Tensor, state: State) -> Tensor:
         """Which members would take each example by loss, (M, B), whatever a memory decides.
 
         This is v of eq. 5, Kim et al. 2022, appendix C.1. Nothing is counted.
         """
-        outcome: Outcome = self.first(opinions, target, replace(state, record=False))
+        outcome: Outcome = self.first(output, target, replace(state, record=False))
         return outcome.weights
 
     def _now(self, state: State) -> Any:
@@ -204,22 +204,20 @@ class PerPixel(nn.Module):
         super().__init__()
         self.objective = objective
 
-    def forward(self, opinions: Opinions | Tensor, target: Tensor, state: State | None = None) -> Outcome:
-        """Opinions or logits (M, B, C, …), target (B, …) -> outcome with weights (M, B * pixels)."""
+    def forward(self, output: EnsembleOutput | Tensor, target: Tensor, state: State | None = None) -> Outcome:
+        """EnsembleOutput or logits (M, B, C, …), target (B, …) -> outcome with weights (M, B * pixels)."""
         state = state or State()
-        opinions = Opinions.of(opinions)
-        target = task_of(self).check(opinions.logits, target)
+        output = EnsembleOutput.of(output)
+        target = task_of(self).check(output.logits, target)
         state = replace(state, record=state.recording(self))
-        logits = (
-            opinions.logits.flatten(3).transpose(2, 3).flatten(1, 2) if opinions.logits.ndim > 3 else opinions.logits
-        )
-        pixels = logits.shape[1] // opinions.logits.shape[1]
-        gate = None if opinions.gate is None else opinions.gate.repeat_interleave(pixels, dim=1)
+        logits = output.logits.flatten(3).transpose(2, 3).flatten(1, 2) if output.logits.ndim > 3 else output.logits
+        pixels = logits.shape[1] // output.logits.shape[1]
+        gate = None if output.gate is None else output.gate.repeat_interleave(pixels, dim=1)
         weight = None if state.sample_weight is None else state.sample_weight.repeat_interleave(pixels)
         soft = target.is_floating_point() and target.ndim > 2
         target = target.flatten(2).transpose(1, 2).flatten(0, 1) if soft else target.flatten()
         state = replace(state, group=None, index=None, sample_weight=weight)
-        outcome: Outcome = self.objective(Opinions(logits, gate), target, state)
+        outcome: Outcome = self.objective(EnsembleOutput(logits, gate), target, state)
         return outcome
 
     @property
@@ -244,16 +242,16 @@ def phase_of(objective: nn.Module) -> str:
     return phases.names[phases.phase] if phases is not None else ""
 
 
-def settles_after(objective: nn.Module, epochs: int, members: int) -> int:
+def schedule_end(objective: nn.Module, epochs: int, members: int) -> int:
     """The epochs after which an objective has its final form: past warm-up, ramp and annealing; 0 if it never changes.
 
-    An assignment, cost or joint cost that changes over training has a method `settles_after(epochs, members)`.
+    An assignment, cost or joint cost that changes over training has a method `schedule_end(epochs, members)`.
 
     >>> from torchmcl import methods
-    >>> [settles_after(methods.build(name).new_objective(), 100, 5) for name in ("smcl", "amcl", "annealed")]
+    >>> [schedule_end(methods.build(name).new_objective(), 100, 5) for name in ("smcl", "amcl", "annealed")]
     [0, 5, 80]
     """
     modules = list(objective.modules())
     plain = [part for module in modules for part in (getattr(module, "assign", None), *getattr(module, "joint", ()))]
-    found = (getattr(part, "settles_after", None) for part in (*modules, *plain))
+    found = (getattr(part, "schedule_end", None) for part in (*modules, *plain))
     return max((settles(epochs, members) for settles in found if settles is not None), default=0)

@@ -2,7 +2,7 @@ import re
 from collections.abc import Callable
 
 from torchmcl import metrics
-from torchmcl.analysis.run_evaluation import Look
+from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.errors import UsageError
 from torchmcl.reporting.metric_descriptions import calibration
 from torchmcl.training import guardrails
@@ -10,30 +10,33 @@ from torchmcl.training import guardrails
 FAR, MISCALIBRATED, NEVER, ALWAYS, HARDLY = 30, 10, 1, 99, 60  # percent
 
 
-def shares(look: Look) -> list[str]:
+def shares(evaluation: RunEvaluation) -> list[str]:
     """Members that starve or take everything, and an ensemble far behind its best member."""
-    if look.assigned is None:
+    if evaluation.assigned is None:
         return []
-    figures = look.figures
-    said = guardrails.look(
-        look.assigned, look.specialists.method, oracle=figures["oracle_error"], top1=figures["top1_error"]
+    values = evaluation.metrics
+    said = guardrails.check(
+        evaluation.assigned, evaluation.specialists.method, oracle=values["oracle_error"], top1=values["top1_error"]
     )
     return [text.replace("this epoch", "the last epoch") for text in said]
 
 
-def uncounted(look: Look) -> list[str]:
+def uncounted(evaluation: RunEvaluation) -> list[str]:
     """Classes that a memory never saw."""
-    memory = look.specialists.memory
-    if memory is None or not memory.fixed or len(memory.counts) != len(look.groups):
+    memory = evaluation.specialists.memory
+    if memory is None or not memory.fixed or len(memory.counts) != len(evaluation.groups):
         return []
-    return guardrails.uncounted(memory.counts, look.groups)
+    return guardrails.uncounted(memory.counts, evaluation.groups)
 
 
-def mixed(look: Look) -> list[str]:
+def mixed(evaluation: RunEvaluation) -> list[str]:
     """Classes that everyone takes some of."""
-    if look.assigned is None or not look.specialised or look.k >= look.members:
+    if evaluation.assigned is None or not evaluation.specialised or evaluation.k >= evaluation.members:
         return []
-    pure, low = float(100 * metrics.purity(look.assigned, look.k)), 50 * (1 + look.k / look.members)
+    pure, low = (
+        float(100 * metrics.purity(evaluation.assigned, evaluation.k)),
+        50 * (1 + evaluation.k / evaluation.members),
+    )
     if pure >= low:
         return []
     return [
@@ -42,12 +45,12 @@ def mixed(look: Look) -> list[str]:
     ]
 
 
-def auxiliary(look: Look) -> list[str]:
+def auxiliary(evaluation: RunEvaluation) -> list[str]:
     """Members that never say that something is not theirs, or say it of their own."""
-    if not look.auxiliary or look.own is None:
+    if not evaluation.auxiliary or evaluation.own is None:
         return []
-    left, own, said = 100 * look.test.gathered("left"), look.own, []
-    for m in range(look.members):
+    left, own, said = 100 * evaluation.test.gathered("left"), evaluation.own, []
+    for m in range(evaluation.members):
         mine, others = left[own[:, m], m], left[~own[:, m], m]
         if len(mine) and float(mine.mean()) > ALWAYS:
             said.append(
@@ -61,13 +64,13 @@ def auxiliary(look: Look) -> list[str]:
     return said
 
 
-def short(look: Look) -> list[str]:
+def short(evaluation: RunEvaluation) -> list[str]:
     """Trainings that end before specialists have learnt."""
-    epochs = len(look.history)
-    if look.specialists.memory is None or not epochs:
+    epochs = len(evaluation.history)
+    if evaluation.specialists.memory is None or not epochs:
         return []
     try:
-        after = look.specialists.method.settles_after(look.config.get("epochs") or epochs)
+        after = evaluation.specialists.method.schedule_end(evaluation.config.get("epochs") or epochs)
     except UsageError:  # an earlier version let a warm-up last longer than the training
         after = epochs
     if epochs - after >= after:
@@ -75,18 +78,18 @@ def short(look: Look) -> list[str]:
     return [f"{max(epochs - after, 0)} of {epochs} epochs came after the warm-up of {after}. Train longer."]
 
 
-def sure(look: Look) -> list[str]:
+def sure(evaluation: RunEvaluation) -> list[str]:
     """Confidence that means something else than it says."""
-    ece = calibration(look)
+    ece = calibration(evaluation)
     if ece <= MISCALIBRATED:
         return []
-    name = look.run or "RUN"
+    name = evaluation.run or "RUN"
     return [f"Confidence is off by {ece:.1f} % on average. Mend it: torchmcl calibrate {name} --temperature"]
 
 
-def unseen(look: Look) -> list[str]:
+def unseen(evaluation: RunEvaluation) -> list[str]:
     """Foreign data that looks like home."""
-    found = look.figures.get("unseen")
+    found = evaluation.metrics.get("unseen")
     if found is None or (best := found["scores"][found["best"]]["auroc"]) >= HARDLY:
         return []
     return [
@@ -94,15 +97,15 @@ def unseen(look: Look) -> list[str]:
     ]
 
 
-def partly(look: Look) -> list[str]:
+def partly(evaluation: RunEvaluation) -> list[str]:
     """Less than the whole test set."""
-    whole, asked = look.kept.get("examples"), look.figures["examples"]
-    if not whole or asked >= whole or look.figures["data"] != look.config.get("data"):
+    whole, asked = evaluation.kept.get("examples"), evaluation.metrics["examples"]
+    if not whole or asked >= whole or evaluation.metrics["data"] != evaluation.config.get("data"):
         return []
     return [f"Measured on {asked:,} of {whole:,} test examples."]
 
 
-CHECKS: dict[str, Callable[[Look], list[str]]] = {
+CHECKS: dict[str, Callable[[RunEvaluation], list[str]]] = {
     "a member takes nothing, or over 95 % of what one can, in the last epoch; the top-1 error is over "
     f"{FAR} points above the oracle error": shares,
     "a class had not been seen when the memory was fixed": uncounted,
@@ -115,10 +118,10 @@ CHECKS: dict[str, Callable[[Look], list[str]]] = {
 }
 
 
-def cautions(look: Look) -> list[str]:
+def diagnostics(evaluation: RunEvaluation) -> list[str]:
     """What there is to warn of, each with what to do about it, then what was said during training alone."""
-    found = [text for check in CHECKS.values() for text in check(look)]
-    earlier = [text for text in look.kept.get("warnings", []) if isinstance(text, str)]
+    found = [text for check in CHECKS.values() for text in check(evaluation)]
+    earlier = [text for text in evaluation.kept.get("warnings", []) if isinstance(text, str)]
     said = {_kind(text): text for text in earlier}  # of those that differ in numbers alone, the last
     again = {_kind(text) for text in found}
     return found + [f"Said during training: {text}" for kind, text in said.items() if kind not in again]

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchmcl.analysis.run_evaluation import Look
+from torchmcl.analysis.run_evaluation import RunEvaluation
 
 NONE = "–"  # noqa: RUF001
 
@@ -12,51 +12,55 @@ class Measure:
 
     name: str
     meaning: str
-    value: Callable[[Look], float | None]
+    value: Callable[[RunEvaluation], float | None]
     better: int = -1
     unit: str = "%"
     digits: int = 2
 
-    def text(self, look: Look) -> str:
+    def text(self, evaluation: RunEvaluation) -> str:
         """For a cell."""
-        value = self.value(look)
+        value = self.value(evaluation)
         return NONE if value is None else f"{value:,.{self.digits}f}{f' {self.unit}' if self.unit else ''}"
 
-    def best(self, looks: list[Look]) -> set[int]:
+    def best(self, evaluations: list[RunEvaluation]) -> set[int]:
         """Which of several runs have the best value."""
-        values = {at: value for at, look in enumerate(looks) if (value := self.value(look)) is not None}
+        values = {
+            at: value for at, evaluation in enumerate(evaluations) if (value := self.value(evaluation)) is not None
+        }
         if not self.better or len(values) < 2 or len(set(values.values())) == 1:
             return set()
         best = max(values.values(), key=lambda value: self.better * value)
         return {at for at, value in values.items() if value == best}
 
 
-def measured(name: str) -> Callable[[Look], float | None]:
+def measured(name: str) -> Callable[[RunEvaluation], float | None]:
     """What `torchmcl evaluate` says under a name."""
-    return lambda look: look.figures.get(name)
+    return lambda evaluation: evaluation.metrics.get(name)
 
 
-def kept(name: str) -> Callable[[Look], float | None]:
+def kept(name: str) -> Callable[[RunEvaluation], float | None]:
     """What the training left under a name."""
-    return lambda look: look.kept.get(name)
+    return lambda evaluation: evaluation.kept.get(name)
 
 
-def purity(look: Look) -> float | None:
+def purity(evaluation: RunEvaluation) -> float | None:
     """Of the last epoch's assignments; None where everyone takes everything, which is neither pure nor mixed."""
-    alike = look.assigned is not None and bool((look.assigned == look.assigned[:, :1]).all())
-    return None if alike else look.kept.get("purity")
+    alike = evaluation.assigned is not None and bool((evaluation.assigned == evaluation.assigned[:, :1]).all())
+    return None if alike else evaluation.kept.get("purity")
 
 
-def calibration(look: Look) -> float:
+def calibration(evaluation: RunEvaluation) -> float:
     """Expected calibration error in percent, of masks over pixels."""
-    count, confidence, right = look.test.gathered("reliability").sum(0)
+    count, confidence, right = evaluation.test.gathered("reliability").sum(0)
     return float(100 * (right - confidence).abs().sum() / count.sum())
 
 
-def of_best_score(name: str) -> Callable[[Look], float | None]:
+def of_best_score(name: str) -> Callable[[RunEvaluation], float | None]:
     """Of the score that tells unseen data best."""
-    return lambda look: (
-        look.figures["unseen"]["scores"][look.figures["unseen"]["best"]][name] if "unseen" in look.figures else None
+    return lambda evaluation: (
+        evaluation.metrics["unseen"]["scores"][evaluation.metrics["unseen"]["best"]][name]
+        if "unseen" in evaluation.metrics
+        else None
     )
 
 

@@ -7,11 +7,11 @@ from torchmcl._utils.html import Markup, join, tag
 from torchmcl._utils.versions import versions
 from torchmcl.analysis.figures import catalogue
 from torchmcl.analysis.figures.catalogue import Entry
-from torchmcl.analysis.run_evaluation import Look
+from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.errors import UsageError
 from torchmcl.reporting import inline, member_cards
 from torchmcl.reporting.command import command
-from torchmcl.reporting.diagnostics import CHECKS, cautions
+from torchmcl.reporting.diagnostics import CHECKS, diagnostics
 from torchmcl.reporting.metric_descriptions import MEASURES, NONE
 
 TOPICS = {
@@ -23,18 +23,18 @@ TOPICS = {
 TILES = ("Top-1 error", "Oracle error", "Calibration error (ECE)", "Purity")
 
 
-def page(looks: Sequence[Look], *, made_by: str) -> Markup:
+def page(evaluations: Sequence[RunEvaluation], *, made_by: str) -> Markup:
     """The whole report of some runs, as one HTML document that needs nothing else; `made_by` is its own command."""
-    looks = distinct(looks)
+    evaluations = distinct(evaluations)
     sections = {
-        "Warnings": warnings(looks),
-        "Numbers": numbers(looks),
-        **{name: topic(name, entries(names), looks) for name, names in TOPICS.items()},
-        "Members": cards(looks),
-        "How it was made": making(looks, made_by),
+        "Warnings": warnings(evaluations),
+        "Numbers": numbers(evaluations),
+        **{name: topic(name, entries(names), evaluations) for name, names in TOPICS.items()},
+        "Members": cards(evaluations),
+        "How it was made": making(evaluations, made_by),
     }
     there = {name: made for name, made in sections.items() if made is not None}
-    title = f"Report: {looks[0].name}" if len(looks) == 1 else f"Report: {len(looks)} runs compared"
+    title = f"Report: {evaluations[0].name}" if len(evaluations) == 1 else f"Report: {len(evaluations)} runs compared"
     style = files("torchmcl.reporting").joinpath("page.css").read_text(encoding="utf-8")
     head = tag(
         "head",
@@ -44,23 +44,23 @@ def page(looks: Sequence[Look], *, made_by: str) -> Markup:
         tag("style", Markup(style)),
     )
     body = [
-        header(looks, list(there)),
+        header(evaluations, list(there)),
         tag("main", list(there.values())),
         tag("footer", f"Written by torchmcl {versions()['torchmcl']}. This file holds everything it shows."),
     ]
     return join(Markup("<!doctype html>\n"), tag("html", head, tag("body", body), lang="en"), Markup("\n"))
 
 
-def distinct(looks: Sequence[Look]) -> list[Look]:
+def distinct(evaluations: Sequence[RunEvaluation]) -> list[RunEvaluation]:
     """The runs, named by as much of the end of their paths as tells them apart."""
-    paths = [Path(look.run).absolute().parts for look in looks]
+    paths = [Path(evaluation.run).absolute().parts for evaluation in evaluations]
     for length in range(1, max(map(len, paths)) + 1):
         names = ["/".join(parts[-length:]) for parts in paths]
         if len(set(names)) == len(names):
             break
     else:
-        names = [look.run for look in looks]
-    return [replace(look, name=name) for look, name in zip(looks, names, strict=True)]
+        names = [evaluation.run for evaluation in evaluations]
+    return [replace(evaluation, name=name) for evaluation, name in zip(evaluations, names, strict=True)]
 
 
 def entries(names: Sequence[str]) -> list[Entry]:
@@ -68,47 +68,50 @@ def entries(names: Sequence[str]) -> list[Entry]:
     return [entry for entry in catalogue.FIGURES if entry.name in names]
 
 
-def header(looks: Sequence[Look], sections: Sequence[str]) -> Markup:
+def header(evaluations: Sequence[RunEvaluation], sections: Sequence[str]) -> Markup:
     """What was trained, in a sentence, and the few numbers that matter most."""
-    several = len(looks) > 1
-    data = sorted({look.figures["data"] for look in looks})
+    several = len(evaluations) > 1
+    data = sorted({evaluation.metrics["data"] for evaluation in evaluations})
     parts = [
         tag("p", "torchmcl report", class_="kicker"),
-        tag("h1", f"{len(looks)} runs compared" if several else looks[0].name),
+        tag("h1", f"{len(evaluations)} runs compared" if several else evaluations[0].name),
         tag(
             "p",
-            f"{', '.join(look.name for look in looks)}, on {' and '.join(data)}." if several else trained(looks[0]),
+            f"{', '.join(evaluation.name for evaluation in evaluations)}, on {' and '.join(data)}."
+            if several
+            else trained(evaluations[0]),
             class_="lead",
         ),
     ]
     if not several:
-        parts.append(tiles(looks[0]))
+        parts.append(tiles(evaluations[0]))
     parts.append(tag("nav", [tag("a", name, href=f"#{anchor(name)}") for name in sections]))
     return tag("header", parts)
 
 
-def trained(look: Look) -> str:
+def trained(evaluation: RunEvaluation) -> str:
     """One run in a sentence."""
-    blueprint, epochs = look.specialists.blueprint, len(look.history)
-    network = f"{blueprint.network} networks" if blueprint.network else "networks of your own"
+    model_config, epochs = evaluation.specialists.model_config, len(evaluation.history)
+    network = f"{model_config.network} networks" if model_config.network else "networks of your own"
     length = f", trained for {epochs} epoch{'s' if epochs != 1 else ''}" if epochs else ""
-    names = look.specialists.classes
-    kind = f"masks of {few(names)}" if look.dense else f"{len(names)} classes: {few(names)}"
+    names = evaluation.specialists.classes
+    kind = f"masks of {few(names)}" if evaluation.dense else f"{len(names)} classes: {few(names)}"
     return (
-        f"{look.members} {network} in one ensemble, by {look.specialists.method.name.upper()}{length}. Asked about "
-        f"{look.figures['examples']:,} test examples of {look.figures['data']}, with {kind}."
+        f"{evaluation.members} {network} in one ensemble, by {evaluation.specialists.method.name.upper()}{length}. "
+        "Asked about "
+        f"{evaluation.metrics['examples']:,} test examples of {evaluation.metrics['data']}, with {kind}."
     )
 
 
-def tiles(look: Look) -> Markup:
+def tiles(evaluation: RunEvaluation) -> Markup:
     """The few numbers that matter most."""
-    found = [measure for measure in MEASURES if measure.name in TILES and measure.value(look) is not None]
+    found = [measure for measure in MEASURES if measure.name in TILES and measure.value(evaluation) is not None]
     return tag(
         "div",
         [
             tag(
                 "div",
-                tag("div", measure.text(look), class_="value"),
+                tag("div", measure.text(evaluation), class_="value"),
                 tag("div", measure.name, class_="name"),
                 class_="card tile",
             )
@@ -118,11 +121,13 @@ def tiles(look: Look) -> Markup:
     )
 
 
-def warnings(looks: Sequence[Look]) -> Markup:
+def warnings(evaluations: Sequence[RunEvaluation]) -> Markup:
     """What to look at first, and what was checked."""
-    found = [(look, text) for look in looks for text in cautions(look)]
-    several = len(looks) > 1
-    items = [tag("li", tag("span", look.name, class_="of") if several else None, text) for look, text in found]
+    found = [(evaluation, text) for evaluation in evaluations for text in diagnostics(evaluation)]
+    several = len(evaluations) > 1
+    items = [
+        tag("li", tag("span", evaluation.name, class_="of") if several else None, text) for evaluation, text in found
+    ]
     checks = tag(
         "details", tag("summary", "What is checked"), tag("ul", [tag("li", f"Whether {text}.") for text in CHECKS])
     )
@@ -130,81 +135,96 @@ def warnings(looks: Sequence[Look]) -> Markup:
     return section("Warnings", shown, checks)
 
 
-def numbers(looks: Sequence[Look]) -> Markup:
+def numbers(evaluations: Sequence[RunEvaluation]) -> Markup:
     """Every measure with its meaning, a column a run; the best of several is marked."""
     rows = []
     for measure in MEASURES:
-        if all(measure.value(look) is None for look in looks):
+        if all(measure.value(evaluation) is None for evaluation in evaluations):
             continue
-        best = measure.best(list(looks))
+        best = measure.best(list(evaluations))
         name = tag("th", measure.name, tag("span", measure.meaning, class_="note"), scope="row")
-        cells = [tag("td", measure.text(look), class_="best" if at in best else None) for at, look in enumerate(looks)]
+        cells = [
+            tag("td", measure.text(evaluation), class_="best" if at in best else None)
+            for at, evaluation in enumerate(evaluations)
+        ]
         rows.append(tag("tr", name, cells))
-    head = tag("thead", tag("tr", tag("th", ""), [tag("th", look.name, scope="col") for look in looks]))
-    return section("Numbers", boxed(tag("table", head if len(looks) > 1 else None, tag("tbody", rows))))
+    head = tag(
+        "thead", tag("tr", tag("th", ""), [tag("th", evaluation.name, scope="col") for evaluation in evaluations])
+    )
+    return section("Numbers", boxed(tag("table", head if len(evaluations) > 1 else None, tag("tbody", rows))))
 
 
-def topic(title: str, chosen: Sequence[Entry], looks: Sequence[Look]) -> Markup | None:
+def topic(title: str, chosen: Sequence[Entry], evaluations: Sequence[RunEvaluation]) -> Markup | None:
     """The figures of one topic."""
-    shown = [made for entry in chosen if (made := figures(entry, looks)) is not None]
+    shown = [made for entry in chosen if (made := figures(entry, evaluations)) is not None]
     return section(title, tag("div", shown, class_="columns")) if shown else None
 
 
-def figures(entry: Entry, looks: Sequence[Look]) -> Markup | None:
+def figures(entry: Entry, evaluations: Sequence[RunEvaluation]) -> Markup | None:
     """A figure of all runs together, or one of each run that it fits beside each other."""
-    parts = entry.parts(looks)
+    parts = entry.parts(evaluations)
     if not parts:
         return None
     drawn = [drawing(entry, runs, number) for number, runs in enumerate(parts)]
-    if len(looks) > 1 and not entry.together:
+    if len(evaluations) > 1 and not entry.together:
         of = [tag("p", runs[0].name, class_="of") for runs in parts]
         pairs = [tag("div", name, picture) for name, picture in zip(of, drawn, strict=True)]
-        drawn = [tag("div", pairs, class_="compared broad" if entry.wide else "compared")]
-    wide = entry.wide or len(parts) > 1
+        drawn = [tag("div", pairs, class_="compared broad" if entry.to_float32 else "compared")]
+    to_float32 = entry.to_float32 or len(parts) > 1
     return tag(
         "article",
         tag("h3", entry.title),
         tag("p", entry.meaning, class_="note"),
         drawn,
-        class_="card figure wide" if wide else "card figure",
+        class_="card figure wide" if to_float32 else "card figure",
     )
 
 
-def drawing(entry: Entry, runs: Sequence[Look], number: int) -> Markup:
+def drawing(entry: Entry, runs: Sequence[RunEvaluation], number: int) -> Markup:
     """One figure, or why there is none."""
-    about = f"{entry.title}: {', '.join(look.name for look in runs)}"
+    about = f"{entry.title}: {', '.join(evaluation.name for evaluation in runs)}"
     try:
         drawn = inline.svg(entry.draw(*runs), about, key=f"{entry.name}-{number}")
     except UsageError as problem:
         return tag("p", f"Not drawn. {problem}", class_="note")
-    if entry.wide:  # scrolls by itself, by keys too
+    if entry.to_float32:  # scrolls by itself, by keys too
         return tag("div", drawn, class_="drawing broad", tabindex="0", role="group", aria_label=about)
     return tag("div", drawn, class_="drawing")
 
 
-def cards(looks: Sequence[Look]) -> Markup:
+def cards(evaluations: Sequence[RunEvaluation]) -> Markup:
     """Members of each run."""
     about = tag(
         "p",
         "What each member knows, and, out of its own, the test examples it is most and least right about.",
         class_="about",
     )
-    if len(looks) == 1:
-        return section("Members", about, member_cards.cards(looks[0]))
+    if len(evaluations) == 1:
+        return section("Members", about, member_cards.cards(evaluations[0]))
     folded = [
-        tag("details", tag("summary", look.name), member_cards.cards(look), class_="run", open=number == len(looks) - 1)
-        for number, look in enumerate(looks)
+        tag(
+            "details",
+            tag("summary", evaluation.name),
+            member_cards.cards(evaluation),
+            class_="run",
+            open=number == len(evaluations) - 1,
+        )
+        for number, evaluation in enumerate(evaluations)
     ]
     return section("Members", about, folded)
 
 
-def making(looks: Sequence[Look], made_by: str) -> Markup:
+def making(evaluations: Sequence[RunEvaluation], made_by: str) -> Markup:
     """Settings, commands and versions."""
-    lines = [(f"Train {look.name}", command(look.config, look.run)) for look in looks]
+    lines = [(f"Train {evaluation.name}", command(evaluation.config, evaluation.run)) for evaluation in evaluations]
     lines.append(("Write this report", made_by))
     commands = [tag("div", tag("h3", name), tag("pre", tag("code", line))) for name, line in lines if line]
     now = versions("lightning", "numpy", "matplotlib", "captum")
-    then = [(f"{look.name} was trained with", look.kept["versions"]) for look in looks if look.kept.get("versions")]
+    then = [
+        (f"{evaluation.name} was trained with", evaluation.kept["versions"])
+        for evaluation in evaluations
+        if evaluation.kept.get("versions")
+    ]
     then.append(("This report was written with", now))
     used = [tag("p", tag("b", f"{name}: "), listed(found)) for name, found in then]
     return section(
@@ -213,35 +233,43 @@ def making(looks: Sequence[Look], made_by: str) -> Markup:
             "div",
             tag("div", commands, class_="card stack"),
             tag("div", used, class_="card"),
-            settings(looks),
+            settings(evaluations),
             class_="stack",
         ),
     )
 
 
-def settings(looks: Sequence[Look]) -> Markup | None:
+def settings(evaluations: Sequence[RunEvaluation]) -> Markup | None:
     """What runs were told: in several, first what differs."""
-    names = dict.fromkeys(name for look in looks for name in look.config if name not in ("classes", "shape"))
-    differ = [name for name in names if len({setting(look, name) for look in looks}) > 1]
+    names = dict.fromkeys(
+        name for evaluation in evaluations for name in evaluation.config if name not in ("classes", "shape")
+    )
+    differ = [name for name in names if len({setting(evaluation, name) for evaluation in evaluations}) > 1]
     if not names:
         return None
-    every = tag("details", tag("summary", "All settings"), told(looks, list(names)))
-    return join(told(looks, differ) if differ else None, every)
+    every = tag("details", tag("summary", "All settings"), told(evaluations, list(names)))
+    return join(told(evaluations, differ) if differ else None, every)
 
 
-def told(looks: Sequence[Look], names: Sequence[str]) -> Markup:
+def told(evaluations: Sequence[RunEvaluation], names: Sequence[str]) -> Markup:
     """A table of some settings."""
     rows = [
-        tag("tr", tag("th", name.replace("_", " "), scope="row"), [tag("td", setting(look, name)) for look in looks])
+        tag(
+            "tr",
+            tag("th", name.replace("_", " "), scope="row"),
+            [tag("td", setting(evaluation, name)) for evaluation in evaluations],
+        )
         for name in names
     ]
-    head = tag("thead", tag("tr", tag("th", ""), [tag("th", look.name, scope="col") for look in looks]))
-    return boxed(tag("table", head if len(looks) > 1 else None, tag("tbody", rows), class_="settings"))
+    head = tag(
+        "thead", tag("tr", tag("th", ""), [tag("th", evaluation.name, scope="col") for evaluation in evaluations])
+    )
+    return boxed(tag("table", head if len(evaluations) > 1 else None, tag("tbody", rows), class_="settings"))
 
 
-def setting(look: Look, name: str) -> str:
+def setting(evaluation: RunEvaluation, name: str) -> str:
     """What a run was told."""
-    value = look.config.get(name)
+    value = evaluation.config.get(name)
     return NONE if value is None else str(value)
 
 

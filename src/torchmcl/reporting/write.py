@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from torchmcl._utils import atomic
-from torchmcl.analysis.evaluation import look
+from torchmcl.analysis.evaluation import run_evaluation
 from torchmcl.errors import UsageError
 from torchmcl.reporting.page import page
-from torchmcl.serialization.data_config import Source
+from torchmcl.serialization.data_config import DataConfig
 
 
 def write(
@@ -17,7 +17,7 @@ def write(
 ) -> Path:
     """Write one self-contained page on some runs, compared with each other where there are several -> its path.
 
-    `unseen` and the other options are those of `evaluation.look`.
+    `unseen` and the other options are those of `run_evaluation`.
     """
     path = Path(out)
     if not runs:
@@ -31,20 +31,20 @@ def write(
         import matplotlib  # noqa: F401
     except ImportError as absent:
         raise UsageError("Expected matplotlib for a report, found none. Try: pip install 'torchmcl[plots]'") from absent
-    looks = [look(run, unseen=unseen, **options) for run in runs]
-    text = page(looks, made_by=line(runs, out, unseen=unseen, **options))
+    evaluations = [run_evaluation(run, unseen=unseen, **options) for run in runs]
+    text = page(evaluations, made_by=line(runs, out, unseen=unseen, **options))
     atomic.make_folder(path.parent)
     atomic.write(path, text)
     return path
 
 
-def line(runs: Sequence[str | Path], out: str | Path, *, source: Source | None = None, **options: Any) -> str:
+def line(runs: Sequence[str | Path], out: str | Path, *, source: DataConfig | None = None, **options: Any) -> str:
     """The command that writes a report.
 
-    >>> line(["runs/a"], "a.html", source=Source(limit=9), unseen="svhn", data=None)
+    >>> line(["runs/a"], "a.html", source=DataConfig(limit=9), unseen="svhn", data=None)
     'torchmcl report runs/a -o a.html --unseen svhn --data_limit 9'
     """
-    chosen, usual = asdict(source or Source()), asdict(Source())
+    chosen, usual = asdict(source or DataConfig()), asdict(DataConfig())
     options |= {f"data_{name}": value for name, value in chosen.items() if value != usual[name]}
     words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
     return shlex.join(["torchmcl", "report", *map(str, runs), "-o", str(out), *words])

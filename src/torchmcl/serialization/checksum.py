@@ -8,27 +8,27 @@ from typing import Any
 
 from torchmcl.errors import DamagedFileError
 
-SEAL = "sha256"
+KEY = "sha256"
 
 
-def seal(content: Mapping[str, Any]) -> dict[str, Any]:
+def add_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
     """The same with its checksum as the last entry.
 
-    >>> sealed = seal({"error": 1.5})
-    >>> unsealed(sealed)
+    >>> sealed = add_checksum({"error": 1.5})
+    >>> verify_checksum(sealed)
     {'error': 1.5}
-    >>> unsealed({**sealed, "error": 1.4})
+    >>> verify_checksum({**sealed, "error": 1.4})
     Traceback (most recent call last):
         ...
     ValueError: its checksum does not fit
     """
-    return {**content, SEAL: checksum(content)}
+    return {**content, KEY: checksum(content)}
 
 
-def unsealed(content: Mapping[str, Any]) -> dict[str, Any]:
+def verify_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content alone, which must fit its checksum; what was written before there were any has none."""
-    plain = {name: value for name, value in content.items() if name != SEAL}
-    if SEAL in content and content[SEAL] != checksum(plain):
+    plain = {name: value for name, value in content.items() if name != KEY}
+    if KEY in content and content[KEY] != checksum(plain):
         raise ValueError("its checksum does not fit")
     return plain
 
@@ -49,7 +49,7 @@ def read(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError(f"{type(content).__name__}")
-        return unsealed(content)
+        return verify_checksum(content)
     except (ValueError, RecursionError) as problem:
         reason = " ".join(str(problem).split())
         raise DamagedFileError(

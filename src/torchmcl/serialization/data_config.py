@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmcl._utils.validation import OWN, plain_fields, plain_number, right_types
+from torchmcl._utils.validation import OWN, plain_fields, plain_number, validate_types
 from torchmcl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Source:
+class DataConfig:
     """Which examples, of a data set given by name.
 
     Args:
@@ -38,7 +38,7 @@ class Source:
         for name in ("classes", "size"):  # YAML and JSON have lists
             if isinstance(value := getattr(self, name), list):
                 object.__setattr__(self, name, tuple(map(plain_number, value)))
-        right_types(vars(self), Source)
+        validate_types(vars(self), DataConfig)
         if isinstance(self.classes, tuple) and not any("," in name for name in self.classes):
             object.__setattr__(self, "classes", ",".join(self.classes))  # one way to say it
         if self.seed is not None and self.seed < 0:
@@ -52,10 +52,10 @@ class Source:
             raise UsageError(f"Expected in_memory of 0 gigabytes or more, got {self.in_memory}.")
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "Source":
+    def of(cls, config: Mapping[str, Any]) -> "DataConfig":
         """The part of a run's config.yaml that concerns its data.
 
-        >>> Source.of({"data": "digits", "data_limit": 9, "epochs": 3})
+        >>> DataConfig.of({"data": "digits", "data_limit": 9, "epochs": 3})
         Source(dir=None, classes=None, limit=9, validation=0.1, size=None, seed=None, in_memory=2.0)
         """
         given = {field.name: config.get(f"data_{field.name}") for field in fields(cls)}
@@ -80,13 +80,13 @@ class Source:
     def given(self) -> dict[str, Any]:
         """The fields that differ from their defaults.
 
-        >>> Source(limit=9).given()
+        >>> DataConfig(limit=9).given()
         {'limit': 9}
         """
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
 
 
-def of_run(run: Path, *wanted: str, changes: Source | None = None) -> "tuple[Source, DataSet]":
+def of_run(run: Path, *wanted: str, changes: DataConfig | None = None) -> "tuple[DataConfig, DataSet]":
     """The data set that a run was trained on, with the parts `wanted` of train, validation and test, and its source.
 
     It is loaded exactly as it was for training, except for `changes` such as another folder. Raises UsageError if a
@@ -94,17 +94,17 @@ def of_run(run: Path, *wanted: str, changes: Source | None = None) -> "tuple[Sou
     """
 
     from torchmcl.serialization import checkpoint
-    from torchmcl.serialization.hub import read_figures
+    from torchmcl.serialization.hub import read_metrics
     from torchmcl.serialization.model_files import training_config
 
     config = training_config(run)
-    name, source = str(config["data"]), replace(Source.of(config), **(changes or Source()).given())
+    name, source = str(config["data"]), replace(DataConfig.of(config), **(changes or DataConfig()).given())
     if name.startswith(OWN):
         raise UsageError(
             f"Expected a run on a data set given by name, got {run}, trained on an object named "
             f"{name.removeprefix(OWN)!r}. Pass --data, or evaluate it from Python."
         )
-    expected, labels, last = read_figures(run).get("sets"), None, run / "checkpoints" / "last.pt"
+    expected, labels, last = read_metrics(run).get("sets"), None, run / "checkpoints" / "last.pt"
     if expected is None and last.is_file():  # an earlier version kept only these
         labels = json.loads(checkpoint.read(last).get("choices", "{}")).get("labels")
     parts = ("test",) if wanted == ("test",) and labels is None else ("train", "test")

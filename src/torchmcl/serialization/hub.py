@@ -9,7 +9,7 @@ from torchmcl._utils import atomic
 from torchmcl.data.find import whole
 from torchmcl.errors import DiskFullError, UsageError
 from torchmcl.serialization import checksum
-from torchmcl.serialization.model_config import Blueprint
+from torchmcl.serialization.model_config import ModelConfig
 from torchmcl.serialization.model_files import CONFIG, MODEL
 
 METRICS, CARD = "metrics.json", "README.md"
@@ -62,7 +62,7 @@ def fetch(repo: str | Path, *, revision: str | None = None) -> Path:
     return Path(found)
 
 
-def read_figures(folder: Path) -> dict[str, Any]:
+def read_metrics(folder: Path) -> dict[str, Any]:
     """What metrics.json says of a model, or nothing."""
     path = folder / METRICS
     if not path.is_file():
@@ -70,10 +70,10 @@ def read_figures(folder: Path) -> dict[str, Any]:
     return checksum.read(whole(path, LARGEST))
 
 
-def card(repo: str, blueprint: Blueprint, figures: dict[str, Any]) -> str:
+def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:
     """A model card in Markdown: what it is, what was measured, how to ask it.
 
-    >>> print(card("me/pets", Blueprint("amcl", 2, ("cat", "dog"), "resnet10", (3, 32, 32), "gcn"), {"ece": 1.5}))
+    >>> print(card("me/pets", ModelConfig("amcl", 2, ("cat", "dog"), "resnet10", (3, 32, 32), "gcn"), {"ece": 1.5}))
     ---
     library_name: torchmcl
     pipeline_tag: image-classification
@@ -99,24 +99,29 @@ def card(repo: str, blueprint: Blueprint, figures: dict[str, Any]) -> str:
     answer = specialists.predict(x)  # label, probabilities, confidence, accepted, member, members
     ```
     """
-    images = len(blueprint.shape) == 3
-    kind = "image-segmentation" if blueprint.dense else "image-classification" if images else "tabular-classification"
+    images = len(model_config.shape) == 3
+    kind = (
+        "image-segmentation" if model_config.dense else "image-classification" if images else "tabular-classification"
+    )
     front = {
         "library_name": "torchmcl",
         "pipeline_tag": kind,
-        "tags": [blueprint.method or "own-method", "ensemble", "multiple-choice-learning"],
+        "tags": [model_config.method or "own-method", "ensemble", "multiple-choice-learning"],
     }
-    classes = ", ".join(f"`{name}`" for name in blueprint.classes[:20]) + (", …" if len(blueprint.classes) > 20 else "")
+    classes = ", ".join(f"`{name}`" for name in model_config.classes[:20]) + (
+        ", …" if len(model_config.classes) > 20 else ""
+    )
     parts = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---",
         f"# {repo}",
-        f"Specialist ensemble of {blueprint.members} x `{blueprint.network or 'own network'}`, trained by "
-        f"`{blueprint.method or 'own method'}` with torchmcl. Reads {blueprint.shape} {blueprint.dtype}, prepared by "
-        f"`{blueprint.preprocess}`.\nAnswers with one of {len(blueprint.classes)} classes: {classes}.",
+        f"Specialist ensemble of {model_config.members} x `{model_config.network or 'own network'}`, trained by "
+        f"`{model_config.method or 'own method'}` with torchmcl. "
+        f"Reads {model_config.shape} {model_config.dtype}, prepared by "
+        f"`{model_config.preprocess}`.\nAnswers with one of {len(model_config.classes)} classes: {classes}.",
     ]
-    if rows := [f"| {text} | {_shown(figures[name])} |" for name, text in SHOWN.items() if name in figures]:
+    if rows := [f"| {text} | {_shown(metrics[name])} |" for name, text in SHOWN.items() if name in metrics]:
         parts.append("\n".join(["| figure, on the test set | value |", "|---|---:|", *rows]))
-    rejection = blueprint.rejection
+    rejection = model_config.rejection
     if rejection.coverage is not None and rejection.error is not None:
         parts.append(
             f"Accepts answers from a confidence of {rejection.threshold:.4f} on, at temperature "

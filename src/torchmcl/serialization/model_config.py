@@ -4,7 +4,7 @@ from reprlib import repr as shown
 from typing import Any
 
 from torchmcl import methods, networks, tasks
-from torchmcl._utils.validation import right_types
+from torchmcl._utils.validation import validate_types
 from torchmcl.data import preprocess
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError, known_name
@@ -21,7 +21,7 @@ RESERVED = {"name", "method", "network", "members", "classes", "exchange", "pres
 
 
 @dataclass(frozen=True)
-class Blueprint:
+class ModelConfig:
     """What a model is, but for its weights: enough to build it anew.
 
     `method` and `network` are names, None for a `Method` or a callable of your own; `shape` and `dtype` are those of
@@ -49,7 +49,7 @@ class Blueprint:
     version: int = VERSION
 
     def __post_init__(self) -> None:
-        right_types(vars(self), Blueprint)
+        validate_types(vars(self), ModelConfig)
         known_name("type", self.dtype, ("uint8", "float32"))
         known_name("unit", self.unit, ("image", "pixel"))
         if not self.shape or not all(1 <= size <= LARGEST for size in self.shape):
@@ -102,11 +102,11 @@ class Blueprint:
         return {**asdict(self), "classes": list(self.classes), "shape": list(self.shape)}
 
     @classmethod
-    def of(cls, about: dict[str, Any]) -> "Blueprint":
+    def of(cls, about: dict[str, Any]) -> "ModelConfig":
         """Read what `as_dict` wrote, of this version or an earlier one.
 
-        >>> blueprint = Blueprint("amcl", 2, ("cat", "dog"), "simple_cnn", (3, 32, 32), "gcn")
-        >>> Blueprint.of(blueprint.as_dict()) == blueprint
+        >>> model_config = ModelConfig("amcl", 2, ("cat", "dog"), "simple_cnn", (3, 32, 32), "gcn")
+        >>> ModelConfig.of(model_config.as_dict()) == model_config
         True
         """
         if about.get("version") not in READABLE:

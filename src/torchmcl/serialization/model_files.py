@@ -13,22 +13,22 @@ from torch import Tensor
 from torchmcl._utils import atomic, plain_yaml
 from torchmcl.errors import DamagedFileError, UsageError, damaged
 from torchmcl.serialization.legacy import upgraded_config
-from torchmcl.serialization.model_config import Blueprint
+from torchmcl.serialization.model_config import ModelConfig
 
 MODEL, CONFIG = "model.safetensors", "config.yaml"
 TRAINED = ("method", "network", "members", "exchange", "preset", "unit")  # what a run's config.yaml says of a model
 
 
-def write(folder: Path, blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> None:
+def write(folder: Path, model_config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
     """Write a model; what a training wrote into config.yaml stays, else the blueprint goes there for people to read."""
     from safetensors.torch import save
 
     tensors = _apart({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-    about = blueprint.as_dict()
+    about = model_config.as_dict()
     digest = checksum(about, tensors)
     atomic.make_folder(folder)
     config = read_config(folder) if (folder / CONFIG).is_file() else None
-    if config is not None and "sha256" not in config and (other := _mismatch(config, blueprint, folder)):
+    if config is not None and "sha256" not in config and (other := _mismatch(config, model_config, folder)):
         raise UsageError(other)
     # One entry, for safetensors writes several in any order, and the same model must give the same bytes.
     metadata = {"torchmcl": json.dumps({**about, "sha256": digest})}
@@ -36,7 +36,7 @@ def write(folder: Path, blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> 
         (folder / CONFIG).unlink()  # first, so that a process killed from here on leaves no pair that does not fit
     atomic.write(folder / MODEL, save(tensors, metadata=metadata))
     if config is None or "sha256" in config:
-        text = yaml.safe_dump(_config(blueprint, digest), sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(_config(model_config, digest), sort_keys=False, allow_unicode=True)
         atomic.write(folder / CONFIG, text)
 
 
@@ -51,7 +51,7 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def read(folder: Path) -> tuple[Blueprint, dict[str, Tensor]]:
+def read(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Read it back, on the CPU; nothing in the files can execute.
 
     Raises:
@@ -68,7 +68,7 @@ def read(folder: Path) -> tuple[Blueprint, dict[str, Tensor]]:
             about = json.loads((file.metadata() or {})["torchmcl"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         digest = about.pop("sha256", None)
-        blueprint = Blueprint.of(about)
+        model_config = ModelConfig.of(about)
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError, RecursionError) as problem:
         reason = " ".join(str(problem).split())
         raise damaged(f"Expected a model that torchmcl wrote, got {path}: {reason}.", problem) from problem
@@ -76,9 +76,9 @@ def read(folder: Path) -> tuple[Blueprint, dict[str, Tensor]]:
         raise DamagedFileError(
             f"Expected the model that torchmcl wrote, got another in {path}: its checksum does not fit."
         )
-    if (folder / CONFIG).is_file() and (other := _mismatch(read_config(folder), blueprint, folder, digest)):
+    if (folder / CONFIG).is_file() and (other := _mismatch(read_config(folder), model_config, folder, digest)):
         raise DamagedFileError(other)
-    return blueprint, tensors
+    return model_config, tensors
 
 
 def checksum(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
@@ -110,16 +110,16 @@ def training_config(folder: Path) -> dict[str, Any]:
     return upgraded_config(config)
 
 
-def _config(blueprint: Blueprint, digest: str | None) -> dict[str, Any]:
-    return {**blueprint.as_dict(), "sha256": digest}
+def _config(model_config: ModelConfig, digest: str | None) -> dict[str, Any]:
+    return {**model_config.as_dict(), "sha256": digest}
 
 
-def _mismatch(config: dict[str, Any], blueprint: Blueprint, folder: Path, digest: str | None = None) -> str | None:
+def _mismatch(config: dict[str, Any], model_config: ModelConfig, folder: Path, digest: str | None = None) -> str | None:
     """Describe how config.yaml differs from the model's: a saved one says all, a run's only what was trained."""
     if "sha256" in config:
-        expected, got = _config(blueprint, digest), config
+        expected, got = _config(model_config, digest), config
     else:
-        expected = {name: value for name in TRAINED if (value := getattr(blueprint, name)) is not None}
+        expected = {name: value for name in TRAINED if (value := getattr(model_config, name)) is not None}
         got = {name: config.get(name, value) for name, value in expected.items()}
     if not (wrong := sorted(name for name in expected.keys() | got.keys() if expected.get(name) != got.get(name))):
         return None

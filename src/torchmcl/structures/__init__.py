@@ -6,17 +6,17 @@ tasks and costs. Nothing here trains, reads files or knows a method.
 
 from torchmcl.structures.cost import Cost, memberwise
 from torchmcl.structures.outcome import Outcome
-from torchmcl.structures.output import Opinions, per_example, wide
+from torchmcl.structures.output import EnsembleOutput, per_example, to_float32
 from torchmcl.structures.rejection import Rejection
 from torchmcl.structures.split import Split
 from torchmcl.structures.state import IGNORE, State
-from torchmcl.structures.task import Measured, Task
+from torchmcl.structures.task import EvaluationBatch, Task
 
 __all__ = [
     "IGNORE",
     "Cost",
-    "Measured",
-    "Opinions",
+    "EnsembleOutput",
+    "EvaluationBatch",
     "Outcome",
     "Rejection",
     "Split",
@@ -24,5 +24,5 @@ __all__ = [
     "Task",
     "memberwise",
     "per_example",
-    "wide",
+    "to_float32",
 ]

@@ -6,13 +6,13 @@ from torch import Tensor
 from torchmcl.errors import UsageError
 
 
-class Opinions(NamedTuple):
+class EnsembleOutput(NamedTuple):
     """What the members of an ensemble say of a batch.
 
     `logits` (M, B, C, …) with the members first, the auxiliary class, where there is one, last among the C outputs and
     pixels behind; `gate` (M, B), where the method has one, is the weight of each member: positive, summing to 1 over M.
 
-    >>> Opinions(torch.zeros(5, 2, 10)).gate is None
+    >>> EnsembleOutput(torch.zeros(5, 2, 10)).gate is None
     True
     """
 
@@ -20,22 +20,22 @@ class Opinions(NamedTuple):
     gate: Tensor | None = None
 
     @classmethod
-    def of(cls, opinions: "Opinions | Tensor") -> "Opinions":
+    def of(cls, output: "EnsembleOutput | Tensor") -> "EnsembleOutput":
         """Take opinions or bare logits, check the axes, compute in float32 or wider.
 
-        >>> Opinions.of(torch.zeros(5, 2, 10, dtype=torch.bfloat16)).logits.dtype
+        >>> EnsembleOutput.of(torch.zeros(5, 2, 10, dtype=torch.bfloat16)).logits.dtype
         torch.float32
         """
-        logits, gate = opinions if isinstance(opinions, Opinions) else (opinions, None)
+        logits, gate = output if isinstance(output, EnsembleOutput) else (output, None)
         if not isinstance(logits, Tensor) or logits.ndim < 3 or not logits.is_floating_point():
             raise UsageError(f"Expected floating point logits (M, B, C, …), members first, got {describe(logits)}.")
         if 0 in logits.shape:
             raise UsageError(f"Expected at least one member, example and output, got logits {describe(logits)}.")
         if gate is not None and gate.shape != logits.shape[:2]:
             raise UsageError(f"Expected a gate (M, B) = {tuple(logits.shape[:2])}, got {describe(gate)}.")
-        return cls(wide(logits), None if gate is None else wide(gate))
+        return cls(to_float32(logits), None if gate is None else to_float32(gate))
 
-    def expect_gate(self) -> Tensor:
+    def require_gate(self) -> Tensor:
         """The gate (M, B), or an error that says how to have one."""
         if self.gate is None:
             raise UsageError(
@@ -46,11 +46,11 @@ class Opinions(NamedTuple):
 
     def weighted(self, values: Tensor) -> Tensor:
         """Sum of `values` (M, B, …) over the members, weighted by the gate -> (B, …)."""
-        gate = self.expect_gate()
+        gate = self.require_gate()
         return (gate.reshape(*gate.shape, *[1] * (values.ndim - 2)) * values).sum(0)
 
 
-def wide(x: Tensor) -> Tensor:
+def to_float32(x: Tensor) -> Tensor:
     """`x` in float32, or in its own type where that is wider: losses and probabilities are never rounded to 16 bits."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
@@ -68,7 +68,7 @@ def per_example(values: Tensor, valid: Tensor | None = None) -> Tensor:
     """One number per example, (B, …) -> (B,): the mean over its pixels, or over those that are `valid` (B, …)."""
     if values.ndim == 1:
         return values
-    values = wide(values).flatten(1)
+    values = to_float32(values).flatten(1)
     if valid is None:
         return values.mean(1)
     valid = valid.flatten(1).to(values.dtype)

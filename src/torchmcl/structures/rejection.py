@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from torchmcl._utils.validation import right_types
+from torchmcl._utils.validation import validate_types
 from torchmcl.errors import UsageError
 from torchmcl.structures.output import per_example
 
@@ -23,7 +23,7 @@ class Rejection:
     error: float | None = None
 
     def __post_init__(self) -> None:
-        right_types(vars(self), Rejection)
+        validate_types(vars(self), Rejection)
         if not self.temperature > 0:
             raise UsageError(f"Expected a temperature above 0, got {self.temperature}.")
 

@@ -8,15 +8,15 @@ from torch import Tensor
 
 from torchmcl._utils.distributed import total
 from torchmcl.errors import UsageError
-from torchmcl.structures.output import Opinions, describe
+from torchmcl.structures.output import EnsembleOutput, describe
 from torchmcl.structures.state import State
 
 
-class Measured(NamedTuple):
+class EvaluationBatch(NamedTuple):
     """A batch that is evaluated: `target` (B, …), the members' `output`, what is `combined` of it, and `index` (B,)."""
 
     target: Tensor
-    output: Opinions
+    output: EnsembleOutput
     combined: Tensor
     index: Tensor  # type: ignore[assignment]  # a tuple has a method of that name
 
@@ -63,11 +63,11 @@ class Task(ABC):
             raise UsageError(f"Expected one target per example, got {describe(outputs)} and {describe(target)}.")
         return target
 
-    def combine(self, output: Opinions | Tensor) -> Tensor:
+    def combine(self, output: EnsembleOutput | Tensor) -> Tensor:
         """The ensemble's prediction from outputs (M, B, …): their mean (B, …)."""
-        return Opinions.of(output).logits.mean(0)
+        return EnsembleOutput.of(output).logits.mean(0)
 
-    def metrics(self, output: Opinions, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
+    def metrics(self, output: EnsembleOutput, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Metrics per example, (B,) each, of which the mean over a set is reported."""
         target = self.check(output.logits, target)
         each = self.loss(output.logits, target, State())
@@ -93,7 +93,7 @@ class Task(ABC):
         group = self.group(target) if state.group is None else state.group
         return target, replace(state, group=group, shared={})
 
-    def evaluate(self, batches: Iterable[Measured], names: tuple[str, ...] = ()) -> dict[str, Any]:
+    def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
         """The content of metrics.json on a set, in one pass: here the mean of each of `metrics`.
 
         Over several processes each passes over its part. `names` are those of the classes.

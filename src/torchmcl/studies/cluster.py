@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from torchmcl._utils import imports
 from torchmcl.errors import UsageError
+from torchmcl.studies.progress import logged
 from torchmcl.studies.runner import Event, Runner
-from torchmcl.studies.screen import logged
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result
 
@@ -121,7 +121,7 @@ def tasks(specs: Sequence[Spec], work: Path, *, ray: Any, cpus: float, gpus: flo
 
     When this ends early, tasks are cancelled: those under way save, and are waited for.
     """
-    board = ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
+    board = ray.remote(EventBoard).options(num_cpus=0, max_restarts=-1).remote()
     task, asked = ray.remote(one_run), {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
     given = {name: value for name, value in os.environ.items() if name.startswith("TORCHMCL_")}
     same = {
@@ -188,7 +188,7 @@ def outcome(ray: Any, reference: Any, spec: Spec) -> Event:
     return Event(spec, "failed", reason=reason) if result is None else Event(spec, "finished", result)
 
 
-class Board:
+class EventBoard:
     """Where tasks on all nodes say how far they are, for whoever shows it."""
 
     def __init__(self) -> None:

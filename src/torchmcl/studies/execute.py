@@ -18,7 +18,7 @@ from torch import Tensor
 import torchmcl
 from torchmcl._utils import atomic, imports
 from torchmcl._utils.allocator import memory_kept
-from torchmcl._utils.locks import alone
+from torchmcl._utils.locks import exclusive_lock
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError
@@ -35,7 +35,7 @@ from torchmcl.tasks.labels import percent
 from torchmcl.training.config import TrainConfig, difference
 from torchmcl.training.evaluate import evaluate, measured
 from torchmcl.training.fitting import fit
-from torchmcl.training.run_folder import FLOW, as_json, read_flow, write_flow
+from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, as_json, read_assignment_history, write_assignment_history
 
 TRAINED = "trained.json"  # by what, and how long it took
 
@@ -47,7 +47,7 @@ def execute(spec: Spec, folder: str | Path) -> Result:
     """
     run = Path(folder) / spec.hash
     run.mkdir(parents=True, exist_ok=True)
-    with alone(run.with_suffix(".lock")):
+    with exclusive_lock(run.with_suffix(".lock")):
         fresh, finished = not (run / "config.yaml").is_file(), (run / "metrics.json").is_file()
         if fresh:
             shutil.rmtree(run)  # killed before it began
@@ -56,9 +56,10 @@ def execute(spec: Spec, folder: str | Path) -> Result:
         if not finished:
             elapsed = round(time.perf_counter() - started, 1)
             atomic.write(
-                run / TRAINED, as_json(checksum.seal({"seconds": elapsed, "continued": not fresh, **surroundings()}))
+                run / TRAINED,
+                as_json(checksum.add_checksum({"seconds": elapsed, "continued": not fresh, **surroundings()})),
             )
-        keep_flow(run)
+        store_assignment_history(run)
         return harvest(spec, run)
 
 
@@ -71,30 +72,30 @@ def harvest(spec: Spec, run: str | Path) -> Result:
     wanted = spec.configuration
     if (name := difference(wanted, got)) is not None:
         raise UsageError(f"Expected a run with {name} {wanted.get(name)} in {run}, got {got.get(name)}.")
-    figures = checksum.read(run / "metrics.json")
+    metrics = checksum.read(run / "metrics.json")
     specialists = Specialists.load(run, device="cuda" if torch.cuda.is_available() else "cpu")
     data = load(spec)
     trained = ask(specialists, data.test, run)
-    held_out = None if data.validation is None else ask(specialists, data.validation, run).figures
+    held_out = None if data.validation is None else ask(specialists, data.validation, run).metrics
     names = data.train.label_names
     return {
         "configuration": spec.configuration,
         "hash": spec.hash,
         "seed": spec.options.get("seed", 0),
-        "test": trained.figures,
+        "test": trained.metrics,
         "validation": held_out,
-        "share": figures["share"],
-        "purity": figures["purity"],
+        "share": metrics["share"],
+        "purity": metrics["purity"],
         "groups": list(names),
-        "assigned": figures["assigned"],
-        "flags": figures.get("flags"),
+        "assigned": metrics["assigned"],
+        "flags": metrics.get("flags"),
         "errors_of_groups": by_group(trained, len(names)),
         "wrong": pack(trained.wrong.double().numpy()),
         "test_set": data.test.fingerprint,
         "examples": {name: len(data.parts[name]) for name in ("train", "validation", "test") if name in data.parts},
-        "parameters": figures["parameters"],
-        "epochs": figures["epochs"],
-        "warnings": figures["warnings"],
+        "parameters": metrics["parameters"],
+        "epochs": metrics["epochs"],
+        "warnings": metrics["warnings"],
         "records": {name: record(name, trained) for name in spec.record},
         "precision": spec.options.get("precision", "32"),
         # Of a run that was trained otherwise it is not known.
@@ -120,21 +121,21 @@ def ask(specialists: Specialists, examples: Examples, run: Path) -> Trained:
     method, ensemble = specialists.method, specialists.ensemble
     loader = specialists.loader(examples)
     if examples.target.ndim > 1:
-        figures = evaluate(method, ensemble, loader)
-        return Trained(specialists, examples, run, figures, mask_errors(specialists, loader).cpu())
+        metrics = evaluate(method, ensemble, loader)
+        return Trained(specialists, examples, run, metrics, mask_errors(specialists, loader).cpu())
     members, combined, target = collected(measured(method, ensemble, loader))
-    figures = summary(members, combined, target, names=examples.classes)
+    metrics = summary(members, combined, target, names=examples.classes)
     wrong = torch.cat([pixel_errors(part, target) for part in (combined[None], members[:, :, : method.classes])])
-    return Trained(specialists, examples, run, figures, wrong.cpu(), members.cpu(), combined.cpu())
+    return Trained(specialists, examples, run, metrics, wrong.cpu(), members.cpu(), combined.cpu())
 
 
 @torch.no_grad()
 def mask_errors(specialists: Specialists, loader: Loader) -> Tensor:
     """Part of wrong pixels of the ensemble, then of each member, in each image, (1 + M, N)."""
     parts, ignored = [], specialists.method.task.ignore_index
-    for batch, opinions in outputs(specialists.ensemble, loader):
-        members = opinions.logits.float().softmax(2)[:, :, : specialists.method.classes]
-        combined = specialists.method.combine(opinions)[None]
+    for batch, output in outputs(specialists.ensemble, loader):
+        members = output.logits.float().softmax(2)[:, :, : specialists.method.classes]
+        combined = specialists.method.combine(output)[None]
         parts.append(torch.cat([pixel_errors(part, batch.target, ignored) for part in (combined, members)]))
     return torch.cat(parts, dim=1)
 
@@ -160,12 +161,12 @@ def load(spec: Spec) -> DataSet:
     return config.source.load(config.data, config.seed)
 
 
-def keep_flow(run: Path) -> None:
+def store_assignment_history(run: Path) -> None:
     """Of the checkpoints of a finished training only the flow is kept, which is small."""
     last = run / "checkpoints" / "last.pt"
     if last.is_file():
-        if not (run / FLOW).is_file() and (flow := read_flow(run)) is not None:
-            write_flow(run, list(torch.from_numpy(flow)))
+        if not (run / ASSIGNMENT_HISTORY).is_file() and (flow := read_assignment_history(run)) is not None:
+            write_assignment_history(run, list(torch.from_numpy(flow)))
         shutil.rmtree(run / "checkpoints")
 
 

@@ -15,7 +15,7 @@ from torchmcl.errors import UsageError
 from torchmcl.inference.predictor import Specialists
 from torchmcl.metrics import auroc
 from torchmcl.studies.store import pack_bytes
-from torchmcl.training.run_folder import FLOW, read_flow
+from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, read_assignment_history
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Trained:
     specialists: Specialists
     examples: Examples
     run: Path
-    figures: dict[str, Any]
+    metrics: dict[str, Any]
     wrong: Tensor
     members: Tensor | None = None
     combined: Tensor | None = None
@@ -70,9 +70,11 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
 
 def flow(trained: Trained, argument: str) -> list[Any]:
     """What members wanted of each class in each epoch, (epochs, classes, M)."""
-    kept = read_flow(trained.run)
+    kept = read_assignment_history(trained.run)
     if kept is None:
-        raise UsageError(f"Expected {FLOW} in {trained.run}, which a training leaves, got none. Train it again.")
+        raise UsageError(
+            f"Expected {ASSIGNMENT_HISTORY} in {trained.run}, which a training leaves, got none. Train it again."
+        )
     return kept.round(4).tolist()
 
 
@@ -101,7 +103,7 @@ def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
 def owners(trained: Trained) -> Tensor:
     """Which members own each class, (classes, M), see `Method.owners`."""
     specialists = trained.specialists
-    taken = torch.tensor(specialists.figures["assigned"])
+    taken = torch.tensor(specialists.metrics["assigned"])
     found = specialists.method.owners(specialists.memory, taken)
     assert found is not None
     return found

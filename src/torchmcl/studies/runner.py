@@ -21,8 +21,8 @@ from typing import Literal
 from torchmcl._utils import atomic, imports
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.studies import load
+from torchmcl.studies.progress import StudyProgress
 from torchmcl.studies.scales import scale as scale_of
-from torchmcl.studies.screen import Screen
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result, Store
 
@@ -71,15 +71,15 @@ def run(
     atomic.make_folder(Path(work))
     failed = 0
     specs = [want.spec for want in wanted]
-    screen = Screen(specs, Path(work), verbose=verbose)
-    with screen, stoppable(), closing(runner(specs, Path(work))) as events:
+    progress = StudyProgress(specs, Path(work), verbose=verbose)
+    with progress, stoppable(), closing(runner(specs, Path(work))) as events:
         for event in events:
             if event.result is not None:
                 want = next(want for want in wanted if want.spec.hash == event.spec.hash)
                 for study in want.studies:
                     store.write(study, scale, event.spec, event.result)
             failed += event.what == "failed"
-            screen.tell(event.spec, event.what, event.result, event.reason, event.epochs)
+            progress.tell(event.spec, event.what, event.result, event.reason, event.epochs)
     return failed
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from torchmcl import errors
 from torchmcl._utils import atomic
-from torchmcl.serialization.checksum import seal, unsealed
+from torchmcl.serialization.checksum import add_checksum, verify_checksum
 from torchmcl.studies.spec import Spec, digest
 
 FORMAT = 2  # since 2, configurations are resolved
@@ -58,7 +58,7 @@ class Store:
         atomic.make_folder(path.parent)
         kept = {"format": FORMAT, "study": study, "scale": scale, **without(result, "format", "study", "scale")}
         validate(kept, path)
-        atomic.write(path, "\n".join(lines(seal(kept))) + "\n")
+        atomic.write(path, "\n".join(lines(add_checksum(kept))) + "\n")
         return path
 
 
@@ -74,7 +74,7 @@ def read(path: Path) -> Result:
         raise damaged(path, problem) from problem
     validate(result, path)
     try:
-        return unsealed(result)
+        return verify_checksum(result)
     except ValueError as problem:
         raise damaged(path, problem) from problem
 

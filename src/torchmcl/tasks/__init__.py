@@ -10,7 +10,7 @@ from typing import Any
 from torchmcl._utils.registry import Registry
 from torchmcl.errors import UsageError
 from torchmcl.structures.cost import Cost
-from torchmcl.structures.task import Measured, Task
+from torchmcl.structures.task import EvaluationBatch, Task
 from torchmcl.tasks.classification import Classification
 from torchmcl.tasks.labels import MOST, Labels
 from torchmcl.tasks.segmentation import Segmentation
@@ -18,8 +18,8 @@ from torchmcl.tasks.segmentation import Segmentation
 __all__ = [
     "LABELS",
     "Classification",
+    "EvaluationBatch",
     "Labels",
-    "Measured",
     "Segmentation",
     "Task",
     "as_task",

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from torchmcl import metrics
 from torchmcl._utils.distributed import gathered
-from torchmcl.structures.output import Opinions
-from torchmcl.structures.task import Measured
+from torchmcl.structures.output import EnsembleOutput
+from torchmcl.structures.task import EvaluationBatch
 from torchmcl.tasks.labels import Labels, percent, percents
 
 
@@ -28,31 +28,33 @@ class Classification(Labels):
     tensor([[1.0986, 1.0986]])
     """
 
-    def metrics(self, output: Opinions, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
+    def metrics(self, output: EnsembleOutput, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Whether every member, and the ensemble, is wrong: (B,) each."""
         output, combined, label = self._labelled(output, combined, target)
         wrong = metrics.members_wrong(output.logits[:, :, : self.classes], label)
         return {"oracle_error": wrong.all(0).float(), "top1_error": metrics.top1_wrong(combined, label).float()}
 
-    def _labelled(self, output: Opinions, combined: Tensor, target: Tensor) -> tuple[Opinions, Tensor, Tensor]:
+    def _labelled(
+        self, output: EnsembleOutput, combined: Tensor, target: Tensor
+    ) -> tuple[EnsembleOutput, Tensor, Tensor]:
         """The examples whose label counts, and the label, of soft ones the likeliest."""
         label = target.argmax(1) if target.is_floating_point() else target
         if (counted := self.counted(label)) is None:
             return output, combined, label
-        return Opinions(output.logits[:, counted]), combined[counted], label[counted]
+        return EnsembleOutput(output.logits[:, counted]), combined[counted], label[counted]
 
-    def evaluate(self, batches: Iterable[Measured], names: tuple[str, ...] = ()) -> dict[str, Any]:
+    def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
         """Errors and calibration, in percent except for nll and brier."""
         return summary(*collected(map(self._known, batches)), names=names)
 
-    def _known(self, batch: Measured) -> Measured:
+    def _known(self, batch: EvaluationBatch) -> EvaluationBatch:
         output, combined, label = self._labelled(batch.output, batch.combined, batch.target)
         counted = self.counted(batch.target)
-        return Measured(label, output, combined, batch.index if counted is None else batch.index[counted])
+        return EvaluationBatch(label, output, combined, batch.index if counted is None else batch.index[counted])
 
 
 @torch.no_grad()
-def collected(batches: Iterable[Measured]) -> tuple[Tensor, Tensor, Tensor]:
+def collected(batches: Iterable[EvaluationBatch]) -> tuple[Tensor, Tensor, Tensor]:
     """One pass over the data -> probabilities of members (M, N, C or C + 1) and combined (N, C), target (N,).
 
     Over several processes each passes over its part and all have the whole in the end, ordered by number of example.

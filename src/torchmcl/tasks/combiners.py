@@ -1,16 +1,16 @@
-"""Opinions -> the ensemble's probabilities (B, C, …), without the auxiliary class."""
+"""EnsembleOutput -> the ensemble's probabilities (B, C, …), without the auxiliary class."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from torchmcl.structures.output import Opinions
+from torchmcl.structures.output import EnsembleOutput
 
-Combiner = Callable[[Opinions], Tensor]
+Combiner = Callable[[EnsembleOutput], Tensor]
 
 
-def mean(opinions: Opinions | Tensor) -> Tensor:
+def mean(output: EnsembleOutput | Tensor) -> Tensor:
     """1/M sum_m p_m.
 
     CMCL's side of the worked example in section 3.1 of Kim et al. 2022: members [1/2, 1/2] and [0, 1].
@@ -18,10 +18,10 @@ def mean(opinions: Opinions | Tensor) -> Tensor:
     >>> mean(torch.tensor([[[0.5, 0.5]], [[0.0, 1.0]]]).log())
     tensor([[0.2500, 0.7500]])
     """
-    return Opinions.of(opinions).logits.softmax(2).mean(0)
+    return EnsembleOutput.of(output).logits.softmax(2).mean(0)
 
 
-def drop_auxiliary(opinions: Opinions | Tensor) -> Tensor:
+def drop_auxiliary(output: EnsembleOutput | Tensor) -> Tensor:
     """sum_m p_m(c), the auxiliary class dropped, normalised once: section 3.1 of Kim et al. 2022.
 
     Members are not normalised one by one, so that who says "not mine" is not heard. Computed from logarithms: right
@@ -32,31 +32,31 @@ def drop_auxiliary(opinions: Opinions | Tensor) -> Tensor:
     >>> drop_auxiliary(torch.tensor([[[0.0, 0.0, 1.0]], [[0.0, 1.0, 0.0]]]).log())
     tensor([[0., 1.]])
     """
-    logits = Opinions.of(opinions).logits
+    logits = EnsembleOutput.of(output).logits
     return logits.log_softmax(2)[:, :, :-1].logsumexp(0).softmax(1)
 
 
-def gated(opinions: Opinions) -> Tensor:
+def gated(output: EnsembleOutput) -> Tensor:
     """sum_m g_m p_m: vMCL.
 
-    >>> gated(Opinions(torch.tensor([[[0.5, 0.5]], [[0.0, 1.0]]]).log(), gate=torch.tensor([[0.2], [0.8]])))
+    >>> gated(EnsembleOutput(torch.tensor([[[0.5, 0.5]], [[0.0, 1.0]]]).log(), gate=torch.tensor([[0.2], [0.8]])))
     tensor([[0.1000, 0.9000]])
     """
-    opinions = Opinions.of(opinions)
-    return opinions.weighted(opinions.logits.softmax(2))
+    output = EnsembleOutput.of(output)
+    return output.weighted(output.logits.softmax(2))
 
 
-def gated_logits(opinions: Opinions) -> Tensor:
+def gated_logits(output: EnsembleOutput) -> Tensor:
     """softmax(sum_m g_m z_m): ONE.
 
-    >>> gated_logits(Opinions(torch.tensor([[[0.0, 0.0]], [[0.0, 2.0]]]), gate=torch.tensor([[0.5], [0.5]])))
+    >>> gated_logits(EnsembleOutput(torch.tensor([[[0.0, 0.0]], [[0.0, 2.0]]]), gate=torch.tensor([[0.5], [0.5]])))
     tensor([[0.2689, 0.7311]])
     """
-    opinions = Opinions.of(opinions)
-    return opinions.weighted(opinions.logits).softmax(1)
+    output = EnsembleOutput.of(output)
+    return output.weighted(output.logits).softmax(1)
 
 
-def vote(opinions: Opinions | Tensor, *, auxiliary: bool = False) -> Tensor:
+def vote(output: EnsembleOutput | Tensor, *, auxiliary: bool = False) -> Tensor:
     """The part of the members whose first choice is c. With `auxiliary`, who chooses it abstains.
 
     Where everyone abstains, the answer is `drop_auxiliary`'s.
@@ -64,7 +64,7 @@ def vote(opinions: Opinions | Tensor, *, auxiliary: bool = False) -> Tensor:
     >>> vote(torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]]))
     tensor([[0.6667, 0.3333]])
     """
-    logits = Opinions.of(opinions).logits
+    logits = EnsembleOutput.of(output).logits
     ballots = torch.zeros_like(logits).scatter_(2, logits.argmax(2, keepdim=True), 1).sum(0)
     if not auxiliary:
         return ballots / len(logits)

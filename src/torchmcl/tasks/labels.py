@@ -8,7 +8,7 @@ from torch import Tensor
 from torchmcl._utils.validation import plain_number
 from torchmcl.errors import UsageError
 from torchmcl.structures.cost import Cost
-from torchmcl.structures.output import Opinions, describe
+from torchmcl.structures.output import EnsembleOutput, describe
 from torchmcl.structures.state import IGNORE, State
 from torchmcl.structures.task import Task
 from torchmcl.tasks.combiners import mean
@@ -52,7 +52,7 @@ class Labels(Task):
         """One output per class; a method may add an auxiliary one."""
         return self.classes
 
-    def combine(self, output: Opinions | Tensor) -> Tensor:
+    def combine(self, output: EnsembleOutput | Tensor) -> Tensor:
         """The mean of the members' probabilities, (M, B, C, …) -> (B, C, …)."""
         return mean(output)
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from torchmcl.structures.cost import memberwise
-from torchmcl.structures.output import wide
+from torchmcl.structures.output import to_float32
 from torchmcl.structures.state import State
 
 
@@ -30,7 +30,7 @@ def log_probabilities(logits: Tensor, state: State) -> Tensor:
     """
     known, graph, log_p = state.shared.get("log_p", (None, None, None))
     if known is not logits or graph != torch.is_grad_enabled():
-        log_p = wide(logits).log_softmax(2)
+        log_p = to_float32(logits).log_softmax(2)
         state.shared["log_p"] = logits, torch.is_grad_enabled(), log_p
     return log_p
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from torchmcl import metrics
 from torchmcl._utils.distributed import total
-from torchmcl.structures.output import Opinions
+from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import IGNORE
-from torchmcl.structures.task import Measured
+from torchmcl.structures.task import EvaluationBatch
 from torchmcl.tasks.labels import Labels, percent, percents
 
 
@@ -34,10 +34,10 @@ class Segmentation(Labels):
 
     ignore_index: int | None = IGNORE
 
-    def metrics(self, output: Opinions, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
+    def metrics(self, output: EnsembleOutput, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
         """The fraction of wrong pixels of the best member, and of the ensemble: (B,) each."""
         if (counted := self.counted(target)) is not None:
-            output, combined, target = Opinions(output.logits[:, counted]), combined[counted], target[counted]
+            output, combined, target = EnsembleOutput(output.logits[:, counted]), combined[counted], target[counted]
         if not len(target):
             return {"oracle_error": combined.new_zeros(0), "top1_error": combined.new_zeros(0)}
         members = metrics.pixel_errors(output.logits[:, :, : self.classes], target, self.ignore_index)
@@ -45,7 +45,7 @@ class Segmentation(Labels):
         return {"oracle_error": members.amin(0), "top1_error": together}
 
     @torch.no_grad()
-    def evaluate(self, batches: Iterable[Measured], names: tuple[str, ...] = ()) -> dict[str, Any]:
+    def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
         """Errors in percent of the pixels, batch by batch: masks of a whole set are never held at once.
 
         Auxiliary pixels count as the best real class, as in the paper's post-processing, or, `strict`, as wrong.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from torchmcl._utils.durations import as_share
 from torchmcl._utils.frozen import FrozenDict
-from torchmcl._utils.validation import OWN, plain_fields, plain_number, right_types
+from torchmcl._utils.validation import OWN, plain_fields, plain_number, validate_types
 from torchmcl.errors import UsageError, known_name
-from torchmcl.serialization.data_config import Source
+from torchmcl.serialization.data_config import DataConfig
 from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import PUBLISHED_EPOCHS, Recipe
 
@@ -58,7 +58,7 @@ class MethodConfig:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        right_types({"members": self.members, "unit": self.unit, "task": self.task}, MethodConfig)
+        validate_types({"members": self.members, "unit": self.unit, "task": self.task}, MethodConfig)
         known_name("unit", self.unit, ("image", "pixel"))
         object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
         self.build(self._usual)  # what is wrong with the options is said here
@@ -160,7 +160,7 @@ class NetworkConfig:
         from torchmcl.ensemble import exchange
 
         plain_fields(self)
-        right_types({"exchange": self.exchange, "preset": self.preset, "cut": self.cut}, NetworkConfig)
+        validate_types({"exchange": self.exchange, "preset": self.preset, "cut": self.cut}, NetworkConfig)
         known_name("kind of exchange", self.exchange, ("default", *exchange.names()), register=True)
         known_name("preset", self.preset, exchange.PRESETS)
         object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
@@ -204,7 +204,7 @@ class TrainConfig:
     method: MethodConfig
     network: NetworkConfig
     data: str
-    source: Source
+    source: DataConfig
     recipe: Recipe
     machine: Machine
     seed: int = 0
@@ -214,7 +214,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        right_types({name: getattr(self, name) for name in ("seed", "checkpoint_steps", "tensorboard")}, TrainConfig)
+        validate_types({name: getattr(self, name) for name in ("seed", "checkpoint_steps", "tensorboard")}, TrainConfig)
         if self.seed < 0 or self.checkpoint_steps < 1:
             raise UsageError(
                 f"Expected a seed from 0 and checkpoint_steps from 1 on, got {self.seed} and {self.checkpoint_steps}."
@@ -251,7 +251,7 @@ class TrainConfig:
         if members is None and isinstance(method, str) and isinstance(network, list):
             members = len(network)
         parts = sort({**options, **own}, method, network)
-        name, source = (data, Source(**parts["data"])) if isinstance(data, str) else _loaded(data, parts["data"])
+        name, source = (data, DataConfig(**parts["data"])) if isinstance(data, str) else _loaded(data, parts["data"])
         return cls(
             MethodConfig.of(method, members, unit, parts["method"], task),
             NetworkConfig(named(network), exchange, preset, cut, parts["network"]),
@@ -363,7 +363,7 @@ def _of_training() -> dict[str, list[str]]:
     own = {name for name in signature(TrainConfig.of).parameters if name != "options"} | set(OF_THE_CALL)
     return {
         "call": sorted(own),
-        "data": [f"data_{one.name}" for one in fields(Source)],
+        "data": [f"data_{one.name}" for one in fields(DataConfig)],
         "recipe": [one.name for one in fields(Recipe)],
         "machine": [one.name for one in fields(Machine)],
     }
@@ -424,7 +424,7 @@ def _stored(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float) else named(value)
 
 
-def _loaded(data: "DataSet", options: Mapping[str, Any]) -> tuple[str, Source]:
+def _loaded(data: "DataSet", options: Mapping[str, Any]) -> tuple[str, DataConfig]:
     """How a `DataSet` came about, for the record; options on how to read it come too late."""
     if options:
         few = ", ".join(f"data_{name}" for name in options)
@@ -433,8 +433,8 @@ def _loaded(data: "DataSet", options: Mapping[str, Any]) -> tuple[str, Source]:
             "Pass them to torchmcl.data.load, or give fit the name."
         )
     if data.source is None:
-        return f"{OWN}{data.name}", Source(validation=0.0)
-    return data.name, Source(**data.source)
+        return f"{OWN}{data.name}", DataConfig(validation=0.0)
+    return data.name, DataConfig(**data.source)
 
 
 def difference(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ from torchmcl.data.external import ExternalLoader
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.methods import Method
 from torchmcl.objectives.dataset_pass import outputs
-from torchmcl.structures.task import Measured
+from torchmcl.structures.task import EvaluationBatch
 from torchmcl.tasks.combiners import Combiner
 from torchmcl.tasks.labels import percent, percents
 
@@ -37,11 +37,11 @@ def measured(
     batches: Iterable[Batch],
     combine: Combiner | None = None,
     also: Also | None = None,
-) -> Iterator[Measured]:
+) -> Iterator[EvaluationBatch]:
     """One pass over labelled examples: each batch with the members' outputs and what is combined of them."""
     combine = combine or method.combine
     for batch, output in outputs(ensemble, batches):
         combined = combine(output)
         if also is not None:
             also(combined, batch.target)
-        yield Measured(batch.target, output, combined, batch.index)
+        yield EvaluationBatch(batch.target, output, combined, batch.index)

@@ -16,7 +16,7 @@ from torchmcl._utils import atomic
 from torchmcl._utils.distributed import together
 from torchmcl._utils.logs import muted, verbosity
 from torchmcl._utils.randomness import isolated
-from torchmcl._utils.validation import OWN, right_types
+from torchmcl._utils.validation import OWN, validate_types
 from torchmcl._utils.versions import versions
 from torchmcl.data import preprocess, transforms
 from torchmcl.data.examples import DataSet, Examples
@@ -25,12 +25,12 @@ from torchmcl.data.loader import Loader, at_once
 from torchmcl.data.transforms import Transform
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
-from torchmcl.inference.predictor import Blueprint, Specialists
+from torchmcl.inference.predictor import ModelConfig, Specialists
 from torchmcl.methods import Method
-from torchmcl.objectives.dataset_pass import Survey, outputs
+from torchmcl.objectives.dataset_pass import DatasetPass, outputs
 from torchmcl.objectives.objective import memory_of
-from torchmcl.serialization.checksum import seal
-from torchmcl.serialization.hub import read_figures
+from torchmcl.serialization.checksum import add_checksum
+from torchmcl.serialization.hub import read_metrics
 from torchmcl.serialization.legacy import is_earlier
 from torchmcl.serialization.model_files import read_config, training_config
 from torchmcl.structures.task import Task
@@ -42,7 +42,7 @@ from torchmcl.training.extra_metrics import named_metrics
 from torchmcl.training.loggers import Loggers
 from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
 from torchmcl.training.machine import ENGINE
-from torchmcl.training.progress import Screen
+from torchmcl.training.progress import TrainingProgress
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.resume import Checkpoints
 from torchmcl.training.run_folder import (
@@ -52,8 +52,8 @@ from torchmcl.training.run_folder import (
     inspect_folder,
     must_be_there,
     start_folder,
+    write_assignment_history,
     write_config,
-    write_flow,
 )
 from torchmcl.training.task import task_of_data
 
@@ -113,7 +113,7 @@ def fit(
         verbose: show progress on the console. Either way, lines are records of the logger `torchmcl.training`; a
             handler of yours that writes them to the console shows them instead
         options: those of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
-            learning_rate, …), of `Machine` (precision, devices, …) and, with `data_` before them, of `Source`.
+            learning_rate, …), of `Machine` (precision, devices, …) and, with `data_` before them, of `DataConfig`.
             `optimizer` is a name, or a callable that is given all (name, parameter) and returns an optimiser, with
             groups and rates as it likes; `schedule` a name, or a callable (epoch, epochs) -> factor of those rates
 
@@ -129,7 +129,7 @@ def fit(
         raise UsageError(
             f"Expected a data set's name or a DataSet, got {type(data).__name__}. Wrap it in data.{way}(…)."
         )
-    right_types(locals(), fit)
+    validate_types(locals(), fit)
     config = TrainConfig.of(
         method,
         network,
@@ -194,7 +194,7 @@ class Job:
 
     config: TrainConfig
     data: DataSet
-    blueprint: Blueprint
+    model_config: ModelConfig
     method: Method
     ensemble: Ensemble
     transform: Transform | None = None
@@ -223,7 +223,7 @@ class Job:
             )
         return Loader(
             examples,
-            batch_size=size if shuffle or self.blueprint.dense else max(size, at_once(fabric.device)),
+            batch_size=size if shuffle or self.model_config.dense else max(size, at_once(fabric.device)),
             seed=self.config.seed,
             shuffle=shuffle,
             rank=fabric.global_rank,
@@ -264,12 +264,12 @@ def prepare(
     method = config.method.build(predicted, len(chosen.train.groups) if by_group else None)
     if isinstance(chosen.train, External):
         _check_external(config, method)
-    blueprint = plan(config, method, chosen)
+    model_config = plan(config, method, chosen)
     own = network if config.network.own else None
-    method, ensemble = blueprint.build(own, method=method, seed=config.seed)
-    _check_input_size(ensemble, blueprint, own=config.network.own, mixed=config.machine.precision != "32")
+    method, ensemble = model_config.build(own, method=method, seed=config.seed)
+    _check_input_size(ensemble, model_config, own=config.network.own, mixed=config.machine.precision != "32")
     augment = transforms.build(config.recipe.augment, cast(Transform | None, transform))
-    return Job(config, chosen, blueprint, method, ensemble, augment, optimizer, schedule, extra or {})
+    return Job(config, chosen, model_config, method, ensemble, augment, optimizer, schedule, extra or {})
 
 
 def _check_own(config: TrainConfig, given: dict[str, Any]) -> None:
@@ -286,7 +286,7 @@ def _check_own(config: TrainConfig, given: dict[str, Any]) -> None:
 def _check_external(config: TrainConfig, method: Method) -> None:
     """Raises UsageError for what a loader of the caller's cannot do."""
     advice = "Use data.from_dataset for a Dataset that this works with."
-    if any(isinstance(part, Survey) for part in method.new_objective().modules()):
+    if any(isinstance(part, DatasetPass) for part in method.new_objective().modules()):
         raise UsageError(
             f"Expected a method that does not remember single examples, got {method.name} with a loader of your own, "
             f"whose examples have no number. {advice}"
@@ -302,7 +302,7 @@ def _check_external(config: TrainConfig, method: Method) -> None:
         )
 
 
-def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
+def plan(config: TrainConfig, method: Method, data: DataSet) -> ModelConfig:
     """The model that is to be built for this data."""
     images, options = data.train.images, dict(config.network.options)
     shape = tuple(images.shape[1:])
@@ -310,7 +310,7 @@ def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
         options = networks.fitting(config.network.name, shape) | options
     own_task = str(config.method.task).startswith(OWN)
     nameless = bool(config.method.given)
-    return Blueprint(
+    return ModelConfig(
         method=None if nameless else config.method.name,
         members=method.members,
         classes=data.train.classes,
@@ -329,7 +329,7 @@ def plan(config: TrainConfig, method: Method, data: DataSet) -> Blueprint:
     )
 
 
-def _check_input_size(ensemble: Ensemble, blueprint: Blueprint, *, own: bool, mixed: bool) -> None:
+def _check_input_size(ensemble: Ensemble, model_config: ModelConfig, *, own: bool, mixed: bool) -> None:
     """Raises UsageError for networks that cannot take the examples or cannot learn, before any training."""
     if own:
         if any(map(is_lazy, ensemble.parameters())):
@@ -338,15 +338,15 @@ def _check_input_size(ensemble: Ensemble, blueprint: Blueprint, *, own: bool, mi
             raise UsageError("Expected networks with weights to train, got none, or all frozen. Use requires_grad_().")
         places = {weight.device for weight in ensemble.parameters()}
         if len(places) == 1:  # else the engine brings them together
-            x = torch.zeros(2, *blueprint.shape, dtype=getattr(torch, blueprint.dtype), device=places.pop())
+            x = torch.zeros(2, *model_config.shape, dtype=getattr(torch, model_config.dtype), device=places.pop())
             with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=mixed):
-                ensemble.try_out(preprocess.apply(blueprint.preprocess)(x))
+                ensemble.try_out(preprocess.apply(model_config.preprocess)(x))
         return
     try:
-        list(outputs(ensemble, [torch.zeros(1, *blueprint.shape)]))
+        list(outputs(ensemble, [torch.zeros(1, *model_config.shape)]))
     except RuntimeError as problem:
         raise UsageError(
-            f"Expected examples large enough for {blueprint.network}, got {blueprint.shape}: {problem}. "
+            f"Expected examples large enough for {model_config.network}, got {model_config.shape}: {problem}. "
             "Take larger images or another network."
         ) from problem
 
@@ -360,7 +360,7 @@ def _same_run(place: Place, config: TrainConfig, network: Any, data: str | DataS
     got = {name: got.get(name) for name in wanted}
     if isinstance(data, DataSet):
         wanted["train_set"] = data.train.fingerprint
-        got["train_set"] = read_figures(place.folder).get("sets", {}).get("train", data.train.fingerprint)
+        got["train_set"] = read_metrics(place.folder).get("sets", {}).get("train", data.train.fingerprint)
     if (name := difference(wanted, got)) is not None:
         raise UsageError(
             f"Expected to continue the run in {place.folder}, which has ended, with its own configuration, got {name} "
@@ -376,10 +376,10 @@ def _trained(job: Job, place: Place, loggers: Loggers, callbacks: Callbacks, *, 
     with _hold_folder(place), callbacks, loggers:
         with muted(*ENGINE, when=not verbose):
             fabric.launch()
-        screen = Screen(verbose=verbose, rank=fabric.global_rank)
+        progress = TrainingProgress(verbose=verbose, rank=fabric.global_rank)
         if folder is not None and fabric.is_global_zero:
             start_folder(folder, job.config.flat(), overwrite=place.overwrite)
-        training = _training(job, fabric, screen, folder, callbacks)
+        training = _training(job, fabric, progress, folder, callbacks)
         if place.resume and folder is not None:
             training.resume()
             if fabric.is_global_zero and is_earlier(read_config(folder)):
@@ -387,14 +387,14 @@ def _trained(job: Job, place: Place, loggers: Loggers, callbacks: Callbacks, *, 
         with training.stop.listening():
             training.run()
         training.restore_best()
-        result = Specialists(job.blueprint, job.method, training.kept, memory_of(training.objective))
-        result.figures = figures = report(training, job.loader(fabric, job.data.test), job.data)
-        loggers.test(figures)
+        result = Specialists(job.model_config, job.method, training.kept, memory_of(training.objective))
+        result.metrics = values = report(training, job.loader(fabric, job.data.test), job.data)
+        loggers.test(values)
         if folder is not None and fabric.is_global_zero:
             _keep(folder, result, training)
-        screen.line(
-            f"test: oracle error {figures['oracle_error']:.2f} %, top-1 error {figures['top1_error']:.2f} %, "
-            f"members {' '.join(f'{error:.1f}' for error in figures['members'])} %"
+        progress.line(
+            f"test: oracle error {values['oracle_error']:.2f} %, top-1 error {values['top1_error']:.2f} %, "
+            f"members {' '.join(f'{error:.1f}' for error in values['members'])} %"
         )
         fabric.barrier()
         return result
@@ -409,7 +409,9 @@ def _hold_folder(place: Place) -> Iterator[None]:
         yield
 
 
-def _training(job: Job, fabric: "Fabric", screen: Screen, folder: Path | None, callbacks: Callbacks) -> Training:
+def _training(
+    job: Job, fabric: "Fabric", progress: TrainingProgress, folder: Path | None, callbacks: Callbacks
+) -> Training:
     config, data, loader = job.config, job.data, partial(job.loader, fabric)
     return Training(
         fabric,
@@ -421,7 +423,7 @@ def _training(job: Job, fabric: "Fabric", screen: Screen, folder: Path | None, c
         validation=None if data.validation is None else loader(data.validation),
         groups=job.groups,
         seed=config.seed,
-        screen=screen,
+        progress=progress,
         checkpoints=Checkpoints(
             folder,
             every=config.checkpoint_steps,
@@ -440,15 +442,15 @@ def _training(job: Job, fabric: "Fabric", screen: Screen, folder: Path | None, c
 def _keep(folder: Path, result: Specialists, training: Training) -> None:
     must_be_there(folder)
     result.save(folder)
-    write_flow(folder, training.at.flow)
-    atomic.write(folder / "metrics.json", as_json(seal(result.figures)) + "\n")
+    write_assignment_history(folder, training.at.assignment_history)
+    atomic.write(folder / "metrics.json", as_json(add_checksum(result.metrics)) + "\n")
 
 
 def report(training: Training, test: Loader | ExternalLoader, data: DataSet) -> dict[str, Any]:
     """The content of metrics.json, errors and shares in percent: of the epoch that is kept."""
     method, taken = training.method, training.last_taken
-    figures = evaluate(method, training.kept, test, also=training.extra.update)
-    figures |= {
+    values = evaluate(method, training.kept, test, also=training.extra.update)
+    values |= {
         "share": percents(taken.sum(0) / taken.sum()),
         "purity": percent(metrics.purity(taken, k=method.k)),
         "assigned": [[round(value, 4) for value in row] for row in taken.tolist()],
@@ -459,12 +461,12 @@ def report(training: Training, test: Loader | ExternalLoader, data: DataSet) -> 
         "sets": {name: examples.fingerprint for name, examples in data.parts.items()},
     }
     if training.at.best_epoch:
-        figures["best_epoch"] = training.at.best_epoch
+        values["best_epoch"] = training.at.best_epoch
     memory = memory_of(training.objective)
     if memory is not None:
-        figures |= {"counts": memory.counts.tolist(), "flags": memory.flags.int().tolist()}
+        values |= {"counts": memory.counts.tolist(), "flags": memory.flags.int().tolist()}
     if data.validation is not None:
-        figures["validation"] = {name: training.last_row[name] for name in ("oracle_error", "top1_error")}
+        values["validation"] = {name: training.last_row[name] for name in ("oracle_error", "top1_error")}
     if extra := training.extra.compute():
-        figures["extra"] = extra
-    return figures
+        values["extra"] = extra
+    return values

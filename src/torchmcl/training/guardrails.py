@@ -6,7 +6,7 @@ from torchmcl import methods
 from torchmcl.methods import Method
 
 
-def look(taken: Tensor, method: Method, *, oracle: float | None = None, top1: float | None = None) -> list[str]:
+def check(taken: Tensor, method: Method, *, oracle: float | None = None, top1: float | None = None) -> list[str]:
     """What is going wrong, each with what to do about it; `taken` (classes, M) of an epoch, errors in percent.
 
     >>> import torch
@@ -42,7 +42,7 @@ def unsettled(method: Method, epochs: int) -> list[str]:
     >>> unsettled(methods.build("amcl"), 1)
     ['Training ends before amcl has its final form, after 1 of 1 epochs. Train longer.']
     """
-    after = method.settles_after(epochs)
+    after = method.schedule_end(epochs)
     if after < epochs:
         return []
     return [f"Training ends before {method.name} has its final form, after {after} of {epochs} epochs. Train longer."]

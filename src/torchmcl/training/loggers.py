@@ -67,10 +67,10 @@ class Loggers(Callback):
         """Log the epoch."""
         self._catch_up()
 
-    def test(self, figures: Mapping[str, Any]) -> None:
+    def test(self, metrics: Mapping[str, Any]) -> None:
         """Log the numbers of metrics.json as test/…, at the last epoch."""
         epochs = len(self.training.at.history)
-        found = numbers({**figures, **flat(figures.get("extra", {}))})
+        found = numbers({**metrics, **flat(metrics.get("extra", {}))})
         found = {f"test/{name}": value for name, value in found.items()}
         for key, logger in self.open.items():
             if self.logged[key] <= epochs:
@@ -138,7 +138,7 @@ class Loggers(Callback):
         if (path := self._path()) is not None:
             must_be_there(path.parents[1])
             path.parent.mkdir(exist_ok=True)
-            atomic.write(path, as_json(checksum.seal(logged)))
+            atomic.write(path, as_json(checksum.add_checksum(logged)))
 
     def _path(self) -> Path | None:
         return (

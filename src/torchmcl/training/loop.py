@@ -19,14 +19,14 @@ from torchmcl.data.loader import Batch, Loader
 from torchmcl.ensemble import Ensemble
 from torchmcl.errors import DivergedError, UsageError
 from torchmcl.methods import Method
-from torchmcl.objectives.dataset_pass import survey
+from torchmcl.objectives.dataset_pass import run_dataset_passes
 from torchmcl.objectives.objective import memory_of, phase_of
 from torchmcl.structures.state import State
 from torchmcl.training import guardrails
 from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.evaluate import evaluate
 from torchmcl.training.extra_metrics import ExtraMetrics, flat
-from torchmcl.training.progress import Screen
+from torchmcl.training.progress import TrainingProgress
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.resume import Checkpoints
 from torchmcl.training.signals import Interrupted, Stop
@@ -43,12 +43,12 @@ Schedule = Callable[[int, int], float]
 
 @dataclass
 class Position:
-    """How far training has come: all of it is in a checkpoint, none of it is on the clock.
+    """The progress of a training. Every field is stored in checkpoints.
 
-    `epoch` is under way and `batch` of its batches are done; `loss`, `taken` and `wanted` (groups, M) are sums over the
-    epoch so far; of every epoch that is over, `history` has a row and `flow` what was wanted. Members want what they
-    would take by loss alone, which differs from what they take where a memory decides. `last_taken` is what they took
-    in the last whole epoch, or in the best one once that is restored.
+    `epoch` is the current epoch and `batch` the number of its finished batches. `loss`, `taken` and `wanted` (groups,
+    M) are sums over the current epoch: `taken` counts the examples that each member took, `wanted` those it would have
+    taken by loss, which differs where a memory assigns. `history` has one row per finished epoch, `assignment_history`
+    the `wanted` of each.
     """
 
     epoch: int = 1
@@ -56,7 +56,7 @@ class Position:
     loss: float = 0.0
     taken: Tensor = field(default_factory=lambda: torch.zeros(0))
     wanted: Tensor = field(default_factory=lambda: torch.zeros(0))
-    flow: list[Tensor] = field(default_factory=list)
+    assignment_history: list[Tensor] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     best: float = float("inf")
@@ -83,7 +83,7 @@ class Training:
         validation: Loader | ExternalLoader | None = None,
         groups: tuple[str, ...],
         seed: int,
-        screen: Screen,
+        progress: TrainingProgress,
         checkpoints: Checkpoints | None = None,
         compile: bool = False,
         lean: bool = False,
@@ -92,13 +92,13 @@ class Training:
         callbacks: Callbacks | None = None,
         extra: Mapping[str, Metric] | None = None,
     ) -> None:
-        self.fabric, self.method, self.recipe, self.screen = fabric, method, recipe, screen
+        self.fabric, self.method, self.recipe, self.progress = fabric, method, recipe, progress
         self.train, self.everything, self.validation = train, everything, validation
         self.groups, self.seed, self.epochs = groups, seed, recipe.length()
         self.checkpoints = checkpoints or Checkpoints()
         self.plain = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = method.new_objective().to(fabric.device).train()
-        self.settled = method.settles_after(self.epochs)
+        self.settled = method.schedule_end(self.epochs)
         self.averaged = self._average(recipe.ema)
         module = cast(nn.Module, torch.compile(ensemble)) if compile else ensemble
         built = recipe.build(ensemble.parameters()) if optimizer is None else own_optimizer(optimizer, ensemble)
@@ -147,12 +147,12 @@ class Training:
 
         A signal ends it only while `stop` is listening.
         """
-        with self.screen:
+        with self.progress:
             self._say(guardrails.unsettled(self.method, self.epochs))
             self.callbacks.start(self)
             for epoch in range(self.at.epoch, (self.epochs if until is None else until) + 1):
                 if self._patience_ends(epoch - 1):  # here, since a resumed training may have come so far
-                    self.screen.line(f"No better top-1 error for {self.recipe.patience} epochs: stopping.")
+                    self.progress.line(f"No better top-1 error for {self.recipe.patience} epochs: stopping.")
                     break
                 self._epoch(State(epoch, self.epochs))
                 self._finish(epoch)
@@ -166,11 +166,11 @@ class Training:
 
     def _epoch(self, state: State) -> None:
         examples = ((batch.x, batch.target, batch.index) for batch in self.everything.epoch())
-        survey(self.objective, self.ensemble, examples, state)
+        run_dataset_passes(self.objective, self.ensemble, examples, state)
         self.ensemble.train()
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * self._factor(state.at_epoch())
-        self.screen.begin(state.at_epoch(), self.epochs, self.at.batch, length_hint(self.train, 0) or None)
+        self.progress.begin(state.at_epoch(), self.epochs, self.at.batch, length_hint(self.train, 0) or None)
         loss = torch.tensor(self.at.loss, dtype=torch.float64, device=self._reliable_device())
         for batch in self.train.epoch(state.at_epoch(), start=self.at.batch):
             loss += self._step(batch, state).to(loss)
@@ -192,7 +192,7 @@ class Training:
             raise self._not_finite(loss)
         self.at.taken += self._counted(batch, weights)
         self.at.wanted += self._counted(batch, wanted)
-        self.screen.step(loss / len(batch.x), self.at.taken, phase_of(self.objective))
+        self.progress.step(loss / len(batch.x), self.at.taken, phase_of(self.objective))
         return loss
 
     def _counted(self, batch: Batch, weights: Tensor) -> Tensor:
@@ -220,8 +220,8 @@ class Training:
             raise self._not_finite(mean)
         row = self._row(epoch, mean, taken)
         at.history.append(row)
-        at.flow.append(total(at.wanted.clone()).cpu())
-        self.screen.line(self._line(row))
+        at.assignment_history.append(total(at.wanted.clone()).cpu())
+        self.progress.line(self._line(row))
         self.last_taken = taken
         self._warn(row, taken)
         # Until the method has its final form, a lower error says nothing about the ensemble that is to be kept.
@@ -246,7 +246,7 @@ class Training:
     def _warn(self, row: dict[str, Any], taken: Tensor) -> None:
         early = row["epoch"] <= self.settled  # members have yet to learn what is not theirs
         errors = {} if early else {"oracle": row.get("oracle_error"), "top1": row.get("top1_error")}
-        said = guardrails.look(taken, self.method, **errors)
+        said = guardrails.check(taken, self.method, **errors)
         memory = memory_of(self.objective)
         if memory is not None and memory.fixed:
             said += guardrails.uncounted(memory.counts, self.groups)
@@ -255,12 +255,13 @@ class Training:
     def _say(self, warnings: list[str]) -> None:
         for new in (text for text in warnings if text not in self.at.warnings):
             self.at.warnings.append(new)
-            self.screen.line(new, logging.WARNING)
+            self.progress.line(new, logging.WARNING)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a continuation needs."""
         at = {name: getattr(self.at, name) for name in Position.__dataclass_fields__}
-        at["flow"] = torch.stack(self.at.flow) if self.at.flow else []  # one tensor, not one an epoch
+        history = at.pop("assignment_history")
+        at["flow"] = torch.stack(history) if history else []  # the key in files; one tensor rather than one per epoch
         return {
             "at": at,
             "last_taken": self.last_taken,
@@ -272,8 +273,8 @@ class Training:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint; sums over processes go to the first, the others begin at nothing."""
-        self.at = Position(**{"wanted": self._nothing(), **state["at"]})
-        self.at.flow = list(self.at.flow)
+        saved = {"wanted": self._nothing(), **state["at"]}
+        self.at = Position(assignment_history=list(saved.pop("flow", ())), **saved)
         for name in ("taken", "wanted"):
             setattr(self.at, name, getattr(self.at, name).to(self.fabric.device) * (self.fabric.global_rank == 0))
         self.at.loss *= self.fabric.global_rank == 0
@@ -337,7 +338,7 @@ class Training:
             if self.train.resumable:
                 self._save(loss)
             elif self.checkpoints.folder is not None:
-                self.screen.line(
+                self.progress.line(
                     f"Stopped in epoch {self.at.epoch}, of which nothing is saved: an epoch of a loader of your own "
                     "cannot begin in the middle. Resuming repeats it from its start."
                 )

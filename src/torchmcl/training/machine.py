@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from torchmcl._utils.logs import muted
-from torchmcl._utils.validation import plain_fields, right_types
+from torchmcl._utils.validation import plain_fields, validate_types
 from torchmcl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        right_types(vars(self), Machine)
+        validate_types(vars(self), Machine)
         if self.devices < 1 or self.num_nodes < 1 or self.workers < 0:
             raise UsageError(
                 "Expected at least 1 device, 1 node and 0 workers, "

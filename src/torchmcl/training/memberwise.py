@@ -8,11 +8,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchmcl.ensemble import Ensemble
 from torchmcl.ensemble.exchange import Separate
-from torchmcl.structures.output import Opinions
+from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import State
 
 
-def lean_backward(
+def memberwise_backward(
     ensemble: Ensemble,
     objective: Any,
     x: Tensor,
@@ -22,18 +22,21 @@ def lean_backward(
     backward: Callable[[Tensor], object] = Tensor.backward,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Forward and backward with the activations of one member at a time -> loss, weights (M, B), logits (M, B, C, …).
+    """Run forward and backward passes with the activations of one member at a time.
 
-    Where it is known ahead who takes what (`Objective.ahead`: AMCL's memory-based phase), nothing couples the members
-    but the exchange: each answers, sends its gradient back to the features it was given and forgets its activations;
-    the sum of these gradients goes through exchange and stems once. Elsewhere all answer once without gradient first,
-    and the loss of these answers says what gradient each has to send back when it answers again.
+    If the weights do not depend on the losses (`Objective.precomputed_weights`, as in AMCL's memory-based phase), each
+    member computes its loss, sends the gradient back to its input features and frees its activations. The sum of these
+    gradients passes through the exchange and the stems once. Otherwise a first pass without gradients computes the loss
+    of all members, and its gradient with respect to their outputs is used in a second pass, member by member.
+
+    Returns:
+        The loss, the weights (M, B) and the logits (M, B, C, …).
 
     >>> from torchmcl import methods
     >>> method = methods.build("ie", members=2, classes=3)
     >>> ensemble = Ensemble.build(method, "mlp", inputs=4, width=8)
     >>> objective, target = method.new_objective(), torch.zeros(5).long()
-    >>> loss, weights, logits = lean_backward(ensemble, objective, torch.ones(5, 4), target, State())
+    >>> loss, weights, logits = memberwise_backward(ensemble, objective, torch.ones(5, 4), target, State())
     >>> weights.shape, all(p.grad is not None for p in ensemble.parameters())
     (torch.Size([2, 5]), True)
     """
@@ -43,17 +46,21 @@ def lean_backward(
     given = {id(h): h.detach().requires_grad_(h.requires_grad) for h in shared}
     features = [given[id(h)] for h in shared]
 
-    def say(m: int) -> Tensor:
+    def forward(m: int) -> Tensor:
         with autocast():
-            return ensemble.say(m, ensemble.stems[m](x) if apart else features[m], x)
+            return ensemble.forward_member(m, ensemble.stems[m](x) if apart else features[m], x)
 
     members = range(len(ensemble.bodies))
-    weights = objective.ahead(len(members), target, state) if hasattr(objective, "ahead") else None
+    weights = (
+        objective.precomputed_weights(len(members), target, state)
+        if hasattr(objective, "precomputed_weights")
+        else None
+    )
     if weights is not None:
         loss, each = torch.zeros((), device=x.device), []
         for m in members:
-            said = say(m)
-            part = objective.alone(said, weights[m], target, state)
+            said = forward(m)
+            part = objective.member_loss(said, weights[m], target, state)
             backward(part)
             loss += part.detach()
             each.append(said.detach())
@@ -61,15 +68,15 @@ def lean_backward(
     else:
         again = _randomness(x.device)
         with torch.no_grad(), _no_statistics(ensemble):
-            logits = ensemble.stacked([say(m) for m in members])
+            logits = ensemble.stacked([forward(m) for m in members])
         with autocast():
             gate = None if ensemble.gate is None else ensemble.gate(features)
-        outcome = objective(Opinions(logits.requires_grad_(), gate), target, state)
+        outcome = objective(EnsembleOutput(logits.requires_grad_(), gate), target, state)
         backward(outcome.loss)
         loss, weights, answers = outcome.loss.detach(), outcome.weights, cast(Tensor, logits.grad)
         again()
         for m in members:
-            say(m).backward(answers[m])
+            forward(m).backward(answers[m])
     sent = {id(h): h for h in shared if h.requires_grad}
     if sent:
         torch.autograd.backward(list(sent.values()), [given[key].grad for key in sent])

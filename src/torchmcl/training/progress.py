@@ -8,12 +8,12 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from torchmcl._utils.logs import say
+from torchmcl._utils.logs import emit
 
 LOGGER = logging.getLogger("torchmcl.training")
 
 
-class Screen:
+class TrainingProgress:
     """Reports on a training: a bar for the epoch, a line after each epoch, warnings.
 
     Lines are records of the logger `torchmcl.training` and, with `verbose`, are shown on the console. The bar appears
@@ -35,7 +35,7 @@ class Screen:
         self.shown = 0.0
         self.task = self.progress.add_task("", total=1, about="", visible=False)
 
-    def __enter__(self) -> "Screen":
+    def __enter__(self) -> "TrainingProgress":
         """Show the bar."""
         self.progress.start()
         return self
@@ -68,7 +68,7 @@ class Screen:
         """Report a line above the bar."""
         if self.rank == 0:
             with self._without_bar():
-                say(LOGGER, min(level, self.level), text, self._print if self.verbose else None)
+                emit(LOGGER, min(level, self.level), text, self._print if self.verbose else None)
 
     def _print(self, text: str) -> None:
         self.console.print(text, markup=False, soft_wrap=True)

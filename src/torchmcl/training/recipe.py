@@ -4,7 +4,7 @@ from math import cos, pi
 from typing import TYPE_CHECKING, Literal
 
 from torchmcl._utils.signatures import constant
-from torchmcl._utils.validation import OWN, plain_fields, right_types
+from torchmcl._utils.validation import OWN, plain_fields, validate_types
 from torchmcl.errors import UsageError, known_name
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        right_types(vars(self), Recipe)
+        validate_types(vars(self), Recipe)
         if not self.optimizer.startswith(OWN):
             known_name("kind of optimizer", self.optimizer, ("sgd", "adam", "adamw"))
         if not self.schedule.startswith(OWN):

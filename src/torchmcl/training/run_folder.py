@@ -16,12 +16,12 @@ import yaml
 from numpy.typing import NDArray
 
 from torchmcl._utils import atomic
-from torchmcl._utils.locks import alone
+from torchmcl._utils.locks import exclusive_lock
 from torchmcl.errors import UsageError, damaged
 from torchmcl.serialization import checkpoint
 
-LOG, FLOW, LOCK = "log.csv", "flow.npz", ".lock"
-RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", LOG, FLOW, "checkpoints", "tensorboard")
+LOG, ASSIGNMENT_HISTORY, LOCK = "log.csv", "flow.npz", ".lock"
+RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", LOG, ASSIGNMENT_HISTORY, "checkpoints", "tensorboard")
 
 
 def first_process() -> bool:
@@ -62,7 +62,7 @@ def held(folder: Path | None, *, overwrite: bool, resume: bool) -> Iterator[None
         yield
         return
     atomic.make_folder(folder)
-    with alone(folder / LOCK, wait=False):
+    with exclusive_lock(folder / LOCK, wait=False):
         inspect_folder(folder, overwrite=overwrite, resume=resume)
         yield
 
@@ -92,18 +92,18 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
     atomic.write(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
 
 
-def write_flow(folder: Path, flow: Sequence[torch.Tensor]) -> None:
+def write_assignment_history(folder: Path, flow: Sequence[torch.Tensor]) -> None:
     """Keep what members wanted of each class in each epoch, (epochs, groups, M); the archive has a checksum."""
-    atomic.write(folder / FLOW, lambda file: np.savez(file, flow=torch.stack(list(flow)).numpy()))
+    atomic.write(folder / ASSIGNMENT_HISTORY, lambda file: np.savez(file, flow=torch.stack(list(flow)).numpy()))
 
 
-def read_flow(folder: Path) -> NDArray[np.float32] | None:
+def read_assignment_history(folder: Path) -> NDArray[np.float32] | None:
     """What members wanted of each class in each epoch, (epochs, groups, M), or None where nobody kept it.
 
     Raises:
         DamagedFileError: if the file that holds it is damaged.
     """
-    path, last = folder / FLOW, folder / "checkpoints" / "last.pt"
+    path, last = folder / ASSIGNMENT_HISTORY, folder / "checkpoints" / "last.pt"
     if path.is_file():
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
@@ -137,7 +137,7 @@ def number(text: str) -> float | str:
         return text
 
 
-def as_json(figures: dict[str, Any]) -> str:
+def as_json(metrics: dict[str, Any]) -> str:
     """Figures for people and programs: one a line, a list or a row of a matrix on one line too.
 
     >>> print(as_json({"flags": [[0, 1], [1, 0]]}))
@@ -149,5 +149,5 @@ def as_json(figures: dict[str, Any]) -> str:
     }
     """
     return re.sub(
-        r"\[\s+([^\[\]{}]*?)\s+\]", lambda row: f"[{' '.join(row[1].split())}]", json.dumps(figures, indent=1)
+        r"\[\s+([^\[\]{}]*?)\s+\]", lambda row: f"[{' '.join(row[1].split())}]", json.dumps(metrics, indent=1)
     )

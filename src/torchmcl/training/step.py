@@ -14,10 +14,10 @@ from torchmcl.data.loader import Batch
 from torchmcl.ensemble import Ensemble
 from torchmcl.objectives.objective import PerPixel, memory_of, task_of
 from torchmcl.structures.outcome import Outcome
-from torchmcl.structures.output import Opinions
+from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import State
 from torchmcl.structures.task import Task
-from torchmcl.training.memberwise import lean_backward
+from torchmcl.training.memberwise import memberwise_backward
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -29,10 +29,10 @@ class Forward(NamedTuple):
     """What the objective makes of a batch, and the members' outputs that it was made of."""
 
     outcome: Outcome
-    opinions: Opinions
+    output: EnsembleOutput
 
 
-def forward(ensemble: Callable[[Tensor], Opinions], objective: nn.Module, batch: Batch, state: State) -> Forward:
+def forward(ensemble: Callable[[Tensor], EnsembleOutput], objective: nn.Module, batch: Batch, state: State) -> Forward:
     """Run a batch through an ensemble and its objective, with gradients; `state` needs the epoch and the epochs only.
 
     It needs no `Training`: a loop of your own goes on with `forward(…).outcome.loss.backward()`.
@@ -41,12 +41,12 @@ def forward(ensemble: Callable[[Tensor], Opinions], objective: nn.Module, batch:
     >>> method = methods.build("smcl", members=2, classes=3)
     >>> ensemble = Ensemble.build(method, "mlp", inputs=4, width=8)
     >>> batch = Batch(torch.ones(3, 4), torch.tensor([0, 1, 2]), torch.arange(3), None, total=3)
-    >>> outcome, opinions = forward(ensemble, method.new_objective(), batch, State(epoch=1, epochs=10))
-    >>> outcome.loss.requires_grad, outcome.weights.sum(0), opinions.logits.shape
+    >>> outcome, output = forward(ensemble, method.new_objective(), batch, State(epoch=1, epochs=10))
+    >>> outcome.loss.requires_grad, outcome.weights.sum(0), output.logits.shape
     (True, tensor([1., 1., 1.]), torch.Size([2, 3, 3]))
     """
-    opinions = ensemble(batch.x)
-    return Forward(objective(opinions, batch.target, state_of(batch, state, task_of(objective))), opinions)
+    output = ensemble(batch.x)
+    return Forward(objective(output, batch.target, state_of(batch, state, task_of(objective))), output)
 
 
 def state_of(batch: Batch, state: State, task: Task) -> State:
@@ -59,15 +59,15 @@ def group_of(batch: Batch, task: Task) -> Tensor | None:
     return task.group(batch.target) if batch.group is None else batch.group
 
 
-def wanted(objective: nn.Module, opinions: Opinions, target: Tensor, state: State, weights: Tensor) -> Tensor:
+def wanted(objective: nn.Module, output: EnsembleOutput, target: Tensor, state: State, weights: Tensor) -> Tensor:
     """Who would take what by loss, (M, B), whatever a memory decides; `weights` (M, B) is who took it.
 
     For masks it is not computed, since it would cost as much as the loss.
     """
     memory, by_loss = memory_of(objective), getattr(objective, "chosen_by_loss", None)
-    if memory is None or not memory.fixed or by_loss is None or opinions.logits.ndim > 3:
+    if memory is None or not memory.fixed or by_loss is None or output.logits.ndim > 3:
         return weights
-    chosen: Tensor = by_loss(opinions, target, state)
+    chosen: Tensor = by_loss(output, target, state)
     return chosen
 
 
@@ -145,7 +145,7 @@ class Step:
             self.fabric.backward(loss * (amount * self.fabric.world_size / whole))
 
         if self.lean:
-            loss, weights, logits = lean_backward(
+            loss, weights, logits = memberwise_backward(
                 self.plain,
                 self.objective,
                 batch.x,
@@ -155,13 +155,13 @@ class Step:
                 autocast=self.fabric.autocast,
             )
             average([p.grad for p in self.plain.parameters() if p.grad is not None])
-            opinions = Opinions(logits)
+            output = EnsembleOutput(logits)
         else:
-            opinions = self.ensemble(batch.x)
-            outcome = self.objective(opinions, batch.target, state)
+            output = self.ensemble(batch.x)
+            outcome = self.objective(output, batch.target, state)
             backward(outcome.loss)
             loss, weights = outcome.loss.detach(), outcome.weights
-        by_loss = wanted(self.objective, opinions, batch.target, state, weights)
+        by_loss = wanted(self.objective, output, batch.target, state, weights)
         return Stepped(loss * amount * (batch.total / whole), weights, by_loss)
 
     def _whole(self, batch: Batch) -> int | Tensor:

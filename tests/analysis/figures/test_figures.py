@@ -76,10 +76,10 @@ def test_shares_are_the_log_s(digits_look):
 
 
 def test_ratios_by_hand(digits_look):
-    found = ratios(digits_look.flow, (1, 4))
+    found = ratios(digits_look.assignment_history, (1, 4))
     assert list(found) == [1, 4, 8]
     for epoch, ratio in found.items():
-        sums = sum(np.asarray(digits_look.flow[e], dtype=float) for e in range(epoch))
+        sums = sum(np.asarray(digits_look.assignment_history[e], dtype=float) for e in range(epoch))
         assert np.allclose(ratio, [row / row.sum() for row in sums])
     axes = assignment_ratios(digits_look).axes
     assert [axis.get_title() for axis in axes] == ["to epoch 1", "to epoch 8"]
@@ -118,14 +118,14 @@ def test_entropy_of_one_run_and_of_two(two):
 def test_members_errors_are_those_measured(digits_look):
     axes = member_errors(digits_look).axes[0]
     heights = np.reshape([bar.get_height() for bar in axes.patches], (3, 3))
-    assert heights[0] == pytest.approx(digits_look.figures["members"], abs=0.01)
+    assert heights[0] == pytest.approx(digits_look.metrics["members"], abs=0.01)
     own = digits_look.own
     for m in range(3):
         wrong = digits_look.test.gathered("errors")[:, m]
         expected = 100 * wrong[own[:, m]].mean() if own[:, m].any() else 0
         assert heights[1, m] == pytest.approx(float(expected), abs=0.01)
     lines = {line.get_label(): line.get_ydata()[0] for line in axes.lines}
-    figures = digits_look.figures
+    figures = digits_look.metrics
     assert lines == {"top-1 error": figures["top1_error"], "oracle error": figures["oracle_error"]}
 
 
@@ -142,7 +142,7 @@ def test_reliability_by_hand(two):
 def test_risk_ends_at_the_error(two):
     lines = risk_coverage(*two).axes[0].lines
     assert len(lines) == 2
-    assert lines[0].get_ydata()[-1] == pytest.approx(two[0].figures["top1_error"], abs=1e-3)
+    assert lines[0].get_ydata()[-1] == pytest.approx(two[0].metrics["top1_error"], abs=1e-3)
 
 
 def test_roc_is_scikit_learn_s():

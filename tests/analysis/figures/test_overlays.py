@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from torchmcl import UsageError, data
-from torchmcl.analysis.figures.overlays import AUXILIARY, most_telling, overlays, show
+from torchmcl.analysis.figures.overlays import AUXILIARY, most_informative, overlays, show
 from torchmcl.training import fit
 
 
@@ -27,7 +27,7 @@ def test_a_grid_of_chosen_images(trained):
 
 
 def test_telling_images_are_of_different_groups(trained):
-    chosen = most_telling(*trained)
+    chosen = most_informative(*trained)
     assert len({int(trained[1].group[at]) for at in chosen}) == 3
 
 

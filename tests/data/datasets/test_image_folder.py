@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 from torchmcl import data
-from torchmcl.data import Files
+from torchmcl.data import ImageFiles
+from torchmcl.data.datasets import image_folder
 from torchmcl.errors import UsageError
 
 
@@ -128,7 +129,7 @@ def test_a_damaged_image_is_named(tmp_path) -> None:
 
 def test_too_large_for_memory(tmp_path) -> None:
     pets = load(fill(tmp_path, {"cat": 5, "dog": 5}), in_memory=1e-6)
-    assert isinstance(pets.train.images, Files)
+    assert isinstance(pets.train.images, ImageFiles)
     batch = next(data.Loader(pets.train, preprocess="none").epoch())
     assert batch.x[:, 0, 0, 0].tolist() == batch.target.tolist()
 
@@ -143,5 +144,5 @@ def test_only_what_is_chosen_is_read(tmp_path) -> None:
 def test_the_median_is_of_images_all_over_the_set(tmp_path, monkeypatch) -> None:
     fill(tmp_path, {"cat": 20}, size=(10, 10))
     fill(tmp_path, {"dog": 30}, size=(20, 20))
-    monkeypatch.setattr(folder, "LOOKED_AT", 5)
+    monkeypatch.setattr(image_folder, "LOOKED_AT", 5)
     assert load(tmp_path).train.images.shape[2:] == (20, 20)

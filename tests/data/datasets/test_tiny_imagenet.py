@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from torchmcl import data
-from torchmcl.data import Files
+from torchmcl.data import ImageFiles
 from torchmcl.data.datasets import tiny_imagenet
 from torchmcl.errors import UsageError
 
@@ -17,7 +17,7 @@ def test_the_real_set(real) -> None:
     ids = (folder / "wnids.txt").read_text().split()
     assert len(tiny.classes) == 200
     assert tiny.classes[:2] == ("Egyptian cat", "reel")
-    assert isinstance(tiny.train.images, Files)
+    assert isinstance(tiny.train.images, ImageFiles)
     assert len(tiny.train) == sum(1 for _ in folder.glob("train/*/images/*.JPEG"))
     assert len(tiny.test) == sum(1 for _ in folder.glob("val/images/*.JPEG"))
     for part in (tiny.train, tiny.test):

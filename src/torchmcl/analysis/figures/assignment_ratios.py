@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from torchmcl.analysis import style
-from torchmcl.analysis.run_evaluation import Look
+from torchmcl.analysis.run_evaluation import RunEvaluation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 MOST = 40
 
 
-def assignment_ratios(look: Look, epochs: Sequence[int] = (1, 10)) -> "Figure":
+def assignment_ratios(evaluation: RunEvaluation, epochs: Sequence[int] = (1, 10)) -> "Figure":
     """Of what members wanted of each class up to an epoch, by loss, each one's part: at `epochs` and the last one."""
-    assert look.flow is not None
-    found = ratios(look.flow, epochs)
-    names = look.groups[:MOST]
+    assert evaluation.assignment_history is not None
+    found = ratios(evaluation.assignment_history, epochs)
+    names = evaluation.groups[:MOST]
     figure = style.new(1.2 + 1.9 * len(found), 1.0 + 0.19 * len(names))
     handles: list[Any] = []
     grid = figure.subplots(1, len(found), squeeze=False, sharey=True)
@@ -26,8 +26,10 @@ def assignment_ratios(look: Look, epochs: Sequence[int] = (1, 10)) -> "Figure":
         handles = bars(axes, ratio[:MOST], names)
         axes.set_title(f"to epoch {epoch}")
         style.tidy(axes)
-    labels = [f"member {m + 1}" for m in range(look.members)]
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(look.members, 4), frameon=False, fontsize=8)
+    labels = [f"member {m + 1}" for m in range(evaluation.members)]
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=min(evaluation.members, 4), frameon=False, fontsize=8
+    )
     return figure
 
 

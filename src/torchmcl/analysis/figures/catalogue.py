@@ -16,7 +16,7 @@ from torchmcl.analysis.figures.reliability import reliability
 from torchmcl.analysis.figures.risk_coverage import risk_coverage
 from torchmcl.analysis.figures.share_over_time import share_over_time
 from torchmcl.analysis.figures.unseen_roc import unseen_roc
-from torchmcl.analysis.run_evaluation import Look
+from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.errors import UsageError, known_name
 
 if TYPE_CHECKING:
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 class Entry:
     """A figure: its name, its title, what it tells, of which runs it can be drawn, and how.
 
-    Where `together`, several runs go into one figure; else each has its own. A `wide` one needs a whole page.
+    Where `together`, several runs go into one figure; else each has its own. A `to_float32` one needs a whole page.
     """
 
     name: str
     title: str
     meaning: str
     draw: "Callable[..., Figure]"
-    fits: Callable[[Look], bool] = lambda look: True
+    fits: Callable[[RunEvaluation], bool] = lambda evaluation: True
     together: bool = False
-    wide: bool = False
+    to_float32: bool = False
 
-    def parts(self, looks: Sequence[Look]) -> list[tuple[Look, ...]]:
+    def parts(self, evaluations: Sequence[RunEvaluation]) -> list[tuple[RunEvaluation, ...]]:
         """The runs that it fits, as they go into figures: all into one, or each into its own."""
-        fitting = [look for look in looks if self.fits(look)]
-        return [tuple(fitting)] if self.together and fitting else [(look,) for look in fitting]
+        fitting = [evaluation for evaluation in evaluations if self.fits(evaluation)]
+        return [tuple(fitting)] if self.together and fitting else [(evaluation,) for evaluation in fitting]
 
 
 FIGURES = (
@@ -51,7 +51,7 @@ FIGURES = (
         "Percent of each class's training examples that each member took in the last epoch. A frame marks whose the "
         "class is. One dark cell a row is full specialisation; even rows are none.",
         assignment_matrix,
-        lambda look: look.assigned is not None and look.owners is not None,
+        lambda evaluation: evaluation.assigned is not None and evaluation.owners is not None,
     ),
     Entry(
         "share_over_time",
@@ -59,7 +59,7 @@ FIGURES = (
         "Percent of all assignments that each member took in each epoch. A line that falls to 0 is a member that "
         "starves; one that rises to the top takes everything.",
         share_over_time,
-        lambda look: len(look.history) > 0,
+        lambda evaluation: len(evaluation.history) > 0,
     ),
     Entry(
         "assignment_ratios",
@@ -67,7 +67,10 @@ FIGURES = (
         "For each class, the part each member wanted by its loss alone, summed up to an epoch: how early members "
         "agree on whose a class is.",
         assignment_ratios,
-        lambda look: look.flow is not None and look.flow.shape[1:] == (len(look.groups), look.members),
+        lambda evaluation: (
+            evaluation.assignment_history is not None
+            and evaluation.assignment_history.shape[1:] == (len(evaluation.groups), evaluation.members)
+        ),
     ),
     Entry(
         "member_errors",
@@ -81,7 +84,7 @@ FIGURES = (
         "Cross-entropy, own and others'",
         "How surprised members are by the truth. Far apart: they know their own and keep out of the rest.",
         cross_entropy,
-        lambda look: look.specialised,
+        lambda evaluation: evaluation.specialised,
         together=True,
     ),
     Entry(
@@ -90,7 +93,7 @@ FIGURES = (
         "The auxiliary class should have nothing of a member's own classes, and everything of others' and of unseen "
         "data.",
         auxiliary_density,
-        lambda look: look.auxiliary and look.specialised,
+        lambda evaluation: evaluation.auxiliary and evaluation.specialised,
     ),
     Entry(
         "confidence_histograms",
@@ -118,7 +121,7 @@ FIGURES = (
         "Unseen data",
         "How well scores tell data of other kinds from the test set, from 50 (not at all) to 100.",
         unseen_roc,
-        lambda look: look.unseen is not None,
+        lambda evaluation: evaluation.unseen is not None,
         together=True,
     ),
     Entry(
@@ -127,29 +130,29 @@ FIGURES = (
         "Grad-CAM of every member for the true class, bright where it looks, on images that members differ on most. "
         "Above each: the member's probability of the truth. A frame marks whose the class is.",
         grad_cam_grid,
-        lambda look: look.pictures and not look.dense,
-        wide=True,
+        lambda evaluation: evaluation.pictures and not evaluation.dense,
+        to_float32=True,
     ),
     Entry(
         "overlays",
         "Masks",
         "Images that members differ on most: the truth, what each member says, and the ensemble. Orange is the "
         "foreground, green the auxiliary class; percent of wrong pixels above each.",
-        lambda look: overlays(look.specialists, look.examples),
-        lambda look: look.dense,
-        wide=True,
+        lambda evaluation: overlays(evaluation.specialists, evaluation.examples),
+        lambda evaluation: evaluation.dense,
+        to_float32=True,
     ),
 )
 
 
-def draw(looks: Sequence[Look], folder: str | Path, *, kind: str = "pdf") -> Iterator[Path]:
+def draw(evaluations: Sequence[RunEvaluation], folder: str | Path, *, kind: str = "pdf") -> Iterator[Path]:
     """Write every figure that fits the runs into a folder, one file each; what cannot be drawn is left out."""
     known_name("format", kind, style.KINDS)
     for entry in FIGURES:
-        for runs in entry.parts(looks):
+        for runs in entry.parts(evaluations):
             try:
                 figure = entry.draw(*runs)
             except UsageError:
                 continue
-            run = f"{runs[0].name}-" if len(looks) > 1 and not entry.together else ""
+            run = f"{runs[0].name}-" if len(evaluations) > 1 and not entry.together else ""
             yield style.save(figure, Path(folder) / f"{run}{entry.name}.{kind}")

@@ -2,7 +2,7 @@ from typing import TYPE_CHECKING
 
 from torchmcl.analysis import style
 from torchmcl.analysis.density import WORST, counted, density
-from torchmcl.analysis.run_evaluation import Look
+from torchmcl.analysis.run_evaluation import RunEvaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 SIDES = ("own classes", "others' classes")
 
 
-def cross_entropy(*looks: Look) -> "Figure":
+def cross_entropy(*evaluations: RunEvaluation) -> "Figure":
     """Members' cross-entropy of the truth on their own classes and on others'; of several runs, a panel each."""
-    figure = style.new(4.6 if len(looks) == 1 else 7.0, 3.0)
-    curves = [(style.named(look.name), halves(look)) for look in looks]
-    if len(looks) == 1:
+    figure = style.new(4.6 if len(evaluations) == 1 else 7.0, 3.0)
+    curves = [(style.named(evaluation.name), halves(evaluation)) for evaluation in evaluations]
+    if len(evaluations) == 1:
         panels = [figure.subplots()]
         density(panels[0], zip(SIDES, curves[0][1], strict=True), WORST)
     else:
@@ -28,8 +28,8 @@ def cross_entropy(*looks: Look) -> "Figure":
     return figure
 
 
-def halves(look: Look) -> tuple[list[int], list[int]]:
+def halves(evaluation: RunEvaluation) -> tuple[list[int], list[int]]:
     """Histograms of what is a member's own, and of what is not."""
-    assert look.own is not None
-    entropy = look.test.gathered("cross_entropy")
-    return counted(entropy[look.own], WORST), counted(entropy[~look.own], WORST)
+    assert evaluation.own is not None
+    entropy = evaluation.test.gathered("cross_entropy")
+    return counted(entropy[evaluation.own], WORST), counted(entropy[~evaluation.own], WORST)

@@ -3,30 +3,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchmcl.analysis import style
-from torchmcl.analysis.run_evaluation import Look
+from torchmcl.analysis.run_evaluation import RunEvaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def member_errors(look: Look) -> "Figure":
+def member_errors(evaluation: RunEvaluation) -> "Figure":
     """Each member's error on all of the test set, and on its own and others' classes; lines: oracle and top-1 error."""
-    wrong = 100 * look.test.gathered("errors")  # (N, M)
+    wrong = 100 * evaluation.test.gathered("errors")  # (N, M)
     parts = {"all": wrong.mean(0)}
-    if look.specialised and look.own is not None:
-        own = look.own.to(wrong)
+    if evaluation.specialised and evaluation.own is not None:
+        own = evaluation.own.to(wrong)
         parts["own classes"] = (wrong * own).sum(0) / own.sum(0)  # not a number where a member owns nothing
         parts["others' classes"] = (wrong * (1 - own)).sum(0) / (1 - own).sum(0)
-    figure = style.new(max(4.6, 1.6 + 0.6 * look.members))
+    figure = style.new(max(4.6, 1.6 + 0.6 * evaluation.members))
     axes = figure.subplots()
     width = 0.84 / len(parts)
     for number, (name, values) in enumerate(parts.items()):
-        places = np.arange(look.members) + (number - (len(parts) - 1) / 2) * width
+        places = np.arange(evaluation.members) + (number - (len(parts) - 1) / 2) * width
         axes.bar(places, values.nan_to_num(0).numpy(), width, label=name, **style.bar(number))
     for name, key, dashes in (("top-1", "top1_error", "--"), ("oracle", "oracle_error", ":")):
-        axes.axhline(look.figures[key], color="black", linewidth=1.2, linestyle=dashes, label=f"{name} error")
-    axes.set_xticks(range(look.members), [str(m + 1) for m in range(look.members)])
-    axes.set(xlabel="member", ylabel="error in percent" + (" of the pixels" if look.dense else ""), ylim=(0, None))
+        axes.axhline(evaluation.metrics[key], color="black", linewidth=1.2, linestyle=dashes, label=f"{name} error")
+    axes.set_xticks(range(evaluation.members), [str(m + 1) for m in range(evaluation.members)])
+    axes.set(
+        xlabel="member", ylabel="error in percent" + (" of the pixels" if evaluation.dense else ""), ylim=(0, None)
+    )
     style.tidy(axes, grid="y")
     style.legend(axes, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return figure

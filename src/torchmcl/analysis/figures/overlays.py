@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchmcl.analysis import style
-from torchmcl.analysis.informative import telling
+from torchmcl.analysis.informative import informative_examples
 from torchmcl.analysis.picture import picture
 from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
@@ -33,7 +33,7 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
     """
     if examples.target.ndim < 3:
         raise UsageError(f"Expected masks (N, H, W) to lay over images, got targets {tuple(examples.target.shape)}.")
-    chosen = most_telling(specialists, examples) if chosen is None else chosen
+    chosen = most_informative(specialists, examples) if chosen is None else chosen
     few = examples.subset(torch.tensor(list(chosen)))
     images = few.images[torch.arange(len(few))]
     answer = specialists.predict(images, batch_size=64)
@@ -55,14 +55,14 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
     return figure
 
 
-def most_telling(specialists: Specialists, examples: Examples, count: int = 3) -> list[int]:
-    """Images that members differ on most, auxiliary pixels being wrong, and the ensemble gets right; see `telling`."""
+def most_informative(specialists: Specialists, examples: Examples, count: int = 3) -> list[int]:
+    """Images that members differ on most and the ensemble gets right; see `informative_examples`."""
     answer: Answer = specialists.predict(examples.images[torch.arange(len(examples))], batch_size=64)
     ignored = specialists.method.task.ignore_index
     errors = pixel_errors(answer.members, examples.target, ignored)
     together = pixel_errors(answer.probabilities[None], examples.target, ignored)[0]
     groups = range(len(examples)) if examples.group is None else examples.group.tolist()
-    return telling(errors, together, groups, count)
+    return informative_examples(errors, together, groups, count)
 
 
 def show(axes: "Axes", image: Tensor, label: Tensor | None, title: str, *, auxiliary: int | None = None) -> None:

@@ -3,22 +3,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchmcl.analysis import style
-from torchmcl.analysis.run_evaluation import Look
+from torchmcl.analysis.run_evaluation import RunEvaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def reliability(*looks: Look) -> "Figure":
+def reliability(*evaluations: RunEvaluation) -> "Figure":
     """How often the ensemble is right at each confidence, above how many answers have it; a line a run."""
     figure = style.new(4.6, 3.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     upper.plot((0, 100), (0, 100), color=style.GREY, linewidth=1, label="as right as sure")
-    for number, look in enumerate(looks):
-        count, confidence, right = look.test.gathered("reliability").sum(0).numpy()
+    for number, evaluation in enumerate(evaluations):
+        count, confidence, right = evaluation.test.gathered("reliability").sum(0).numpy()
         there = count > 0
         ece = 100 * np.abs(right - confidence).sum() / count.sum()
-        label = f"ECE {ece:.1f} %" if len(looks) == 1 else f"{style.named(look.name)}, ECE {ece:.1f} %"
+        label = f"ECE {ece:.1f} %" if len(evaluations) == 1 else f"{style.named(evaluation.name)}, ECE {ece:.1f} %"
         place, height = 100 * confidence[there] / count[there], 100 * right[there] / count[there]
         mark = "osD^vP"[number % 6]
         upper.plot(place, height, marker=mark, markersize=3.5, label=label, clip_on=False, **style.line(number))

@@ -4,7 +4,7 @@ import numpy as np
 
 from torchmcl import metrics
 from torchmcl.analysis import style
-from torchmcl.analysis.run_evaluation import Look
+from torchmcl.analysis.run_evaluation import RunEvaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 POINTS = 300  # of a curve: more would not be seen
 
 
-def risk_coverage(*looks: Look) -> "Figure":
+def risk_coverage(*evaluations: RunEvaluation) -> "Figure":
     """The error among the surest answers, the more of them are accepted; a line a run, a dot its own threshold."""
     figure = style.new()
     axes = figure.subplots()
-    for number, look in enumerate(looks):
-        confidence, wrong = look.test.gathered("confidence"), look.test.gathered("wrong")
+    for number, evaluation in enumerate(evaluations):
+        confidence, wrong = evaluation.test.gathered("confidence"), evaluation.test.gathered("wrong")
         coverage, risk = (100 * values.numpy() for values in metrics.risk_coverage(confidence, wrong))
         few = np.unique(np.linspace(0, len(risk) - 1, POINTS).round().astype(int))
-        label = "accepted by confidence" if len(looks) == 1 else style.named(look.name)
+        label = "accepted by confidence" if len(evaluations) == 1 else style.named(evaluation.name)
         axes.plot(coverage[few], risk[few], label=label, **style.line(number))
-        kept = look.figures.get("rejection")
+        kept = evaluation.metrics.get("rejection")
         if kept is not None and kept["accepted_error"] is not None and kept["threshold"] > 0:
             axes.plot(kept["coverage"], kept["accepted_error"], "o", color=style.line(number)["color"])
     axes.set(xlabel="percent accepted", ylabel="error among them in percent", xlim=(0, 100), ylim=(0, None))
     style.tidy(axes, grid="both")
-    if len(looks) > 1:
+    if len(evaluations) > 1:
         style.legend(axes)
     return figure

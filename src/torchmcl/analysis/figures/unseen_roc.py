@@ -5,7 +5,7 @@ from torch import Tensor
 
 from torchmcl import metrics
 from torchmcl.analysis import style
-from torchmcl.analysis.run_evaluation import Look
+from torchmcl.analysis.run_evaluation import RunEvaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -13,17 +13,21 @@ if TYPE_CHECKING:
 POINTS = 250
 
 
-def unseen_roc(*looks: Look) -> "Figure":
+def unseen_roc(*evaluations: RunEvaluation) -> "Figure":
     """How much of unseen data each score finds, at what loss of the known; of several runs, each one's best score."""
     figure = style.new(4.6, 4.4)
     axes = figure.subplots()
     axes.plot((0, 100), (0, 100), color=style.GREY, linewidth=1)
-    for number, (look, score) in enumerate(_chosen(looks)):
-        assert look.unseen is not None
-        known, foreign = look.test.gathered(score), look.unseen.gathered(score)
+    for number, (evaluation, score) in enumerate(_chosen(evaluations)):
+        assert evaluation.unseen is not None
+        known, foreign = evaluation.test.gathered(score), evaluation.unseen.gathered(score)
         lost, found = roc(known, foreign)
         area = 100 * float(metrics.auroc(known, foreign))
-        name = score.replace("_", " ") if len(looks) == 1 else f"{style.named(look.name)}, {score.replace('_', ' ')}"
+        name = (
+            score.replace("_", " ")
+            if len(evaluations) == 1
+            else f"{style.named(evaluation.name)}, {score.replace('_', ' ')}"
+        )
         axes.plot((100 * lost).numpy(), (100 * found).numpy(), label=f"{name}: {area:.1f}", **style.line(number))
     axes.set(
         xlabel="percent of the known taken for unseen",
@@ -51,8 +55,8 @@ def roc(inlier: Tensor, outlier: Tensor) -> tuple[Tensor, Tensor]:
     return parts[0][few], parts[1][few]
 
 
-def _chosen(looks: tuple[Look, ...]) -> list[tuple[Look, str]]:
-    if len(looks) > 1:
-        return [(look, look.figures["unseen"]["best"]) for look in looks]
-    by_area = looks[0].figures["unseen"]["scores"]
-    return [(looks[0], score) for score in sorted(by_area, key=lambda name: -by_area[name]["auroc"])]
+def _chosen(evaluations: tuple[RunEvaluation, ...]) -> list[tuple[RunEvaluation, str]]:
+    if len(evaluations) > 1:
+        return [(evaluation, evaluation.metrics["unseen"]["best"]) for evaluation in evaluations]
+    by_area = evaluations[0].metrics["unseen"]["scores"]
+    return [(evaluations[0], score) for score in sorted(by_area, key=lambda name: -by_area[name]["auroc"])]

@@ -6,7 +6,7 @@ from statistics import median_high
 import torch
 
 from torchmcl.data.examples import DataSet, Examples
-from torchmcl.data.image_files import EXTENSIONS, Files, image_size
+from torchmcl.data.image_files import EXTENSIONS, ImageFiles, image_size
 from torchmcl.data.strata import Purpose, hold_out
 from torchmcl.errors import UsageError
 
@@ -20,7 +20,7 @@ def load(
     seed: int = 0,
     size: tuple[int, int] | None = None,
 ) -> DataSet:
-    """Images in one folder a class, `Files` of (N, 3, H, W), resized to `size`, the median of 100 of them by default.
+    """Images in one folder per class, `ImageFiles` of (N, 3, H, W), resized to `size`, by default the median of 100.
 
     Classes are in PATH/train and PATH/test (or PATH/val; of both, val is for validation), or in PATH itself, where a
     fifth of each class, chosen by `seed`, is the test set.
@@ -46,7 +46,7 @@ def load(
     size = size or median_size(found["train"][0])
     wanted = {*parts, *(["validation"] if "train" in parts else [])}
     made = {
-        part: Examples(Files(tuple(paths), size), torch.tensor(label), classes)
+        part: Examples(ImageFiles(tuple(paths), size), torch.tensor(label), classes)
         for part, (paths, label) in found.items()
         if part in wanted
     }

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmcl._utils.memory_limit import fits
+from torchmcl._utils.memory_limit import check_memory
 from torchmcl.data.arrays import from_arrays
 from torchmcl.data.examples import DataSet
 from torchmcl.data.find import whole
@@ -41,7 +41,7 @@ def read(file: Path) -> dict[str, NDArray[Any]]:
                 )
             if sum(info.file_size for info in wanted.values()) > MOST:
                 raise UsageError(f"Expected at most {MOST} bytes of arrays in {file}, it would unpack to more.")
-            fits(str(file), sum(info.file_size for info in wanted.values()))
+            check_memory(str(file), sum(info.file_size for info in wanted.values()))
             for name, info in wanted.items():
                 _check(archive, info, name, file)
         with np.load(file, allow_pickle=False) as content:

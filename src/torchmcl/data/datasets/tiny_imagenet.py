@@ -6,7 +6,7 @@ import torch
 from torchmcl.data.download import obtain
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.find import whole
-from torchmcl.data.image_files import Files
+from torchmcl.data.image_files import ImageFiles
 from torchmcl.errors import UsageError
 
 SIZE = (64, 64)
@@ -16,7 +16,7 @@ MOST = 10**8  # bytes of one text file
 def load(
     directory: str | None = None, parts: Sequence[str] = ("train", "test"), size: tuple[int, int] | None = None
 ) -> DataSet:
-    """Tiny-ImageNet, 200 classes in the order of wnids.txt, `Files` of (N, 3, 64, 64); its val part is the test set."""
+    """Tiny-ImageNet, 200 classes in the order of wnids.txt, `ImageFiles` of (N, 3, 64, 64); the test set is its val."""
     folder = obtain(["tiny-imagenet-200"], directory)
     ids = whole(folder / "wnids.txt", MOST).read_text(encoding="utf-8", errors="replace").split()
     if len(set(ids)) != len(ids):
@@ -27,7 +27,7 @@ def load(
     made = {}
     for part in parts:
         paths, label = read[part](folder, number)
-        made[part] = Examples(Files(tuple(paths), size or SIZE), torch.tensor(label), classes)
+        made[part] = Examples(ImageFiles(tuple(paths), size or SIZE), torch.tensor(label), classes)
     return DataSet("tiny-imagenet", made, choices={"test": "the published val part"})
 
 

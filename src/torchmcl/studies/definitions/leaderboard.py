@@ -56,12 +56,12 @@ def table(results: Results) -> Table:
     rows = []
     for name in order:
         k, found = chosen[name]
-        figures = [
+        metrics = [
             spread(values(found, figure), digits) for figure, digits in (("harmonic_mean", 2), ("nll", 3), ("ece", 1))
         ]
         count = f"{found[0]['parameters']:,}" if found else MISSING
         named = "" if without_k(name) else MISSING if k is None else str(k)
-        rows.append((name, named, *errors(found), *figures, pure(found), count))
+        rows.append((name, named, *errors(found), *metrics, pure(found), count))
     columns = ("method", "K", "oracle", "top-1", "harmonic mean", "NLL", "ECE", "purity", "parameters")
     about = f"Percent of the test set but for NLL; K chosen by the harmonic mean on {results.chosen_on}."
     best = order[0]

@@ -10,14 +10,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from torchmcl._utils.logs import say
+from torchmcl._utils.logs import emit
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result
 
 LOGGER = logging.getLogger("torchmcl.studies")
 
 
-class Screen:
+class StudyProgress:
     """Reports on a study's runs: a line as each is over, and on a terminal a table of those that run.
 
     Lines are records of the logger `torchmcl.studies` and, with `verbose`, are shown on the console.
@@ -31,7 +31,7 @@ class Screen:
         self.over: list[tuple[Spec, str, str]] = []
         self.live = Live(console=self.console, get_renderable=self.table, refresh_per_second=1, transient=True)
 
-    def __enter__(self) -> "Screen":
+    def __enter__(self) -> "StudyProgress":
         """Show it, on a terminal."""
         if self.total and self.verbose and self.console.is_terminal:
             self.live.start()
@@ -66,7 +66,7 @@ class Screen:
         """Report a line above the table, which is taken away meanwhile."""
         running = self.live.is_started
         self.live.stop()
-        say(LOGGER, level, text, self._print if self.verbose else None)
+        emit(LOGGER, level, text, self._print if self.verbose else None)
         if running:
             self.live.start()
 
