@@ -79,7 +79,7 @@ def measure(run, clients, seconds, folder):
         path = folder / f"{at}.png"
         Image.fromarray(image.permute(1, 2, 0).expand(-1, -1, 3).numpy()).save(path)
         files.append((path, subject.specialists.classes[int(subject.specialists.predict(path).label)]))
-    line = [sys.executable, "-m", "torchmcl.cli", "serve", str(run), "--port", "0"]
+    line = [sys.executable, "-m", "torchmcl", "serve", str(run), "--port", "0"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
     try:
         address = process.stdout.readline().split()[1]

@@ -35,7 +35,7 @@ def named(text: str, path: str) -> str:
 
 def help_of(words: list[str]) -> str:
     """What `torchmcl … --help` prints."""
-    from torchmcl.cli import build_parser
+    from torchmcl.cli.entry import build_parser
 
     printed = io.StringIO()
     with redirect_stdout(printed), suppress(SystemExit):

@@ -21,7 +21,7 @@ CONTEXT.set_forkserver_preload(
         "torch",
         "lightning.fabric",
         "sklearn.datasets",
-        "torchmcl.cli",
+        "torchmcl",
         "torchmcl.studies.execute",
         "torchmcl.inference.export",
     ]

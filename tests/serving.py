@@ -15,7 +15,7 @@ def serving(*arguments: object, clean: bool = True) -> Iterator[str]:
     """A real server in a process of its own -> its address; a `clean` one logs no traceback."""
     if importlib.util.find_spec("gradio") is None:
         pytest.skip("needs gradio: pip install 'torchmcl[web]'")
-    line = [sys.executable, "-m", "torchmcl.cli", "serve", *map(str, arguments), "--port", "0"]
+    line = [sys.executable, "-m", "torchmcl", "serve", *map(str, arguments), "--port", "0"]
     with TemporaryFile("w+") as log:  # no pipe: one that nobody reads would stop the server when it is full
         process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, text=True)
         try:

@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 
 from torchmcl import cli, methods
-from torchmcl.cli import build_parser, plain_name
+from torchmcl.cli.entry import build_parser, plain_name
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -90,7 +90,7 @@ def after(diff: str) -> str:
 
 def parse(words: list[str]) -> None:
     """Check that every option of a torchmcl command exists and takes what it is given."""
-    start = next((at for at, word in enumerate(words) if word in ("torchmcl", "torchmcl.cli")), None)
+    start = next((at for at, word in enumerate(words) if word in ("torchmcl", "torchmcl")), None)
     if start is not None:
         build_parser().parse_args([plain_name(word) for word in words[start + 1 :]])
 
@@ -151,7 +151,7 @@ def test_page(path, data, capsys):
 
 def test_options_that_do_not_exist_are_noticed():
     with pytest.raises(Exception, match="no_such"):
-        run(shlex.split("torchrun --nnodes 2 -m torchmcl.cli train --no-such 1"), "parse", None)
+        run(shlex.split("torchrun --nnodes 2 -m torchmcl train --no-such 1"), "parse", None)
     with pytest.raises(AssertionError):
         run(["torchmcl", "train", "--no-such", "1"], "", None)
     with pytest.raises(AssertionError):

@@ -15,12 +15,12 @@ import torch
 from PIL import Image
 
 from breaking import CONTEXT, NO_MOUNT, Child, lost_process, on_a_full_disk, raise_again
-from torchmcl import cli
 from torchmcl._utils import atomic, distributed, plain_yaml
+from torchmcl.cli import entry
 from torchmcl.data import find
-from torchmcl.data.download import DataConfig, obtain
+from torchmcl.data.download import RemoteFile, obtain
 from torchmcl.data.examples import Examples
-from torchmcl.data.image_files import Files
+from torchmcl.data.image_files import ImageFiles
 from torchmcl.data.loader import Loader
 from torchmcl.errors import DamagedFileError, DiskFullError, DivergedError, LostProcessError, TorchmclError, UsageError
 from torchmcl.inference.predictor import Specialists
@@ -213,7 +213,7 @@ def test_a_damaged_image_whoever_reads_it(workers, tmp_path):
     path = tmp_path / "image.png"
     Image.fromarray(np.zeros((8, 8, 3), dtype=np.uint8)).save(path)
     truncated(path)
-    images = Files((str(path),), size=(8, 8))
+    images = ImageFiles((str(path),), size=(8, 8))
     loader = Loader(Examples(images, torch.tensor([0]), ("a", "b")), batch_size=1, shuffle=False, workers=workers)
     with only(DamagedFileError):
         list(loader)
@@ -232,7 +232,7 @@ def test_a_run_resumed_with_other_options_is_a_mistake_of_the_caller(run):
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_the_command_line_says_its_line_and_no_more(kind):
-    assert cli.explained(kind("Expected a, got b.")) == "Expected a, got b."
+    assert entry.explained(kind("Expected a, got b.")) == "Expected a, got b."
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -279,7 +279,7 @@ def test_a_full_disk_while_data_is_downloaded(tmp_path, monkeypatch):
     monkeypatch.setattr("pooch.retrieve", full)
     monkeypatch.setenv(find.VARIABLE, str(tmp_path))
     monkeypatch.setattr("torchmcl.data.download.cache", lambda: tmp_path)
-    monkeypatch.setattr("torchmcl.data.download.SOURCES", {"set": DataConfig("https://a.org/set.zip", "0", 10)})
+    monkeypatch.setattr("torchmcl.data.download.SOURCES", {"set": RemoteFile("https://a.org/set.zip", "0", 10)})
     with only(DiskFullError):
         obtain(["set"])
 

@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader
 from own_parts import write_parts
 from torchmcl import UsageError, cli, fit, methods, networks, studies
 from torchmcl._utils import imports
+from torchmcl.cli import entry
+from torchmcl.cli.study import ACTIONS
 from torchmcl.inference.predictor import Specialists
 from torchmcl.studies.store import Store
 
@@ -23,7 +25,7 @@ NAMED += " --task {0}_task"
 
 def torchmcl(line, folder):
     """A command in a process of its own."""
-    words = [sys.executable, "-m", "torchmcl.cli", *shlex.split(line)]
+    words = [sys.executable, "-m", "torchmcl", *shlex.split(line)]
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=ENVIRONMENT)
 
 
@@ -94,7 +96,7 @@ def test_it_is_never_stored(project):
     assert "import" not in printed.stdout
 
 
-@pytest.mark.parametrize("command", [*cli.COMMANDS, *(f"study {action}" for action in cli.STUDY), ""])
+@pytest.mark.parametrize("command", [*entry.COMMANDS, *(f"study {action}" for action in ACTIONS), ""])
 def test_every_command_imports_first(command, tmp_path, untouched, capsys):
     name = f"first_{command.replace(' ', '_')}"
     write_parts(tmp_path, name)

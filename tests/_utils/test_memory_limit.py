@@ -17,6 +17,6 @@ def test_there_is_some():
 def test_a_limit_on_the_process_counts():
     half = available_memory() // 2
     limited = f"import resource as r; r.setrlimit(r.RLIMIT_AS, ({half}, {half}))"
-    script = f"{limited}; from torchmcl._utils.memory_limit import room; print(room())"
+    script = f"{limited}; from torchmcl._utils.memory_limit import available_memory; print(available_memory())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert int(done.stdout) == half

@@ -7,8 +7,10 @@ from typing import get_type_hints
 
 import pytest
 
-from torchmcl import cli, methods, networks
+from torchmcl import methods, networks
 from torchmcl._utils.signatures import REQUIRED, constant, functions
+from torchmcl.cli.entry import COMMANDS
+from torchmcl.cli.options import method_builders, network_builders
 from torchmcl.ensemble import exchange
 
 
@@ -24,23 +26,26 @@ def same(read, function):
 
 @pytest.mark.parametrize("name", methods.names())
 def test_methods(name):
-    assert list(cli.method_builders()) == list(methods.names())
-    same(functions("methods")[name], methods.function(name))
+    assert sorted(method_builders()) == sorted(methods.names())
+    same(functions(f"methods.{name}")[name], methods.function(name))
 
 
 @pytest.mark.parametrize("name", networks.NAMES)
 def test_networks(name):
-    assert sorted(cli.network_builders()) == sorted(networks.NAMES)
-    same(cli.network_builders()[name], networks.builder(name))
+    assert sorted(network_builders()) == sorted(networks.NAMES)
+    same(network_builders()[name], networks.builder(name))
 
 
 def test_constants():
-    assert (constant("exchange", "NAMES"), constant("exchange", "PRESETS")) == (exchange.NAMES, exchange.PRESETS)
+    assert (constant("ensemble.exchange", "NAMES"), constant("ensemble.exchange", "PRESETS")) == (
+        exchange.NAMES,
+        exchange.PRESETS,
+    )
     with pytest.raises(LookupError):
-        constant("exchange", "NOTHING")
+        constant("ensemble.exchange", "NOTHING")
 
 
-@pytest.mark.parametrize("line", [[], *([command, "--help"] for command in (*cli.COMMANDS, "study run"))])
+@pytest.mark.parametrize("line", [[], *([command, "--help"] for command in (*COMMANDS, "study run"))])
 def test_help_does_not_import_torch(line):
     words = [word for part in line for word in part.split()] or ["--help"]
     code = (

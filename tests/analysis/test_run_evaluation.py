@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from torchmcl import metrics
-from torchmcl.analysis.evaluation import evaluation
+from torchmcl.analysis.evaluation import run_evaluation
 from torchmcl.errors import UsageError
 from torchmcl.inference.predictor import Specialists
 from torchmcl.training import fit
@@ -55,7 +55,7 @@ def test_owners_are_the_memory_s(digits_look, digits_run):
 def test_without_a_memory_who_took_most_owns(tmp_path):
     for method in ("ie", "smcl"):
         fit(method, "mlp", "digits", members=2, epochs=1, width=8, out=tmp_path / method, verbose=False)
-    everyone, some = evaluation(tmp_path / "ie"), evaluation(tmp_path / "smcl")
+    everyone, some = run_evaluation(tmp_path / "ie"), run_evaluation(tmp_path / "smcl")
     assert everyone.owners.all()
     assert not everyone.specialised
     taken = torch.tensor(some.kept["assigned"])
@@ -66,7 +66,7 @@ def test_without_a_memory_who_took_most_owns(tmp_path):
 def test_a_pixel_has_no_owner_of_its_image(tmp_path):
     options = {"members": 2, "epochs": 1, "width": 4, "preset": "light", "data_limit": 60, "unit": "pixel"}
     fit("amcl", "fcn", "digits-masks", out=tmp_path / "run", verbose=False, **options)
-    found = evaluation(tmp_path / "run")
+    found = run_evaluation(tmp_path / "run")
     assert found.groups == found.examples.classes
     assert found.assigned.shape == (2, 2)
     assert found.own is None
@@ -74,11 +74,11 @@ def test_a_pixel_has_no_owner_of_its_image(tmp_path):
 
 
 def test_a_limit_is_spread_over_the_set(digits_run):
-    few = evaluation(digits_run, limit=50)
+    few = run_evaluation(digits_run, limit=50)
     assert len(few.examples) == few.metrics["examples"] == 50
     assert len(few.examples.target.unique()) > 5
     with pytest.raises(UsageError, match="limit"):
-        evaluation(digits_run, limit=0)
+        run_evaluation(digits_run, limit=0)
 
 
 def test_flow_is_kept_and_read_where_earlier_versions_left_it(digits_run, tmp_path):

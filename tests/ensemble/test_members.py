@@ -123,7 +123,7 @@ def test_an_ensemble_of_mlps_trains_as_if_asked_one_after_another(name, monkeypa
         return ensemble
 
     stacked = trained()
-    monkeypatch.setattr(ensembles, "crew", MemberList)
+    monkeypatch.setattr(ensembles, "as_members", MemberList)
     each = trained()
     assert isinstance(stacked.bodies, BatchedMembers)
     assert isinstance(each.bodies, MemberList)

@@ -12,7 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from torchmcl import Ensemble, UsageError, data, methods, tasks
-from torchmcl.data import Files, Loader
+from torchmcl.data import ImageFiles, Loader
 from torchmcl.inference.predictor import Answer, Specialists
 from torchmcl.serialization.model_config import ModelConfig
 from torchmcl.training import fit
@@ -62,7 +62,7 @@ FORMS = {
     "a DataLoader": lambda x, paths: DataLoader(TensorDataset(x), batch_size=4),
     "a DataLoader of pairs": lambda x, paths: DataLoader(TensorDataset(x, torch.zeros(len(x))), batch_size=4),
     "an IterableDataset": lambda x, paths: Stream(x),
-    "files": lambda x, paths: Files(tuple(map(str, paths)), (8, 8), channels=1),
+    "files": lambda x, paths: ImageFiles(tuple(map(str, paths)), (8, 8), channels=1),
     "examples": lambda x, paths: data.Examples(x, torch.zeros(len(x), dtype=torch.long), ("any",)),
     "a Loader, which prepares": lambda x, paths: Loader(
         data.Examples(x, torch.zeros(len(x), dtype=torch.long), ("any",)), shuffle=False, preprocess="gcn"

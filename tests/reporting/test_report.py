@@ -14,8 +14,9 @@ from PIL import Image
 from browser import opened
 from torchmcl import cli, reporting
 from torchmcl._utils.html import tag
-from torchmcl.analysis.evaluation import evaluation
+from torchmcl.analysis.evaluation import run_evaluation
 from torchmcl.analysis.figures import catalogue
+from torchmcl.cli.entry import build_parser, plain_name
 from torchmcl.errors import UsageError
 from torchmcl.reporting.command import command
 from torchmcl.reporting.diagnostics import diagnostics
@@ -87,7 +88,7 @@ def test_in_a_browser(pages, browser, name, width, scheme):
 def test_of_photographs(data, network, browser, tmp_path):
     options = {"members": 2, "epochs": 2, "warmup": 1, "width": 4, "preset": "light", "batch_size": 32}
     fit("amcl", network, data, data_limit=100, out=tmp_path / "run", verbose=False, **options)
-    page = reporting.write([tmp_path / "run"], tmp_path / "reporting.html", limit=200)
+    page = reporting.write([tmp_path / "run"], tmp_path / "report.html", limit=200)
     assert page.stat().st_size < 5_000_000
     for width in ("desktop", "phone"):
         with opened(browser, page.as_uri(), width=width) as seen:
@@ -152,7 +153,7 @@ def test_runs_of_one_name_are_told_apart(digits_look):
 def test_the_command_trains_the_same(digits_run, tmp_path):
     config = read_config(digits_run)
     line = shlex.split(command(config, str(tmp_path / "again")))[1:]
-    parsed = cli.build_parser().parse_args([cli.plain_name(word) for word in line])["train"].as_dict()
+    parsed = build_parser().parse_args([plain_name(word) for word in line])["train"].as_dict()
     assert "--epochs 8" in " ".join(line)
     assert "beta" not in " ".join(line)  # a default is not repeated
     for name in ("config", "out", "resume", "overwrite", "quiet"):
@@ -314,11 +315,11 @@ def test_a_saved_model_needs_data(digits_run, tmp_path):
     Specialists.load(digits_run).save(tmp_path / "model")
     with pytest.raises(UsageError):
         reporting.write([tmp_path / "model"], tmp_path / "r.html")
-    assert evaluation(tmp_path / "model", "digits", limit=20).assigned is None
+    assert run_evaluation(tmp_path / "model", "digits", limit=20).assigned is None
 
 
 def test_where_everyone_takes_everything_nothing_is_pure(digits_run, tmp_path):
     fit("ie", "mlp", "digits", members=2, epochs=1, width=4, out=tmp_path / "run", verbose=False)
     (purity,) = (measure for measure in MEASURES if measure.name == "Purity")
-    assert purity.text(evaluation(tmp_path / "run", limit=20)) == NONE
-    assert purity.text(evaluation(digits_run, limit=20)).endswith(" %")
+    assert purity.text(run_evaluation(tmp_path / "run", limit=20)) == NONE
+    assert purity.text(run_evaluation(digits_run, limit=20)).endswith(" %")

@@ -178,7 +178,7 @@ def test_runs_start_finish_and_fail(nodes, tmp_path):
 @pytest.mark.slow
 def test_tasks_import_a_study_of_ones_own(nodes, tmp_path):
     write_parts(tmp_path, "clustered", study=True)
-    line = [sys.executable, "-m", "torchmcl.cli", "study", "run", "clustered.py", "--on", "auto"]
+    line = [sys.executable, "-m", "torchmcl", "study", "run", "clustered.py", "--on", "auto"]
     done = subprocess.run(line, env=nodes[0], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(Store(tmp_path / "results").read("clustered", "smoke")) == 2
@@ -220,7 +220,7 @@ def test_without_ray_the_extra_is_named(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_more_than_any_node_has_is_refused(nodes, tmp_path):
-    line = [sys.executable, "-m", "torchmcl.cli", "study", "run", "confidence", "--on", "auto", "--gpus-per-run", "0.5"]
+    line = [sys.executable, "-m", "torchmcl", "study", "run", "confidence", "--on", "auto", "--gpus-per-run", "0.5"]
     done = subprocess.run(line, env=nodes[0], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
     assert "Expected a node with 1 CPUs and 0.5 GPUs for a run, got nodes with 1 and 0; 1 and 0." in done.stderr

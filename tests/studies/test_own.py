@@ -18,7 +18,7 @@ from torchmcl.studies.tables import Table
 
 def torchmcl(line, folder):
     """A command in a process of its own."""
-    words = [sys.executable, "-m", "torchmcl.cli", *shlex.split(line)]
+    words = [sys.executable, "-m", "torchmcl", *shlex.split(line)]
     return subprocess.run(words, cwd=folder, capture_output=True, text=True)
 
 
@@ -153,7 +153,7 @@ def test_workers_have_the_path_of_the_command(tmp_path):
     write_parts(tmp_path / "other", "share", study=True)
     for name in ("share.py", "queue.py"):
         (tmp_path / name).write_text("raise SystemExit('not me')")
-    words = [sys.executable, "-P", "-m", "torchmcl.cli", "study", "run", "other/share.py", "--workers", "1"]
+    words = [sys.executable, "-P", "-m", "torchmcl", "study", "run", "other/share.py", "--workers", "1"]
     ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert len(Store(tmp_path / "results").read("share", "smoke")) == 2

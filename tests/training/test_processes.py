@@ -33,7 +33,7 @@ def run_all(*commands):
 
 
 def torchrun(*options):
-    return [sys.executable, "-m", "torch.distributed.run", *options, "-m", "torchmcl.cli", *ARGUMENTS]
+    return [sys.executable, "-m", "torch.distributed.run", *options, "-m", "torchmcl", *ARGUMENTS]
 
 
 def results(run):
@@ -44,7 +44,7 @@ def results(run):
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     run = tmp_path_factory.mktemp("alone") / "run"
-    run_all([sys.executable, "-m", "torchmcl.cli", *ARGUMENTS, "--out", str(run)])
+    run_all([sys.executable, "-m", "torchmcl", *ARGUMENTS, "--out", str(run)])
     return results(run)
 
 
@@ -66,9 +66,7 @@ def test_two_processes_by_torchrun(alone, tmp_path):
 
 def test_two_processes_that_it_starts_itself(alone, tmp_path):
     run = tmp_path / "run"
-    run_all(
-        [sys.executable, "-m", "torchmcl.cli", *ARGUMENTS, "--devices", "2", "--strategy", "ddp", "--out", str(run)]
-    )
+    run_all([sys.executable, "-m", "torchmcl", *ARGUMENTS, "--devices", "2", "--strategy", "ddp", "--out", str(run)])
     check(alone, results(run))
 
 

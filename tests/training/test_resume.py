@@ -14,7 +14,7 @@ import torch
 
 from equality import same
 
-COMMAND = [sys.executable, "-m", "torchmcl.cli", "train"]
+COMMAND = [sys.executable, "-m", "torchmcl", "train"]
 ARGUMENTS = shlex.split(
     "--method amcl --network simple_cnn --data digits --members 2 --epochs 6 --warmup 2 --width 8 --batch-size 32 "
     "--checkpoint-steps 7"

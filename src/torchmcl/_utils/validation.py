@@ -1,13 +1,12 @@
 """Options as people give them, from Python, YAML or a command line: of the right type, or refused in one line."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from numbers import Integral, Real
 from reprlib import repr as shown
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
-
-import numpy as np
 
 from torchmcl.errors import UsageError
 
@@ -32,8 +31,9 @@ def validate_types(given: Mapping[str, Any], of: Callable[..., Any]) -> None:
 
 
 def plain_number(value: Any) -> Any:
-    """A number of numpy's as Python's own, which YAML and JSON can hold; anything else as it is."""
-    return value.item() if isinstance(value, np.generic) else value
+    """Convert a NumPy scalar to a Python number, which YAML and JSON can store; return other values unchanged."""
+    numpy = sys.modules.get("numpy")  # help texts do without it, and then no value is one of its scalars
+    return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
 def plain_fields(configuration: Any) -> None:

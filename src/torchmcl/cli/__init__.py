@@ -3,6 +3,6 @@
 `main` runs a command. No module of this folder imports torch before a command is called.
 """
 
-from torchmcl.cli.main import main
+from torchmcl.cli.entry import main
 
 __all__ = ["main"]

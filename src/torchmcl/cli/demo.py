@@ -118,7 +118,7 @@ def main(arguments: list[str] | None = None) -> int:
         results[name] = json.loads((run / "metrics.json").read_text())
     console.print(comparison(results))
     console.print(matrix(results["amcl"]))
-    said = written([options.out / name for name in results], options.out / "reporting.html")
+    said = written([options.out / name for name in results], options.out / "report.html")
     console.print(said, soft_wrap=True, markup=False)
     console.print(f"The runs are kept in {options.out}. Look: torchmcl evaluate {options.out}/amcl")
     return 0

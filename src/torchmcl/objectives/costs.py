@@ -13,7 +13,20 @@ from torchmcl.errors import UsageError
 from torchmcl.structures.cost import Cost, memberwise
 from torchmcl.structures.output import to_float32
 from torchmcl.structures.state import State
-from torchmcl.tasks.losses import log_probabilities, of_label
+from torchmcl.tasks.labels import cross_entropy, log_probabilities, of_label
+
+__all__ = [
+    "Cost",
+    "Scaled",
+    "cross_entropy",
+    "is_memberwise",
+    "log_probabilities",
+    "memberwise",
+    "nothing",
+    "to_auxiliary",
+    "to_random_label",
+    "to_uniform",
+]
 
 
 def is_memberwise(cost: Cost) -> bool:

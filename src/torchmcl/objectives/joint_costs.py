@@ -16,7 +16,7 @@ from torchmcl._utils.durations import Duration
 from torchmcl.errors import UsageError
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import State
-from torchmcl.tasks.losses import cross_entropy
+from torchmcl.tasks.labels import cross_entropy
 
 Joint = Callable[[EnsembleOutput, Tensor, Tensor, State], Tensor]
 

@@ -13,6 +13,7 @@ class Rejection:
 
     `coverage` and `error` are what validation examples showed: the part accepted, and the error among those.
 
+    >>> import torch
     >>> Rejection(threshold=0.5).accepts(torch.tensor([0.4, 0.5]))
     tensor([False,  True])
     """

@@ -1,0 +1,133 @@
+"""The entry point: parses the command line, runs one command and turns errors into one line and an exit code."""
+
+import re
+import sys
+from collections.abc import Container, Sequence
+from types import ModuleType
+from typing import Any
+
+from torchmcl import __version__
+from torchmcl._utils import imports, plain_yaml
+from torchmcl._utils.allocator import memory_kept
+from torchmcl.cli import calibrate, evaluate, export, figures, ls, predict, report, serve, study, train
+from torchmcl.cli.options import add_import, one_line
+from torchmcl.cli.train import EXAMPLE
+from torchmcl.errors import TorchmclError, UsageError
+
+COMMANDS: dict[str, ModuleType] = {
+    command.__name__.rpartition(".")[2]: command
+    for command in (train, evaluate, report, figures, calibrate, predict, export, serve, study, ls)
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command -> exit code: 0, 2 for what cannot be done, 128 + n where signal n stopped it after saving."""
+    given = [plain_name(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    imports.forget()
+    try:
+        with memory_kept():
+            return run(imported([word for word in given if word != "--debug"]))
+    except Exception as problem:
+        if "--debug" in given:
+            raise
+        print(f"torchmcl: {explained(problem)}", file=sys.stderr)
+        return 2
+
+
+def imported(words: list[str]) -> list[str]:
+    """Import every file and module that --import names -> the other words.
+
+    The option is taken away here, before others are parsed, so that it cannot get into anything that is stored.
+    """
+    rest, names = [], []
+    end = words.index("--") if "--" in words else len(words)
+    following = iter(words[:end])
+    for word in following:
+        option, _, value = word.partition("=")
+        if option != "--import":
+            rest.append(word)
+            continue
+        names.append(value or next(following, ""))
+        if not names[-1] or names[-1].startswith("--"):
+            raise UsageError("Expected a Python file or a module after --import, got none. Try: --import my_module.py")
+    for name in names:
+        imports.load(name)
+    return [*rest, *words[end:]]
+
+
+def explained(problem: Exception) -> str:
+    """One line for whatever went wrong.
+
+    >>> explained(UsageError("Expected 2, got 1."))
+    'Expected 2, got 1.'
+    """
+    if isinstance(problem, TorchmclError):
+        return str(problem)
+    if isinstance(problem, OSError):
+        return str(UsageError(f"Expected to read and write files, got: {problem}."))
+    kind = type(problem).__name__
+    return str(
+        UsageError(f"Expected no error, got {kind}: {one_line(problem)} Show where with --debug, and report it.")
+    )
+
+
+def run(arguments: list[str]) -> int:
+    """Parse and call."""
+    from jsonargparse import ArgumentError
+
+    if not arguments:
+        arguments = ["--help"]
+    parser = build_parser(arguments[:1])
+    try:
+        options = parser.parse_args(arguments)
+    except ArgumentError as problem:
+        raise UsageError(f"{one_line(problem)} Try: torchmcl {command_of(arguments)}--help") from problem
+    command = options["subcommand"]
+    if "import" in options[command]:
+        raise UsageError("Expected --import on the command line, got it in a configuration file. Remove it there.")
+    return COMMANDS[command].run(options[command].as_dict())
+
+
+def build_parser(commands: Container[str] = COMMANDS) -> Any:
+    """Build the parser; only the named commands get their options, which take time to collect."""
+    from jsonargparse import ArgumentParser, get_loader, set_loader
+    from yaml import YAMLError
+
+    def load(text: str) -> Any:
+        plain_yaml.parse(text)
+        return get_loader("yaml")(text)  # which knows 1e-3 as a number
+
+    set_loader("plain-yaml", load, (YAMLError,))
+    parser = ArgumentParser(
+        prog="torchmcl",
+        exit_on_error=False,
+        parser_mode="plain-yaml",
+        description=f"Specialist ensembles. For example: {EXAMPLE}",
+    )
+    parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
+    subcommands = parser.add_subcommands(required=True)
+    for name, command in COMMANDS.items():
+        dashes = " Names of options may be written with dashes and dots: --num-nodes, --data.dir."
+        own = ArgumentParser(exit_on_error=False, description=f"{command.__doc__}{dashes}")
+        subcommands.add_subcommand(name, own, help=command.__doc__)
+        if name in commands:
+            command.add_arguments(own)
+        add_import(own)
+    return parser
+
+
+def plain_name(word: str) -> str:
+    """--num-nodes and --data.dir as options are called within: --num_nodes, --data_dir.
+
+    >>> plain_name("--num-nodes=2"), plain_name("--data.dir"), plain_name("-1"), plain_name("a-b.c")
+    ('--num_nodes=2', '--data_dir', '-1', 'a-b.c')
+    """
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word[2:].partition("=")
+    return f"--{re.sub(r'[-.]', '_', name)}{equals}{value}"
+
+
+def command_of(arguments: Sequence[str]) -> str:
+    """'train ' of 'train --epochs x', for a hint."""
+    return f"{arguments[0]} " if arguments and arguments[0] in COMMANDS else ""
