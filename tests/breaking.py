@@ -325,7 +325,7 @@ def lost_process(rank, port):
     import torch
     from torch import distributed
 
-    from torchmcl._utils.distributed import total
+    from torchmcl._utils.distributed import together, total
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
@@ -333,7 +333,7 @@ def lost_process(rank, port):
     if rank == 1:
         os._exit(0)
     try:
-        with distributed.together("Start again."), distributed.together("Start them again."):
+        with together("Start again."), together("Start them again."):
             while True:
                 total(torch.ones(1))
     except RuntimeError as error:

@@ -82,17 +82,17 @@ def masks_run(tmp_path_factory):
 @pytest.fixture(scope="session")
 def digits_look(digits_run):
     """What the run on digits says of its test set, and of digits that it takes for unseen."""
-    from torchmcl.analysis.evaluation import look
+    from torchmcl.analysis.evaluation import run_evaluation
 
-    return look(digits_run, unseen="digits", unseen_classes="1,7")
+    return run_evaluation(digits_run, unseen="digits", unseen_classes="1,7")
 
 
 @pytest.fixture(scope="session")
 def masks_look(masks_run):
     """What the run on masks says of its test set."""
-    from torchmcl.analysis.evaluation import look
+    from torchmcl.analysis.evaluation import run_evaluation
 
-    return look(masks_run)
+    return run_evaluation(masks_run)
 
 
 @pytest.fixture(scope="module")  # its driver leaves an event loop running, which tests of other modules may not find

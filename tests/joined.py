@@ -8,7 +8,7 @@ import torch
 from torch import distributed, multiprocessing
 
 from torchmcl import EnsembleOutput, SpecialistClassifier, State, methods, run_dataset_passes
-from torchmcl.objectives.dataset_pass import Table
+from torchmcl.objectives.dataset_pass import ExampleBuffer
 
 
 def in_two_processes(function, *args):
@@ -46,7 +46,7 @@ def shape(logits):
 
 def table(rank):
     """Each process surveys its part -> the whole, in both, though neither saw the highest number alone."""
-    kept = Table()
+    kept = ExampleBuffer()
     kept.write(torch.tensor([[0, 3], [1, 2, 6]][rank]), torch.full((2 + rank, 2), 10.0 * rank + 1))
     kept.gather()
     return {"rows": kept.rows, "known": kept.known}

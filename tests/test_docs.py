@@ -165,14 +165,15 @@ def test_readme_shows_the_committed_demo():
 
 def test_readme_tree():
     text = (ROOT / "README.md").read_text().split("<!-- tree -->\n```text\n")[1].split("```")[0]
-    at, listed = [], set()
-    for line in text.splitlines():
-        name = line.split()[0]
-        depth = (len(line) - len(line.lstrip())) // 2
-        at[depth:] = [name]
-        listed.add(path := "".join(at))
-        assert (ROOT / path).exists(), f"{path} is in the README's tree and nowhere else"
-        assert len(line.split()) > 1 or name.endswith("torchmcl/"), f"{path} is not explained"
+    lines = text.splitlines()
+    listed = {
+        "src/torchmcl/" * line.startswith(" ") + path
+        for line in lines
+        for path in re.findall(r"\S+(?:/|\.py)(?=\s)", line + " ")
+    }
+    assert len(lines) <= 10
+    assert [path for path in listed if not (ROOT / path).exists()] == []
+    assert [line for line in lines[1:] if not re.search(r"(?:/|\.py) {2,}\w", line)] == [], "explained"
     modules = {f"src/torchmcl/{p.name}{'/' * p.is_dir()}" for p in (ROOT / "src/torchmcl").iterdir()}
     modules = {name for name in modules if not name.rpartition("/")[2].startswith(("_", "py.typed"))}
     assert {name for name in modules if "__pycache__" not in name} <= listed

@@ -17,12 +17,12 @@ from torch import nn
 
 from equality import same
 from torchmcl import Ensemble, State, UsageError, data, fit, methods
-from torchmcl.analysis.evaluation import evaluate_run, look
+from torchmcl.analysis.evaluation import evaluate_run, run_evaluation
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.inference import unseen_scores
 from torchmcl.inference.predictor import Specialists
 from torchmcl.methods import Composition
-from torchmcl.reporting.diagnostics import cautions
+from torchmcl.reporting.diagnostics import diagnostics
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.studies.spec import Spec
 from torchmcl.training.config import TrainConfig
@@ -84,7 +84,7 @@ def test_4_k_is_the_methods(tmp_path):
     output = EnsembleOutput(torch.randn(5, 4, 10))
     assert unseen_scores.MemberScores.of(output, cmcl.combine(output), cmcl).k == 4
     fit("cmcl", **TINY, members=5, epochs=4, out=tmp_path / "run")
-    assert not any("Purity" in text for text in cautions(look(tmp_path / "run")))
+    assert not any("Purity" in text for text in diagnostics(run_evaluation(tmp_path / "run")))
     taken = torch.tensor([[5.0, 5.0, 1.0], [0.0, 0.0, 0.0]])
     assert methods.build("smcl", 3, 2).owners(None, taken).int().tolist() == [[1, 0, 0], [0, 0, 0]]
 
@@ -202,7 +202,7 @@ def test_10_a_run_is_evaluated_on_what_it_set_aside(photographs, tmp_path):
     fit("ie", "mlp", loaded, members=2, epochs=2, width=8, seed=0, out=tmp_path / "run", verbose=False)
     trained = {image.numpy().tobytes() for image in loaded.train.images}
     for other in (None, name):
-        asked = look(tmp_path / "run", other).examples
+        asked = run_evaluation(tmp_path / "run", other).examples
         assert not trained & {image.numpy().tobytes() for image in asked.images}
         assert torch.equal(asked.images, loaded.test.images)
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
@@ -285,9 +285,13 @@ def test_17_lean_training_notes_what_members_want(tmp_path):
 
 def test_18_a_training_that_is_mostly_warm_up_is_told(tmp_path):
     fit("amcl", **TINY, epochs=3, warmup=2, members=2, out=tmp_path / "run")
-    assert any("1 of 3 epochs came after the warm-up of 2" in text for text in cautions(look(tmp_path / "run")))
+    assert any(
+        "1 of 3 epochs came after the warm-up of 2" in text for text in diagnostics(run_evaluation(tmp_path / "run"))
+    )
     fit("amcl", **TINY, epochs=1, members=2, out=tmp_path / "short")  # by default
-    assert any("0 of 1 epochs came after the warm-up of 1" in text for text in cautions(look(tmp_path / "short")))
+    assert any(
+        "0 of 1 epochs came after the warm-up of 1" in text for text in diagnostics(run_evaluation(tmp_path / "short"))
+    )
 
 
 def test_19_loading_a_run_leaves_the_callers_method_alone(tmp_path):

@@ -17,12 +17,11 @@ from torchmcl.assignment import Assignment
 from torchmcl.ensemble.exchange import check_module
 from torchmcl.methods import Composition, Method
 from torchmcl.objectives.dataset_pass import run_dataset_passes
-from torchmcl.structures.cost import Cost
 from torchmcl.structures.outcome import Outcome
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.split import Split
 from torchmcl.structures.state import State
-from torchmcl.structures.task import Task
+from torchmcl.structures.task import Cost, Task
 from torchmcl.tasks import Classification
 
 EARLY, LATE = State(epoch=1, epochs=1000), State(epoch=1000, epochs=1000)

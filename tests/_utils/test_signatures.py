@@ -37,7 +37,7 @@ def test_networks(name):
 
 
 def test_constants():
-    assert (constant("ensemble.exchange", "NAMES"), constant("ensemble.exchange", "PRESETS")) == (
+    assert (constant("ensemble.exchange", "NAMES"), constant("ensemble.feature_fusion", "PRESETS")) == (
         exchange.NAMES,
         exchange.PRESETS,
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from outcomes import cases, ends_well
 from torchmcl.data import download
-from torchmcl.data.download import DataConfig, obtain
+from torchmcl.data.download import RemoteFile, obtain
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +75,7 @@ def test_archives(tmp_path_factory, name, entries, flip):
     if flip is not None:
         content[flip[0] % len(content)] = flip[1]
     (place / name).write_bytes(content)
-    source = DataConfig(f"https://nowhere.invalid/{name}", hashlib.md5(content).hexdigest(), 10_000)
+    source = RemoteFile(f"https://nowhere.invalid/{name}", hashlib.md5(content).hexdigest(), 10_000)
     before = tree(root)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(download, "SOURCES", {"set": source})

@@ -14,16 +14,10 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from torchmcl import Ensemble, Split, UsageError
-from torchmcl.ensemble import exchange
-from torchmcl.ensemble.exchange import (
-    Attention,
-    FeatureFusion,
-    FeatureSharing,
-    LightFusion,
-    PooledNorm,
-    WeightSharing,
-    some,
-)
+from torchmcl.ensemble import exchange, feature_fusion, feature_sharing
+from torchmcl.ensemble.exchange import WeightSharing
+from torchmcl.ensemble.feature_fusion import Attention, FeatureFusion, LightFusion, PooledNorm
+from torchmcl.ensemble.feature_sharing import FeatureSharing, some
 from torchmcl.testing import check_exchange
 
 
@@ -318,7 +312,8 @@ def loss_of(ensemble):
 @contextmanager
 def plain_operations():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "by_hand", lambda: False)
+        for module in (feature_fusion, feature_sharing):
+            patch.setattr(module, "by_hand", lambda: False)
         yield
 
 

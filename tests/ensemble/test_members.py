@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from torchmcl import State, methods
-from torchmcl import ensemble as ensembles
 from torchmcl.ensemble import Ensemble
+from torchmcl.ensemble import ensemble as ensembles
 from torchmcl.ensemble.members import BatchedMembers, MemberList, as_members, converted_state
 
 

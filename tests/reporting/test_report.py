@@ -191,7 +191,7 @@ def test_from_the_command_line(digits_run, tmp_path, capsys):
     assert cli.main(["report", str(digits_run), "-o", str(tmp_path / "deep" / "r.html"), "--limit", "40"]) == 0
     assert str(tmp_path / "deep" / "r.html") in capsys.readouterr().out
     text = (tmp_path / "deep" / "r.html").read_text(encoding="utf-8")
-    assert "EvaluationBatch on 40 of 359 test examples" in text
+    assert "Measured on 40 of 359 test examples" in text
 
 
 def test_figures_from_the_command_line(digits_run, tmp_path, capsys, monkeypatch):
@@ -251,9 +251,9 @@ def test_warnings(digits_look, digits_run):
         "greedy": replace(quiet, kept={"assigned": [[99.0, 0.5, 0.5]] * 10}),
         "mixed": replace(quiet, kept={"assigned": [[4.0, 3.0, 3.0]] * 10}),
         "short": replace(quiet, history=quiet.history[:4]),
-        "far": replace(quiet, figures={**quiet.metrics, "oracle_error": 1.0, "top1_error": 60.0}),
+        "far": replace(quiet, metrics={**quiet.metrics, "oracle_error": 1.0, "top1_error": 60.0}),
         "unseen": replace(
-            quiet, figures={**quiet.metrics, "unseen": {"data": "x", "best": "e", "scores": {"e": {"auroc": 51.0}}}}
+            quiet, metrics={**quiet.metrics, "unseen": {"data": "x", "best": "e", "scores": {"e": {"auroc": 51.0}}}}
         ),
         "during": replace(quiet, kept={**quiet.kept, "warnings": ["Look out."]}),
     }

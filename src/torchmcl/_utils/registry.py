@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from torchmcl.errors import UsageError, known_name
@@ -21,9 +21,10 @@ class Registry(dict[str, F]):
         own, import the file that registers it: --import FILE.
     """
 
-    def __init__(self, kind: str, functions: Iterable[F] = ()) -> None:
+    def __init__(self, kind: str, functions: Iterable[F] = (), aliases: Mapping[str, str] | None = None) -> None:
         super().__init__({function.__name__: function for function in functions})
         self.kind = kind
+        self.aliases = dict(aliases or {})
 
     def names(self) -> tuple[str, ...]:
         """All names, in the order in which they came."""
@@ -31,13 +32,13 @@ class Registry(dict[str, F]):
 
     def find(self, name: str) -> F:
         """The function of that name; raises UsageError for an unknown one, with the nearest name."""
+        name = self.aliases.get(name, name) if isinstance(name, str) else name
         known_name(self.kind, name, self, register=True)
         return self[name]
 
     def register(self, function: F) -> F:
         """Add a function under its own name, as a decorator; raises UsageError where another has the name."""
-        if self.setdefault(function.__name__, function) is not function:
-            raise UsageError(
-                f"Expected a name that no {self.kind} has yet, got {function.__name__!r}. Rename the function."
-            )
+        name = function.__name__
+        if name in self.aliases or self.setdefault(name, function) is not function:
+            raise UsageError(f"Expected a name that no {self.kind} has yet, got {name!r}. Rename the function.")
         return function

@@ -80,7 +80,7 @@ def exported(package: str) -> dict[str, str]:
 def constant(module: str, name: str) -> Any:
     """The literal that a module of this package assigns to a name.
 
-    >>> constant("ensemble.exchange", "PRESETS")
+    >>> constant("ensemble.feature_fusion", "PRESETS")
     ('default', 'paper_count', 'light')
     """
     for node in _tree(module).body:

@@ -24,6 +24,7 @@ def run(options: dict[str, Any]) -> int:
     console = Console(width=max(Console().width, 100))
     for title, rows in (
         ("methods", {name: methods.function(name).__doc__ for name in methods.names()}),
+        ("aliases of methods", {alias: f"The same as {name}." for alias, name in methods.ALIASES.items()}),
         ("networks", {name: networks.builder(name).__doc__ for name in networks.names()}),
         ("exchanges", {name: exchange.builder(name).__doc__ for name in exchange.names()}),
         ("tasks", {name: tasks.builder(name).__doc__ for name in tasks.names()}),

@@ -30,7 +30,7 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument("--config", action="config", help="a YAML file of options, such as a run's config.yaml")
     what = parser.add_argument_group("what")
     exchanges = (*constant("ensemble.exchange", "NAMES"), *registered("ensemble.exchange"))
-    presets = constant("ensemble.exchange", "PRESETS")
+    presets = constant("ensemble.feature_fusion", "PRESETS")
     what.add_argument("--method", type=str, default="amcl", help=f"one of {', '.join(method_builders())}")
     what.add_argument("--network", type=str, default="simple_cnn", help=f"one of {', '.join(network_builders())}")
     what.add_argument("--members", type=int, default=5, help="networks in the ensemble")

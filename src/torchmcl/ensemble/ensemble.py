@@ -163,7 +163,7 @@ class Ensemble(nn.Module):
         """(B, …) -> what each member goes on with after the exchange, M of (B, D, …)."""
         features = self.stems([x] * len(self.stems))
         shapes = [tuple(h.shape) if isinstance(h, Tensor) else None for h in features]  # before it can change them
-        return exchanges.checked(self.exchange(features), self.exchange, members=len(self.bodies), shapes=shapes)
+        return _checked(self.exchange(features), self.exchange, members=len(self.bodies), shapes=shapes)
 
     def forward_member(self, member: int, features: Tensor, x: Tensor) -> Tensor:
         """What a member makes of its features (B, D, …) of x -> logits (B, C, …)."""
@@ -343,3 +343,22 @@ def _never_copies(members: Sequence[nn.Module]) -> None:
                 f"Expected members that start from different weights, got the same in members {twin} and {m}. "
                 "Let the network callable make a new, randomly initialised module each time."
             )
+
+
+def _checked(
+    features: Any, exchange: nn.Module, *, members: int, shapes: Sequence[tuple[int, ...] | None]
+) -> list[Tensor]:
+    """What an exchange returned, as a list; raises UsageError unless it is one tensor per member, of the given shape.
+
+    `shapes` are those of what it was given, M of them, or 1 where all members have one stem.
+    """
+    found = list(features) if isinstance(features, list | tuple | Tensor) else [features]
+    wanted = list(shapes) * (members if len(shapes) == 1 else 1)
+    got = [tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__ for h in found]
+    if got == wanted:
+        return found
+    raise UsageError(
+        f"Expected {type(exchange).__name__} to return a list of {members} tensors (B, D, …), one per member, of the "
+        f"shape that it was given, {shapes[0]}, got {len(found)}: {shown(got)}. "
+        "See torchmcl.ensemble.exchange.register."
+    )

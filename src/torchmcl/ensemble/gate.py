@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from torchmcl.ensemble.exchange import PooledNorm, on_maps
+from torchmcl.ensemble.feature_fusion import PooledNorm, on_maps
 from torchmcl.errors import UsageError
 
 

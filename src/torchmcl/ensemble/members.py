@@ -125,7 +125,7 @@ def as_members(modules: Iterable[nn.Module]) -> MemberList | BatchedMembers:
     >>> type(as_members([nn.Sequential(nn.Linear(4, 2)) for _ in range(3)])).__name__
     'BatchedMembers'
     >>> type(as_members([nn.Conv2d(3, 8, 3) for _ in range(3)])).__name__
-    'Each'
+    'MemberList'
     """
     modules = list(modules)
     forms = [_form(module) for module in modules]

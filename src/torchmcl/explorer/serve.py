@@ -81,7 +81,7 @@ def application(run: Path, results: Path, people: list[str], hosts: tuple[str, .
     import gradio as gr
     from fastapi import FastAPI
 
-    from torchmcl.explorer.page import asset, build
+    from torchmcl.explorer.app import asset, build
     from torchmcl.explorer.session import Session
 
     app = gr.mount_gradio_app(

@@ -58,10 +58,14 @@ __all__ = [
 ]
 
 MOST = 100_000  # members
+# In the literature, "aMCL" mostly means annealed MCL (Perera et al. 2024).
+ALIASES = {"auxiliary": "amcl", "annealed_mcl": "annealed"}
 
 
 _FAMILY: Registry[Callable[..., Composition]] = Registry(
-    "method", (ie, mcl, smcl, cmcl, vmcl, mcl_kd, amcl, relaxed, evolving, annealed, emadnn, one, kdcl)
+    "method",
+    (ie, mcl, smcl, cmcl, vmcl, mcl_kd, amcl, relaxed, evolving, annealed, emadnn, one, kdcl),
+    ALIASES,
 )
 
 
@@ -71,7 +75,11 @@ def names() -> tuple[str, ...]:
 
 
 def function(name: str) -> Callable[..., Composition]:
-    """The function that composes the method of that name."""
+    """The function that composes the method of that name or alias.
+
+    >>> function("annealed_mcl").__name__
+    'annealed'
+    """
     return _FAMILY.find(name)
 
 

@@ -6,7 +6,7 @@ all examples at once.
 
 from torchmcl.metrics.calibration import ECE, NLL, Brier, brier, ece, nll, reliability
 from torchmcl.metrics.diversity import Disagreement, Purity, Share, disagreement, purity, share, taken
-from torchmcl.metrics.errors import (
+from torchmcl.metrics.error_rates import (
     HarmonicMean,
     MemberErrors,
     OracleError,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from torchmcl.errors import UsageError
-from torchmcl.metrics.errors import members_wrong
+from torchmcl.metrics.error_rates import members_wrong
 from torchmcl.metrics.shapes import check
 from torchmcl.metrics.stateful import Average, MemberAverage, Total
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from torchmcl.errors import UsageError
-from torchmcl.structures.cost import Cost, memberwise
 from torchmcl.structures.output import to_float32
 from torchmcl.structures.state import State
+from torchmcl.structures.task import Cost, memberwise
 from torchmcl.tasks.labels import cross_entropy, log_probabilities, of_label
 
 __all__ = [

@@ -13,10 +13,9 @@ from torchmcl._utils.distributed import highest, many
 from torchmcl._utils.durations import Duration
 from torchmcl.assignment import Assignment
 from torchmcl.errors import UsageError
-from torchmcl.structures.cost import Cost
 from torchmcl.structures.output import EnsembleOutput, to_float32
 from torchmcl.structures.state import State
-from torchmcl.structures.task import Task
+from torchmcl.structures.task import Cost, Task
 from torchmcl.tasks import with_loss
 
 Item = TypeVar("Item", bound=Tensor | tuple)

@@ -11,11 +11,10 @@ from torchmcl.assignment.memory import Memory
 from torchmcl.errors import UsageError
 from torchmcl.objectives.costs import is_memberwise
 from torchmcl.objectives.joint_costs import Joint
-from torchmcl.structures.cost import Cost
 from torchmcl.structures.outcome import Outcome
 from torchmcl.structures.output import EnsembleOutput, describe
 from torchmcl.structures.state import State
-from torchmcl.structures.task import Task
+from torchmcl.structures.task import Cost, Task
 from torchmcl.tasks import LABELS, with_loss
 
 __all__ = ["Objective", "PerPixel", "Phases", "memory_of", "phase_of", "schedule_end", "task_of"]

@@ -56,7 +56,7 @@ class DataConfig:
         """The part of a run's config.yaml that concerns its data.
 
         >>> DataConfig.of({"data": "digits", "data_limit": 9, "epochs": 3})
-        Source(dir=None, classes=None, limit=9, validation=0.1, size=None, seed=None, in_memory=2.0)
+        DataConfig(dir=None, classes=None, limit=9, validation=0.1, size=None, seed=None, in_memory=2.0)
         """
         given = {field.name: config.get(f"data_{field.name}") for field in fields(cls)}
         return cls(**{name: value for name, value in given.items() if value is not None})

@@ -4,13 +4,12 @@ Outputs of an ensemble, the state of training, the outcome of an objective, spli
 tasks and costs. Nothing here trains, reads files or knows a method.
 """
 
-from torchmcl.structures.cost import Cost, memberwise
 from torchmcl.structures.outcome import Outcome
 from torchmcl.structures.output import EnsembleOutput, per_example, to_float32
 from torchmcl.structures.rejection import Rejection
 from torchmcl.structures.split import Split
 from torchmcl.structures.state import IGNORE, State
-from torchmcl.structures.task import EvaluationBatch, Task
+from torchmcl.structures.task import Cost, EvaluationBatch, Task, memberwise
 
 __all__ = [
     "IGNORE",

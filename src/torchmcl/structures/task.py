@@ -1,7 +1,7 @@
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,6 +10,15 @@ from torchmcl._utils.distributed import total
 from torchmcl.errors import UsageError
 from torchmcl.structures.output import EnsembleOutput, describe
 from torchmcl.structures.state import State
+
+Cost = Callable[[Tensor, Tensor, State], Tensor]
+C = TypeVar("C", bound=Cost)
+
+
+def memberwise(cost: C) -> C:
+    """Mark a cost that is the same for a member whether or not the others' logits are there."""
+    cost.memberwise = True  # type: ignore[attr-defined]
+    return cost
 
 
 class EvaluationBatch(NamedTuple):

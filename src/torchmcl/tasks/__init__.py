@@ -9,8 +9,7 @@ from typing import Any
 
 from torchmcl._utils.registry import Registry
 from torchmcl.errors import UsageError
-from torchmcl.structures.cost import Cost
-from torchmcl.structures.task import EvaluationBatch, Task
+from torchmcl.structures.task import Cost, EvaluationBatch, Task
 from torchmcl.tasks.classification import Classification
 from torchmcl.tasks.labels import MOST, Labels
 from torchmcl.tasks.segmentation import Segmentation

@@ -7,10 +7,9 @@ from torch import Tensor
 
 from torchmcl._utils.validation import plain_number
 from torchmcl.errors import UsageError
-from torchmcl.structures.cost import Cost, memberwise
 from torchmcl.structures.output import EnsembleOutput, describe, to_float32
 from torchmcl.structures.state import IGNORE, State
-from torchmcl.structures.task import Task
+from torchmcl.structures.task import Cost, Task, memberwise
 from torchmcl.tasks.combiners import mean
 
 MOST = 100_000  # classes

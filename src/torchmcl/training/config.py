@@ -72,8 +72,8 @@ class MethodConfig:
 
         task = cls._task(method, task)
         if isinstance(method, str):
-            known_name("method", method, methods.names(), register=True)
-            return cls(method, 5 if members is None else members, unit, options, task=task)
+            name = methods.function(method).__name__  # an alias is stored as the name that it stands for
+            return cls(name, 5 if members is None else members, unit, options, task=task)
         if options:
             raise UsageError(
                 f"Expected options for a method given by name, got {', '.join(options)} beside a Method. "

@@ -10,7 +10,7 @@ def check(taken: Tensor, method: Method, *, oracle: float | None = None, top1: f
     """What is going wrong, each with what to do about it; `taken` (classes, M) of an epoch, errors in percent.
 
     >>> import torch
-    >>> look(torch.tensor([[9.0, 0.0], [7.0, 0.0]]), methods.build("amcl", members=2, classes=2))[0]
+    >>> check(torch.tensor([[9.0, 0.0], [7.0, 0.0]]), methods.build("amcl", members=2, classes=2))[0]
     'Member 2 took nothing in this epoch. Lower beta, raise k, or try balance=True.'
     """
     members, k = method.members, method.k
