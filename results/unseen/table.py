@@ -52,7 +52,7 @@ def table(found: list[dict]) -> str:
     known = [line("method", *KNOWN.values(), "seeds"), "|---" * (len(KNOWN) + 2) + "|"]
     told = [line("method", "score", *SEPARATION.values()), "|---" * (len(SEPARATION) + 2) + "|"]
     kept = [
-        line("method", "coverage on validation", "on test", "error of accepted", "error of all"),
+        line("method", "coverage on validation", "on test", "error on accepted", "error on all"),
         "|---" * 5 + "|",
     ]
     for method, own in by_method.items():
@@ -65,8 +65,8 @@ def table(found: list[dict]) -> str:
         names = ("coverage_validation", "coverage", "accepted_error", "error")
         kept.append(line(method, *(cell([row["rejection"][name] for row in own]) for name in names)))
     parts = [
-        ("CIFAR-10 test set (percent, but for NLL and Brier)", known),
-        ("CIFAR-10 against SVHN (percent; a higher score is more foreign)", told),
+        ("CIFAR-10 test set (percent, except NLL and Brier)", known),
+        ("CIFAR-10 against SVHN (percent; higher scores mean less like the training data)", told),
         ("Calibrated to accept 95 % of the validation split (percent)", kept),
     ]
     return "\n\n".join([*(f"### {title}\n\n" + "\n".join(lines) for title, lines in parts), verdict(by_method)]) + "\n"
@@ -90,10 +90,10 @@ def main(runs: Path, out: Path = HERE) -> None:
     about = {
         "command": "results/unseen/run.sh RUNS",
         "commit": commit.strip(),
-        "scale": f"CIFAR-10, {config['data_limit']} training images, of which a tenth is the validation split, and all "
+        "scale": f"CIFAR-10, {config['data_limit']} training images (a tenth held out for validation), all "
         f"10,000 test images; SVHN: 10,000 test images; simple CNN of width {config['width']}, M={config['members']}, "
-        f"K = 1, {config['epochs']} epochs, the rate times 0.2 every "
-        f"{config['drop_every']}, light fusion for AMCL, float32",
+        f"K = 1, {config['epochs']} epochs, learning rate times 0.2 every "
+        f"{config['drop_every']} epochs, light fusion for AMCL, float32",
     }
     (out / "results.json").write_text(json.dumps({**about, "rows": found}, indent=1) + "\n")
     (out / "table.md").write_text(f"# Unseen data\n\n{about['scale']}.\n\n{table(found)}")
