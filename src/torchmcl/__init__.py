@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchmcl.tasks import Classification, Segmentation
     from torchmcl.training.fitting import fit
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 
 # A program that does not configure logging sees no records; without this, Python would print warnings.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
