@@ -228,3 +228,29 @@ def test_results_are_what_the_studies_say(monkeypatch):
         text = page.read_text(encoding="utf-8")
         assert results.BLOCK.search(text)
         assert results.filled(text) == text
+
+
+@pytest.fixture
+def import_graph(monkeypatch):
+    pytest.importorskip("grimp", reason="needs import-linter: pip install 'torchmcl[dev]'")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import import_graph
+
+    return import_graph
+
+
+def test_the_import_graph_shows_the_imports_of_the_code(import_graph):
+    drawn = (ROOT / "docs/import-graph.svg").read_text(encoding="utf-8")
+    assert import_graph.picture() == drawn, "docs/import-graph.svg is stale. Run: python docs/import_graph.py"
+
+
+def test_the_import_graph_refuses_upward_edges_and_unknown_folders(import_graph):
+    rows = [["high"], ["left", "right"], ["low"]]
+    down = {"high": {"left", "low"}, "left": {"low"}, "right": {"low"}, "low": set()}
+    import_graph.check(down, rows)
+    assert import_graph.reduced(down) == {"high": {"left"}, "left": {"low"}, "right": {"low"}, "low": set()}
+    for upward in ({"low": {"high"}}, {"left": {"right"}}):
+        with pytest.raises(ValueError, match=r"lower layer: \w+ -> \w+"):
+            import_graph.check({**down, **upward}, rows)
+    with pytest.raises(ValueError, match="differ in: new"):
+        import_graph.check({**down, "new": set()}, rows)
