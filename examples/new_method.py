@@ -1,4 +1,4 @@
-"""A new method in twenty lines: members leave an example the softer the more they lose by taking it."""
+"""A new method in twenty lines: the weight of a member decreases smoothly with its regret."""
 
 import torch
 
@@ -9,7 +9,7 @@ from torchmcl.testing import check_assignment, check_objective
 
 # --8<-- [start:core]
 class Soft:
-    """The k best take it whole; the others in proportion to how close they came."""
+    """The k best members have weight 1; the weights of the others decrease with their distance to the k-th best."""
 
     def __init__(self, k):
         self.k = k

@@ -1,4 +1,4 @@
-"""AMCL on your own module and loaders, in a plain PyTorch loop."""
+"""Train AMCL with your own module and loaders in a plain PyTorch loop."""
 
 import torch
 from sklearn.datasets import load_digits
@@ -17,7 +17,7 @@ def network(outputs):
 
 
 method = methods.build("amcl", members=5, classes=10, k=1, warmup=3)
-objective = method.new_objective()  # a module of this training: it remembers who took which class
+objective = method.new_objective()  # belongs to this training: it counts which member took which class
 ensemble = Ensemble.build(method, network, cut=2)
 optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.1, momentum=0.9, nesterov=True)
 for epoch in range(1, 11):
@@ -27,6 +27,6 @@ for epoch in range(1, 11):
         loss.backward()
         optimizer.step()
 probabilities = method.combine(ensemble.eval()(images))
-print(f"accuracy {(probabilities.argmax(1) == labels).float().mean():.1%}, whose class is whose:")
+print(f"accuracy {(probabilities.argmax(1) == labels).float().mean():.1%}; which member (column) owns which class (row):")
 print(objective.memory.flags.int())
 # --8<-- [end:core]
