@@ -83,7 +83,7 @@ def draw(edges: Edges, rows: list[list[str]]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-size="14" '
-            "font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\" role=\"img\" "
+            'font-family="Helvetica, Arial, \'DejaVu Sans\', sans-serif" role="img" '
             'aria-label="The folders of torchmcl by layer; every arrow leads to a lower layer.">',
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="9" markerHeight="9" '
             f'markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0 L8 4 L0 8 Z" fill="{LINE}"/></marker></defs>',

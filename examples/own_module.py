@@ -27,6 +27,6 @@ for epoch in range(1, 11):
         loss.backward()
         optimizer.step()
 probabilities = method.combine(ensemble.eval()(images))
-print(f"accuracy {(probabilities.argmax(1) == labels).float().mean():.1%}; which member (column) owns which class (row):")
+print(f"accuracy {(probabilities.argmax(1) == labels).float().mean():.1%}, owners of each class:")
 print(objective.memory.flags.int())
 # --8<-- [end:core]

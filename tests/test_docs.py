@@ -179,9 +179,28 @@ def test_readme_tree():
     assert {name for name in modules if "__pycache__" not in name} <= listed
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/family.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/family.md", "docs/which-paper.md"])
 def test_every_method_is_in_the_table(page):
     assert re.findall(r"^\| `(\w+)`", (ROOT / page).read_text(), re.M)[: len(methods.names())] == list(methods.names())
+
+
+def test_every_alias_is_in_the_table():
+    listed = re.findall(r"^\| `(\w+)` \| `(\w+)`", (ROOT / "docs/which-paper.md").read_text(), re.M)
+    assert {alias: name for name, alias in listed} == methods.ALIASES
+
+
+def test_the_glossary_is_in_order():
+    terms = re.findall(r"^\| \*\*(.+?)\*\*", (ROOT / "docs/glossary.md").read_text(), re.M)
+    plain = [re.sub(r"&#\d+;", "", term).lower() for term in terms]
+    assert len(plain) >= 40
+    assert plain == sorted(set(plain))
+
+
+def test_every_folder_has_a_page_in_the_reference():
+    text = "\n".join(path.read_text() for path in (ROOT / "docs/reference").glob("*.md"))
+    folders = [path.parent.name for path in (ROOT / "src/torchmcl").glob("*/__init__.py")]
+    missing = [name for name in folders if f"::: torchmcl.{name}" not in text and not name.startswith("_")]
+    assert missing == ["cli"], "cli.md shows the help texts instead"
 
 
 def test_links_of_the_readme_lead_somewhere():
