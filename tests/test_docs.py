@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+import lightning.pytorch  # noqa: F401  its log handler keeps the stream of the moment it is imported; a page's is closed
 import pytest
 import torch
 from PIL import Image
