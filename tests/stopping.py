@@ -11,7 +11,7 @@ def stopped_and_continued(monkeypatch, stops, train):
         result = step(self, batch, state)
         steps.append(None)
         if len(steps) in stops:
-            self.signal = 15
+            self.stop.number = 15
         return result
 
     monkeypatch.setattr(loops.Training, "_step", counted)

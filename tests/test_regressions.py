@@ -230,7 +230,7 @@ def test_13_a_method_given_as_an_object_is_recorded(tmp_path):
     fit(methods.build("amcl", 2, 10, beta=0.2, warmup=1), **TINY, epochs=2, out=tmp_path / "run")
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["beta"] == 0.2
     (tmp_path / "run" / "metrics.json").unlink()
-    with pytest.raises(UsageError, match=r"begun with beta 0.2, not 0.3"):
+    with pytest.raises(UsageError, match=r"started with beta 0.2, not 0.3"):
         fit(methods.build("amcl", 2, 10, beta=0.3, warmup=1), **TINY, epochs=2, out=tmp_path / "run", resume=True)
 
     def own(members, classes, *, k=1):

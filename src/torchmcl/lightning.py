@@ -19,7 +19,7 @@ from torchmcl.objectives.objective import phase_of
 from torchmcl.structures.outcome import Outcome
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import State
-from torchmcl.training.loop import own_optimizer
+from torchmcl.training.loop import build_optimizer
 from torchmcl.training.recipe import Recipe
 
 RECIPE = ("learning_rate", "momentum", "weight_decay", "schedule", "drop_every", "drop_to")
@@ -148,7 +148,7 @@ class SpecialistModule(LightningModule):
     def configure_optimizers(self) -> Any:
         """The optimiser and the schedule of the recipe, by epochs."""
         if not isinstance(self.optimizer, str):
-            built = own_optimizer(self.optimizer, self.ensemble)
+            built = build_optimizer(self.optimizer, self.ensemble)
         else:
             built = self.recipe.build(self.ensemble.parameters())
         recipe = replace(self.recipe, epochs=self.at().epochs)

@@ -130,7 +130,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         X, y, sample_weight = self._inspect(X, y, sample_weight, reset=True)
         classes = np.unique(y)
         method = self._build_method(classes, y)
-        for text in guardrails.unsettled(method, self._recipe().length()):
+        for text in guardrails.check_schedule(method, self._recipe().length()):
             warnings.warn(text, stacklevel=2)
         return self._train(self._start(method, classes, X), X, y, sample_weight, until=self._recipe().length())
 
@@ -267,10 +267,10 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         except DivergedError as problem:
             self.__dict__.pop("ensemble_", None)
             raise DivergedError(
-                f"Expected a finite loss, got NaN or infinity in epoch {training.at.epoch}. "
+                f"Expected a finite loss, got NaN or infinity in epoch {training.position.epoch}. "
                 f"Lower learning_rate (now {self.learning_rate})."
             ) from problem
-        training.at.history, training.at.assignment_history = (
+        training.position.history, training.position.assignment_history = (
             [],
             [],
         )  # of no use to a continuation, and longer with each
@@ -290,7 +290,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
             ensemble,
             recipe,
             train=loader(shuffle=True),
-            everything=loader(shuffle=False),
+            unshuffled=loader(shuffle=False),
             groups=examples.classes,
             seed=self._seed,
             progress=TrainingProgress(verbose=False, level=logging.DEBUG),  # a search fits hundreds of them

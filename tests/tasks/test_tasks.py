@@ -269,7 +269,7 @@ def test_a_registered_task_by_name(tmp_path, monkeypatch):
 def test_a_task_for_other_classes_is_refused():
     with pytest.raises(UsageError, match="10 classes of digits, got Classification for 3"):
         fit("smcl", epochs=1, task=Classification(3), **TINY)
-    with pytest.raises(UsageError, match=r"Classification or Segmentation, .* got SquaredError"):
+    with pytest.raises(UsageError, match=r"Classification or Segmentation task, .* got SquaredError"):
         fit("smcl", epochs=1, task=SquaredError(), **TINY)
 
 
@@ -441,7 +441,7 @@ def test_targets_beyond_the_classes():
 
 
 def test_a_task_that_does_not_suit_the_data():
-    with pytest.raises(UsageError, match="suits digits, which has labels of whole images, got Segmentation"):
+    with pytest.raises(UsageError, match="The task Segmentation does not match digits, which has one label per image"):
         fit("smcl", epochs=1, task="segmentation", **TINY)
     with pytest.raises(UsageError, match="which has masks, got Classification"):
         fit("smcl", "fcn", "digits-masks", members=2, width=4, epochs=1, task="classification", verbose=False)
@@ -464,7 +464,7 @@ def test_the_identity_of_a_task():
 
 
 def test_class_weights_twice_are_refused():
-    with pytest.raises(UsageError, match="class_weight once"):
+    with pytest.raises(UsageError, match="Both the task and fit have a class_weight"):
         fit("ie", epochs=1, task=Classification(10, class_weight=[1] * 10), class_weight="balanced", **TINY)
 
 

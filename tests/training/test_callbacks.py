@@ -19,16 +19,16 @@ class Noted(Callback):
         self.calls = []
 
     def on_train_start(self):
-        self.calls.append(("start", self.training.at.epoch))
+        self.calls.append(("start", self.training.position.epoch))
 
     def on_step_end(self):
-        self.calls.append(("step", self.training.at.epoch, self.training.at.batch))
+        self.calls.append(("step", self.training.position.epoch, self.training.position.batch))
 
     def on_epoch_end(self, metrics):
         self.calls.append(("epoch", metrics["epoch"], metrics["top1_error"]))
 
     def on_train_end(self):
-        self.calls.append(("end", len(self.training.at.history)))
+        self.calls.append(("end", len(self.training.position.history)))
 
 
 def test_hooks_come_in_order_and_change_nothing():
@@ -89,7 +89,7 @@ def test_one_that_fails_is_one_line_and_the_run_resumes(hook, tmp_path):
 
 @pytest.mark.parametrize("wrong", [3, Noted, object()])
 def test_what_has_no_hook_is_refused(wrong):
-    with pytest.raises(UsageError, match="Expected callbacks with one of on_train_start"):
+    with pytest.raises(UsageError, match="A callback needs at least one of the methods on_train_start"):
         fit("ie", **TINY, callbacks=[wrong])
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from torchmcl import UsageError, cli, data, fit, methods, networks
 from torchmcl.serialization.data_config import DataConfig
-from torchmcl.training.config import FrozenDict, MethodConfig, NetworkConfig, TrainConfig, sort
+from torchmcl.training.config import FrozenDict, MethodConfig, NetworkConfig, TrainConfig, group_options
 from torchmcl.training.machine import Machine
 from torchmcl.training.recipe import Recipe
 
@@ -73,17 +73,17 @@ def test_two_ways_to_say_the_same_are_the_same():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"quiet": True}, "got quiet. Use verbose=False."),
+        ({"quiet": True}, "Unknown option quiet .* Use verbose=False."),
         ({"bete": 1}, "Did you mean beta?"),
         ({"warmup": 0}, "warmup of at least 1 epoch, got 0"),
         ({"warmup": 30}, r"got 30 of 30 epochs. Lower warmup, or raise epochs"),
         ({"warmup": "100%"}, "a share such as '5%', got '100%'"),
         ({"warmup": 0.05}, "a share such as '5%', got 0.05"),
         ({"members": "five"}, "a whole number for members"),
-        ({"seed": -1}, "a seed from 0"),
+        ({"seed": -1}, "seed >= 0"),
         ({"data_seed": -1}, "a seed from 0"),
         ({"unit": "row"}, "a unit out of image, pixel"),
-        ({"cut": 2}, "cut for a network of your own"),
+        ({"cut": 2}, "cut is only for custom networks"),
         ({"method": "amlc"}, "Did you mean 'amcl'"),
         ({"network": "mpl"}, "Did you mean 'mlp'"),
     ],
@@ -99,14 +99,14 @@ def test_a_clash_is_refused_by_name():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(methods._FAMILY, "clashing", clashing)
-        with pytest.raises(UsageError, match="got width of the method clashing and of the network"):
-            sort({}, "clashing", "mlp")
+        with pytest.raises(UsageError, match="width belongs to both the method clashing and the network"):
+            group_options({}, "clashing", "mlp")
         patch.setitem(methods._FAMILY, "taking", lambda members, classes, *, k=1, seed=3: None)
-        with pytest.raises(UsageError, match="got seed of the method taking and of the call"):
-            sort({}, "taking", "mlp")
+        with pytest.raises(UsageError, match="seed belongs to both the method taking and the training"):
+            group_options({}, "taking", "mlp")
     for method in methods.names():
         for network in networks.NAMES:
-            assert sort({}, method, network)["method"] == {}
+            assert group_options({}, method, network)["method"] == {}
 
 
 def test_a_runs_config_repeats_it(tmp_path, capsys):

@@ -14,7 +14,7 @@ from equality import same
 from stopping import stopped_and_continued
 from torchmcl import UsageError, fit
 from torchmcl.training.extra_metrics import BUILT_IN
-from torchmcl.training.resume import table
+from torchmcl.training.resume import to_csv
 
 TINY = {"network": "mlp", "data": "digits", "members": 2, "epochs": 2, "width": 8, "data_limit": 300}
 
@@ -119,7 +119,7 @@ def test_what_is_not_finite_is_left_out(tmp_path):
     fit("ie", **TINY, metrics={"undefined": Own(math.nan)}, out=tmp_path / "run")
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["extra"] == {"undefined": None}
     assert not any(row.get("undefined") for row in rows_of(tmp_path / "run"))
-    assert table([{"a": 1, "b": 2}, {"a": 1, "c": 3}]) == "a,b,c\n1,2,\n1,,3\n"
+    assert to_csv([{"a": 1, "b": 2}, {"a": 1, "c": 3}]) == "a,b,c\n1,2,\n1,,3\n"
 
 
 def test_masks_batch_by_batch():
@@ -132,22 +132,22 @@ def test_masks_batch_by_batch():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"f1": "MulticlassF1Score"}, "metrics of torchmetrics, got 'MulticlassF1Score' for f1"),
-        ([MulticlassF1Score], "metrics of torchmetrics, got <class"),
-        (3, "metrics of torchmetrics, got 3"),
-        ([Own(), Own()], "different names, got Own twice"),
-        ({"ece": Own()}, "not a metric's of torchmcl already, got ece"),
-        ({"share_1": Own()}, "got share_1"),
+        ({"f1": "MulticlassF1Score"}, "a torchmetrics metric for f1, got 'MulticlassF1Score'"),
+        ([MulticlassF1Score], "a torchmetrics metric for .*, got <class"),
+        (3, "a torchmetrics metric for int, got 3"),
+        ([Own(), Own()], "Two metrics have the name Own"),
+        ({"ece": Own()}, "The name ece belongs to a built-in metric"),
+        ({"share_1": Own()}, "The name share_1 belongs"),
         ({"a,b": Own()}, "letters, digits"),
         ({3: Own()}, "letters, digits"),
         ({"own": Own(fails="update")}, "RuntimeError in update of own: no such update"),
         ({"own": Own(fails="compute")}, "RuntimeError in compute of own: no such compute"),
         ({"own": Own(fails="reset")}, "RuntimeError in clone or reset of own: no such reset"),
-        ({"top1": Own({"error": 1.0})}, "names of their own, got top1_error twice"),
-        ({"a": Own({"b": 1.0}), "a_b": Own(2.0)}, "got a_b twice"),
-        ({"a": Own({"b": 1.0}), "a_b": Own([2.0])}, "got a_b twice"),
-        ({"a": Own([1.0, 2.0]), "a_1": Own(2.0)}, "got a_1 twice"),
-        ({"a": Own({"b,c": 1.0})}, "that log.csv can hold, got 'a_b,c'"),
+        ({"top1": Own({"error": 1.0})}, "The name top1_error of a metric's value is already in use"),
+        ({"a": Own({"b": 1.0}), "a_b": Own(2.0)}, "The name a_b of .* in use"),
+        ({"a": Own({"b": 1.0}), "a_b": Own([2.0])}, "The name a_b of .* in use"),
+        ({"a": Own([1.0, 2.0]), "a_1": Own(2.0)}, "The name a_1 of .* in use"),
+        ({"a": Own({"b,c": 1.0})}, "name 'a_b,c' .* log.csv"),
         ({"own": Own("high")}, "a number or a vector from compute of the metric own, got 'high'"),
         ({"own": Own([None])}, "a number or a vector from compute of the metric own"),
     ],

@@ -43,7 +43,7 @@ class Trace(Callback):
             self.entered.add(str(Path(file).relative_to(SOURCE)))
 
     def on_step_end(self):
-        self.on = self.training.at.batch < len(self.training.train)
+        self.on = self.training.position.batch < len(self.training.train)
 
     def at_optimiser(self, *_):
         self.steps += self.on

@@ -3,7 +3,7 @@ import torch
 
 from torchmcl import methods
 from torchmcl.training import fit
-from torchmcl.training.guardrails import check, uncounted, unsettled
+from torchmcl.training.guardrails import check_assignment, check_counts, check_schedule
 
 
 def amcl(members, k=1):
@@ -11,26 +11,27 @@ def amcl(members, k=1):
 
 
 def test_a_member_that_takes_nothing():
-    (said,) = check(torch.tensor([[5.0, 4, 0], [5, 6, 0]]), amcl(3))
+    (said,) = check_assignment(torch.tensor([[5.0, 4, 0], [5, 6, 0]]), amcl(3))
     assert "Member 3 took nothing" in said
     assert "balance=True" in said
 
 
 def test_a_member_that_takes_everything():
-    idle, greedy = check(torch.tensor([[50.0, 0, 0], [50, 0, 0]]), amcl(3))
+    idle, greedy = check_assignment(torch.tensor([[50.0, 0, 0], [50, 0, 0]]), amcl(3))
     assert "Members 2, 3 took nothing" in idle
     assert "Member 1 took nearly everything" in greedy
     # Two takers an example: each of the two can have half of all assignments at most.
     assert any(
-        "Members 1, 2 took nearly everything" in text for text in check(torch.tensor([[50.0, 50, 0]]), amcl(3, 2))
+        "Members 1, 2 took nearly everything" in text
+        for text in check_assignment(torch.tensor([[50.0, 50, 0]]), amcl(3, 2))
     )
 
 
 def test_a_good_oracle_and_a_bad_answer():
     balanced = torch.ones(4, 2)
-    assert "cmcl, vmcl, amcl" in check(balanced, methods.build("smcl", 2, 4), oracle=2.0, top1=55.0)[0]
-    assert "Train longer" in check(balanced, amcl(2), oracle=2.0, top1=55.0)[0]
-    assert check(balanced, amcl(2), oracle=2.0, top1=20.0) == []
+    assert "cmcl, vmcl, amcl" in check_assignment(balanced, methods.build("smcl", 2, 4), oracle=2.0, top1=55.0)[0]
+    assert "Train longer" in check_assignment(balanced, amcl(2), oracle=2.0, top1=55.0)[0]
+    assert check_assignment(balanced, amcl(2), oracle=2.0, top1=20.0) == []
 
 
 def test_a_method_of_ones_own_is_advised_by_what_it_teaches(monkeypatch):
@@ -40,39 +41,36 @@ def test_a_method_of_ones_own_is_advised_by_what_it_teaches(monkeypatch):
         return methods.Composition(methods.cmcl(members, classes, k=k).objective, k, teaches_leaving=True)
 
     monkeypatch.setitem(methods._FAMILY, "mine", mine)
-    assert "Train longer" in check(torch.ones(4, 2), methods.build("mine", 2, 4), oracle=2.0, top1=55.0)[0]
-    assert "amcl, mine" in check(torch.ones(4, 2), methods.build("smcl", 2, 4), oracle=2.0, top1=55.0)[0]
+    assert "Train longer" in check_assignment(torch.ones(4, 2), methods.build("mine", 2, 4), oracle=2.0, top1=55.0)[0]
+    assert "amcl, mine" in check_assignment(torch.ones(4, 2), methods.build("smcl", 2, 4), oracle=2.0, top1=55.0)[0]
 
 
 @pytest.mark.parametrize("name", ["ie", "emadnn", "one", "kdcl"])
 def test_nothing_to_say_of_methods_in_which_everyone_takes_everything(name):
-    assert check(torch.ones(4, 3), methods.build(name, 3, 4)) == []
+    assert check_assignment(torch.ones(4, 3), methods.build(name, 3, 4)) == []
 
 
 def test_classes_that_were_never_counted():
-    assert uncounted(torch.tensor([[1, 0], [0, 2]]), ["a", "b"]) == []
-    (said,) = uncounted(torch.zeros(12, 2, dtype=int), [str(c) for c in range(12)])
+    assert check_counts(torch.tensor([[1, 0], [0, 2]]), ["a", "b"]) == []
+    (said,) = check_counts(torch.zeros(12, 2, dtype=int), [str(c) for c in range(12)])
     assert "and 2 more" in said
 
 
 def test_a_schedule_that_ends_before_the_method_has_its_final_form():
-    assert unsettled(methods.build("ie"), 1) == []
-    assert unsettled(methods.build("amcl"), 2) == []
-    assert "after 1 of 1 epochs" in unsettled(methods.build("amcl"), 1)[0]
-    assert "Train longer" in unsettled(methods.build("evolving"), 2)[0]  # of three stages
-    assert "Train longer" in unsettled(methods.build("annealed", decay=0.95), 100)[0]  # still at 0.003
+    assert check_schedule(methods.build("ie"), 1) == []
+    assert check_schedule(methods.build("amcl"), 2) == []
+    assert "after 1 of 1 epochs" in check_schedule(methods.build("amcl"), 1)[0]
+    assert "Train longer" in check_schedule(methods.build("evolving"), 2)[0]  # of three stages
+    assert "Train longer" in check_schedule(methods.build("annealed", decay=0.95), 100)[0]  # still at 0.003
 
 
 def test_members_of_amcl_are_not_blamed_before_they_were_told():
     sure = {"members": 4, "width": 16, "epochs": 3, "data_validation": 0.2, "verbose": False}
     blamed = [
-        any(
-            "sure of what is not theirs" in text
-            for text in fit(method, "mlp", "digits", **sure, **own).metrics["warnings"]
-        )
+        any("overconfident" in text for text in fit(method, "mlp", "digits", **sure, **own).metrics["warnings"])
         for method, own in (("smcl", {}), ("amcl", {"warmup": 2}))
     ]
     assert blamed == [True, False]
     early = fit("amcl", "mlp", "digits", **{**sure, "epochs": 1}).metrics["warnings"]  # one epoch is all warm-up
-    assert not any("sure of what is not theirs" in text for text in early)
+    assert not any("overconfident" in text for text in early)
     assert any("Training ends before amcl has its final form" in text for text in early)

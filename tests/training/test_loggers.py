@@ -125,13 +125,13 @@ def test_one_that_fails_is_one_line_and_the_run_resumes(call, tmp_path):
 
 
 def test_tensorboard_needs_a_folder():
-    with pytest.raises(UsageError, match="got tensorboard without out"):
+    with pytest.raises(UsageError, match="TensorBoard log needs a run folder"):
         fit("ie", **TINY, tensorboard=True)
 
 
 @pytest.mark.parametrize("wrong", [3, Noted, Callback()])
 def test_what_is_no_logger_is_refused(wrong):
-    with pytest.raises(UsageError, match="Expected loggers of Lightning, got"):
+    with pytest.raises(UsageError, match="Expected a Lightning logger, got"):
         fit("ie", **TINY, loggers=[wrong])
 
 

@@ -90,10 +90,10 @@ def test_names_callables_and_modules_mix(modules, tmp_path):
         (lambda: [perceptron(), nn.Linear(9, 10)], {}, r"shape \(1, 8, 8\), got in member 1: mat1"),
         (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.Linear(9, outputs)), {}, "got in member 0: "),
         (lambda: lambda outputs: perceptron(outputs + 1), {}, r"10 outputs of each member .* of member 0"),
-        (lambda: [perceptron().requires_grad_(False), perceptron().requires_grad_(False)], {}, "or all frozen"),
-        (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.LazyLinear(outputs)), {}, "got lazy ones"),
+        (lambda: [perceptron().requires_grad_(False), perceptron().requires_grad_(False)], {}, "or all are frozen"),
+        (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.LazyLinear(outputs)), {}, "lazy weights"),
         (lambda: ["mlp", "simple_cmn"], {}, "Did you mean 'simple_cnn'"),
-        (lambda: [perceptron(), perceptron()], {"width": 8}, "got width"),
+        (lambda: [perceptron(), perceptron()], {"width": 8}, "Unknown option width"),
     ],
 )
 def test_what_does_not_fit_is_one_line(network, options, says):

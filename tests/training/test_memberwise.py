@@ -143,5 +143,5 @@ def test_training_lean_is_training(tmp_path):
 
 
 def test_lean_and_compiled_is_refused():
-    with pytest.raises(UsageError, match="lean or compile"):
+    with pytest.raises(UsageError, match="lean with compile"):
         fit("ie", lean=True, compile=True, verbose=False)

@@ -133,7 +133,7 @@ def test_a_loader_resumes_at_the_start_of_the_epoch(workers, tmp_path, monkeypat
     assert files_of(tmp_path / "whole") == files_of(tmp_path / "parts")
     said = capsys.readouterr().out
     for epoch in (1, 2, 3):
-        assert f"Stopped in epoch {epoch}, of which nothing is saved" in said
+        assert f"Stopped in epoch {epoch}, which is not saved" in said
     assert all(row["at"]["batch"] == 0 for row in [torch.load(tmp_path / "parts/checkpoints/last.pt")])
 
 
@@ -199,20 +199,18 @@ def refused(message, method="ie", **options):
 def test_what_loaders_cannot_do():
     made = loaders()
     for method in ("mcl", "mcl_kd"):
-        refused(f"remember single examples, got {method} .*from_dataset", method, data=made)
-    refused("one process for a loader of your own.*from_dataset", data=made, devices=2, accelerator="cpu")
-    refused("sampling=examples for a loader of your own.*from_dataset", data=made, sampling="classes")
-    refused("got batch_size=32 besides", data=made, batch_size=32)
+        refused(f"method {method} stores values per example.*from_dataset", method, data=made)
+    refused("cannot be divided among several processes.*from_dataset", data=made, devices=2, accelerator="cpu")
+    refused("does not support sampling=classes.*from_dataset", data=made, sampling="classes")
+    refused("got batch_size=32", data=made, batch_size=32)
 
 
 def test_data_that_must_be_wrapped_or_lacks_a_test():
     pairs = TensorDataset(*digits()[0])
-    refused(r"got TensorDataset. Wrap it in data.from_dataset\(…\)", data=pairs)
-    refused(r"got DataLoader. Wrap it in data.from_loaders\(…\)", data=DataLoader(pairs))
-    refused(
-        "data with a test part, got loaders without one", data=data.from_loaders(DataLoader(pairs), classes=CLASSES)
-    )
-    refused("data with a test part, got arrays without one", data=data.from_arrays(*digits()[0], test=0))
+    refused(r"TensorDataset directly. Wrap it in data.from_dataset\(…\)", data=pairs)
+    refused(r"DataLoader directly. Wrap it in data.from_loaders\(…\)", data=DataLoader(pairs))
+    refused("loaders has no test part", data=data.from_loaders(DataLoader(pairs), classes=CLASSES))
+    refused("arrays has no test part", data=data.from_arrays(*digits()[0], test=0))
 
 
 def test_a_run_on_loaders_says_what_it_was_trained_on(tmp_path, capsys):

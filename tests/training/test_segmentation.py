@@ -98,7 +98,7 @@ def test_evaluate_and_predict(run, root, tmp_path, capsys):
 
 def test_a_label_has_no_pixels(tmp_path, capsys):
     assert cli.main(["train", "--data", "digits", "--unit", "pixel", "--out", str(tmp_path / "run")]) == 2
-    assert "Expected masks for unit pixel" in capsys.readouterr().err
+    assert "The unit pixel needs masks" in capsys.readouterr().err
 
 
 @pytest.mark.slow

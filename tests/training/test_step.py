@@ -183,7 +183,7 @@ def test_a_run_goes_on_with_its_own_weights_only(weighted, tmp_path, monkeypatch
     def train(resume):
         if resume:
             even = DataSet("weighted", {"train": replace(weighted.train, weight=None), "test": weighted.test})
-            with pytest.raises(UsageError, match="begun with labels"):
+            with pytest.raises(UsageError, match="started with labels"):
                 fit("amcl", "mlp", even, **TINY, epochs=3, out=part, resume=True)
         fit("amcl", "mlp", weighted, **TINY, epochs=3, out=part, resume=resume)
 

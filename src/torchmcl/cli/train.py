@@ -112,11 +112,11 @@ def changes_of_resumed(options: dict[str, Any]) -> dict[str, Any]:
 
     Raises UsageError for any other, since a run continues with its own configuration.
     """
-    from torchmcl.training.config import BESIDE
+    from torchmcl.training.config import WITHOUT_EFFECT
 
     usual = defaults()
     given = {name: value for name, value in options.items() if value != usual.get(name)}
-    if other := [name for name in given if name not in BESIDE]:
+    if other := [name for name in given if name not in WITHOUT_EFFECT]:
         raise UsageError(
             f"Expected --resume RUN, which continues with the run's own configuration, got --{other[0]} besides. "
             "Leave it out, or start another run with --config RUN/config.yaml."

@@ -15,7 +15,7 @@ def shares(evaluation: RunEvaluation) -> list[str]:
     if evaluation.assigned is None:
         return []
     values = evaluation.metrics
-    said = guardrails.check(
+    said = guardrails.check_assignment(
         evaluation.assigned, evaluation.specialists.method, oracle=values["oracle_error"], top1=values["top1_error"]
     )
     return [text.replace("this epoch", "the last epoch") for text in said]
@@ -26,7 +26,7 @@ def uncounted(evaluation: RunEvaluation) -> list[str]:
     memory = evaluation.specialists.memory
     if memory is None or not memory.fixed or len(memory.counts) != len(evaluation.groups):
         return []
-    return guardrails.uncounted(memory.counts, evaluation.groups)
+    return guardrails.check_counts(memory.counts, evaluation.groups)
 
 
 def mixed(evaluation: RunEvaluation) -> list[str]:

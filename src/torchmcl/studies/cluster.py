@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from torchmcl._utils import imports
 from torchmcl.errors import UsageError
-from torchmcl.studies.progress import logged
+from torchmcl.studies.progress import logged_epochs
 from torchmcl.studies.runner import Event, Runner
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result
@@ -251,7 +251,7 @@ def telling(tell: Callable[[int], Any], run: Path, every: float = 1.0) -> Iterat
 
     def repeat() -> None:
         while True:
-            tell(logged(run))
+            tell(logged_epochs(run))
             if over.wait(every):
                 return
 

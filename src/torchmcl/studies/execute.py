@@ -33,7 +33,7 @@ from torchmcl.studies.store import Result, pack
 from torchmcl.tasks.classification import collected, summary
 from torchmcl.tasks.labels import percent
 from torchmcl.training.config import TrainConfig, difference
-from torchmcl.training.evaluate import evaluate, measured
+from torchmcl.training.evaluate import evaluate, evaluation_batches
 from torchmcl.training.fitting import fit
 from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, as_json, read_assignment_history, write_assignment_history
 
@@ -123,7 +123,7 @@ def ask(specialists: Specialists, examples: Examples, run: Path) -> Trained:
     if examples.target.ndim > 1:
         metrics = evaluate(method, ensemble, loader)
         return Trained(specialists, examples, run, metrics, mask_errors(specialists, loader).cpu())
-    members, combined, target = collected(measured(method, ensemble, loader))
+    members, combined, target = collected(evaluation_batches(method, ensemble, loader))
     metrics = summary(members, combined, target, names=examples.classes)
     wrong = torch.cat([pixel_errors(part, target) for part in (combined[None], members[:, :, : method.classes])])
     return Trained(specialists, examples, run, metrics, wrong.cpu(), members.cpu(), combined.cpu())

@@ -3,13 +3,13 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from torchmcl._utils.console import paused
 from torchmcl._utils.logs import emit
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result
@@ -18,9 +18,14 @@ LOGGER = logging.getLogger("torchmcl.studies")
 
 
 class StudyProgress:
-    """Reports on a study's runs: a line as each is over, and on a terminal a table of those that run.
+    """Report the progress of a study: one line per finished run and, on a terminal, a table of the current runs.
 
-    Lines are records of the logger `torchmcl.studies` and, with `verbose`, are shown on the console.
+    Lines are records of the logger `torchmcl.studies`.
+
+    Args:
+        specs: The runs of the study.
+        work: The folder that contains the run folders.
+        verbose: Show the table and the lines on the console.
     """
 
     def __init__(self, specs: Sequence[Spec], work: Path, *, verbose: bool = True) -> None:
@@ -28,23 +33,21 @@ class StudyProgress:
         self.total, self.work = len(specs), work
         self.began: dict[Spec, float] = {}
         self.epochs: dict[Spec, int] = {}
-        self.over: list[tuple[Spec, str, str]] = []
+        self.finished: list[tuple[Spec, str, str]] = []
         self.live = Live(console=self.console, get_renderable=self.table, refresh_per_second=1, transient=True)
 
     def __enter__(self) -> "StudyProgress":
-        """Show it, on a terminal."""
+        """Show the table if the console is a terminal."""
         if self.total and self.verbose and self.console.is_terminal:
             self.live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Take it away, whatever happened."""
+    def __exit__(self, *error: object) -> None:
+        """Remove the table."""
         self.live.stop()
 
-    def tell(self, spec: Spec, what: str, result: Result | None, reason: str, epochs: int) -> None:
-        """What happened to a run."""
+    def update(self, spec: Spec, what: str, result: Result | None, reason: str, epochs: int) -> None:
+        """Report an event of a run; see `Event` for the arguments."""
         if what == "started":
             self.began[spec] = time.monotonic()
             if reason:
@@ -53,31 +56,28 @@ class StudyProgress:
         if what == "trained":
             self.epochs[spec] = epochs
             return
-        took = time.monotonic() - self.began.pop(spec, time.monotonic())
+        seconds = time.monotonic() - self.began.pop(spec, time.monotonic())
         about = reason
         if result is not None:
             test = result["test"]
             about = f"oracle error {test['oracle_error']:.2f} %, top-1 error {test['top1_error']:.2f} %"
-        self.over.append((spec, what, about))
-        line = f"{len(self.over)}/{self.total}  {spec.label}: {what}, {about}  ({duration(took)})"
+        self.finished.append((spec, what, about))
+        line = f"{len(self.finished)}/{self.total}  {spec.label}: {what}, {about}  ({duration(seconds)})"
         self.line(line, logging.ERROR if what == "failed" else logging.INFO)
 
     def line(self, text: str, level: int) -> None:
-        """Report a line above the table, which is taken away meanwhile."""
-        running = self.live.is_started
-        self.live.stop()
-        emit(LOGGER, level, text, self._print if self.verbose else None)
-        if running:
-            self.live.start()
+        """Report a line above the table."""
+        with paused(self.live, self.live.is_started):
+            emit(LOGGER, level, text, self._print if self.verbose else None)
 
     def _print(self, text: str) -> None:
         self.console.print(Text(text), soft_wrap=True)
 
     def table(self) -> Table:
-        """How all runs stand."""
-        failed = sum(what == "failed" for _, what, _ in self.over)
-        waiting = self.total - len(self.over) - len(self.began)
-        title = f"{len(self.over) - failed} of {self.total} done, {len(self.began)} running, {waiting} waiting"
+        """Return the table of the current runs, with the number of finished, waiting and failed ones as its title."""
+        failed = sum(what == "failed" for _, what, _ in self.finished)
+        waiting = self.total - len(self.finished) - len(self.began)
+        title = f"{len(self.finished) - failed} of {self.total} done, {len(self.began)} running, {waiting} waiting"
         table = Table(title=title + (f", {failed} failed" if failed else ""), title_justify="left")
         for column in ("run", "epoch", "time"):
             table.add_column(column, no_wrap=True)
@@ -86,17 +86,17 @@ class StudyProgress:
         return table
 
     def epoch(self, spec: Spec) -> str:
-        """How far a run has come, as told, or by its log where it can be seen from here."""
-        count = self.epochs.get(spec) or logged(self.work / spec.hash)
+        """Return the progress of a run in epochs, as reported by its runner or read from its log."""
+        count = self.epochs.get(spec) or logged_epochs(self.work / spec.hash)
         if not count:
             return ""
         return f"{count} of {spec.options['epochs']}" if "epochs" in spec.options else str(count)
 
 
-def logged(run: Path) -> int:
-    """Epochs in the log of a run's folder.
+def logged_epochs(run: Path) -> int:
+    """Return the number of epochs in the log of a run folder, or 0 if it has no log.
 
-    >>> logged(Path("nowhere"))
+    >>> logged_epochs(Path("nowhere"))
     0
     """
     try:
@@ -107,7 +107,7 @@ def logged(run: Path) -> int:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people.
+    """Format a number of seconds.
 
     >>> duration(3.21), duration(200), duration(7300)
     ('3.2 s', '3 min 20 s', '2 h 1 min')

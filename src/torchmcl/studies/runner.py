@@ -79,7 +79,7 @@ def run(
                 for study in want.studies:
                     store.write(study, scale, event.spec, event.result)
             failed += event.what == "failed"
-            progress.tell(event.spec, event.what, event.result, event.reason, event.epochs)
+            progress.update(event.spec, event.what, event.result, event.reason, event.epochs)
     return failed
 
 

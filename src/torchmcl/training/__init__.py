@@ -1,4 +1,8 @@
-"""Training: `fit` an ensemble on data, evaluate it, resume it."""
+"""Training: `fit`, its configuration, the training loop, callbacks, loggers, checkpoints and the run folder.
+
+Code belongs here if it updates weights, or reads or writes the files of a run. Losses and assignments belong to
+`objectives` and `assignment`, methods to `methods`, and predictions with a trained ensemble to `inference`.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +17,7 @@ __all__ = ["Callback", "Machine", "Recipe", "fit"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "fit":  # imports torch, which help texts and configurations do without
+    if name == "fit":  # imported on demand, because help texts and configurations must not import torch
         from torchmcl.training.fitting import fit
 
         return fit

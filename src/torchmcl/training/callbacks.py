@@ -1,6 +1,5 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torchmcl.errors import TorchmclError, UsageError
@@ -9,15 +8,16 @@ if TYPE_CHECKING:
     from torchmcl.training.loop import Training
 
 HOOKS = ("on_train_start", "on_step_end", "on_epoch_end", "on_train_end")
-KEPT = "The last checkpoint is kept; fix it or resume without it."
+ADVICE = "The last checkpoint is kept: fix the cause and resume, or resume without it."
 
 
 class Callback:
-    """Something to do at named places of a training; override the hooks that you need.
+    """Base class for callbacks. Override the hooks that you need.
 
-    `training` is the training under way: `training.at` says how far it has come, `training.ensemble` is what learns,
-    `training.objective` what it learns by. A callback looks; what it changes is not part of the run's configuration.
-    With several processes, each calls its own callbacks.
+    The attribute `training` is set before the first hook is called: `training.position` is the progress so far,
+    `training.ensemble` the ensemble that is trained and `training.objective` its loss. A callback should only observe,
+    because its changes are not part of the run's configuration. With several processes, each one calls its own
+    callbacks.
 
     >>> class Errors(Callback):
     ...     def on_epoch_end(self, metrics):
@@ -31,59 +31,64 @@ class Callback:
     training: "Training"
 
     def on_train_start(self) -> None:
-        """Before the first step, or the first after resuming."""
+        """Called before the first step of a new or resumed training."""
 
     def on_step_end(self) -> None:
-        """After each step of the optimiser."""
+        """Called after each optimiser step."""
 
     def on_epoch_end(self, metrics: dict[str, Any]) -> None:
-        """After each epoch, once it is saved, so that resuming does not repeat it; `metrics` is its row of log.csv."""
+        """Called after each epoch, once its checkpoint is saved, so that resuming does not repeat the call.
+
+        Args:
+            metrics: The epoch's row of log.csv.
+        """
 
     def on_train_end(self) -> None:
-        """After the last epoch, before the test set is evaluated."""
+        """Called after the last epoch, before the evaluation on the test set."""
 
 
 class Callbacks:
-    """All callbacks of a training, called one after another; an error in one of them is told in one line."""
+    """The callbacks of a training, called in order. An exception in a callback becomes a one-line `UsageError`."""
 
     def __init__(self, callbacks: Sequence[Any]) -> None:
-        for one in callbacks:
-            if isinstance(one, type) or not any(callable(getattr(one, hook, None)) for hook in HOOKS):
-                raise UsageError(f"Expected callbacks with one of {', '.join(HOOKS)}, got {one!r}. Pass an instance.")
+        for callback in callbacks:
+            if isinstance(callback, type) or not any(callable(getattr(callback, hook, None)) for hook in HOOKS):
+                raise UsageError(
+                    f"A callback needs at least one of the methods {', '.join(HOOKS)}, got {callback!r}. "
+                    "Pass an instance of a Callback."
+                )
         self.callbacks = tuple(callbacks)
 
     def start(self, training: "Training") -> None:
-        """Introduce the training, and tell that it starts."""
-        for one in self.callbacks:
-            with guarded("callbacks", f"setting training of {type(one).__name__}"):
-                one.training = training
-        self.tell("on_train_start")
+        """Set the attribute `training` of all callbacks and call `on_train_start`."""
+        for callback in self.callbacks:
+            with user_errors("callback", f"setting training of {type(callback).__name__}"):
+                callback.training = training
+        self.call("on_train_start")
 
     def __enter__(self) -> "Callbacks":
         return self
 
-    def __exit__(self, kind: type | None, problem: BaseException | None, trace: TracebackType | None) -> None:
-        """Take the training from the callbacks again, so that they do not keep its data in memory."""
-        for one in self.callbacks:
+    def __exit__(self, *error: object) -> None:
+        """Remove the attribute `training`, so that callbacks do not keep the data in memory."""
+        for callback in self.callbacks:
             with suppress(Exception):
-                del one.training
+                del callback.training
 
-    def tell(self, hook: str, *arguments: Any) -> None:
-        """Call a hook of each callback that has it."""
-        for one in self.callbacks:
-            if (call := getattr(one, hook, None)) is not None:
-                with guarded("callbacks", f"{hook} of {type(one).__name__}"):
-                    call(*arguments)
+    def call(self, hook: str, *arguments: Any) -> None:
+        """Call a hook of each callback that defines it."""
+        for callback in self.callbacks:
+            if (method := getattr(callback, hook, None)) is not None:
+                with user_errors("callback", f"{hook} of {type(callback).__name__}"):
+                    method(*arguments)
 
 
 @contextmanager
-def guarded(kind: str, place: str) -> Iterator[None]:
-    """Raise UsageError in one line, which names the place, for an error in an object of the caller's."""
+def user_errors(kind: str, source: str) -> Iterator[None]:
+    """Convert an exception in a user's callback, logger or metric to a one-line UsageError that names its source."""
     try:
         yield
     except TorchmclError:
         raise
     except Exception as problem:
-        raise UsageError(
-            f"Expected {kind} that do not fail, got {type(problem).__name__} in {place}: {problem}. {KEPT}"
-        ) from problem
+        raise UsageError(f"A {kind} raised {type(problem).__name__} in {source}: {problem}. {ADVICE}") from problem

@@ -1,4 +1,4 @@
-"""The configuration of a training: one frozen value that the command line, `fit`, run folders and studies share."""
+"""The configuration of a training, shared by the command line, `fit`, run folders and studies."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -20,21 +20,15 @@ if TYPE_CHECKING:
     from torchmcl.structures.task import Task
 
 DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # arguments of networks that follow from data and method
-# Options that were added since results were stored, and the value at which nothing changes. There they are left out of
-# the identity, so that earlier results keep their hash.
-ADDED = {
-    "augment": None,
-    "transform": None,
-    "accumulate": 1,
-    "task": None,
-    "class_weight": None,
-    "sampling": "examples",
-}
-# Options that do not matter to the numbers.
-BESIDE = {"checkpoint_steps", "tensorboard", "data_dir", "data_in_memory"}
-BESIDE |= {one.name for one in fields(Machine)} - {"precision"}
-# Arguments of `fit` or of a command that are not options of a training.
-OF_THE_CALL = (
+# Options that were added after results were stored, with their neutral values. The identity omits an option with its
+# neutral value, so that earlier results keep their hash.
+NEUTRAL: dict[str, Any] = {"augment": None, "transform": None, "accumulate": 1, "task": None, "class_weight": None}
+NEUTRAL |= {"sampling": "examples"}
+# Options that do not affect the results.
+WITHOUT_EFFECT = {"checkpoint_steps", "tensorboard", "data_dir", "data_in_memory"}
+WITHOUT_EFFECT |= {one.name for one in fields(Machine)} - {"precision"}
+# Arguments of `fit` or of a command that are not part of the configuration.
+CALL_ARGUMENTS = (
     *("callbacks", "loggers", "metrics", "out", "overwrite", "resume", "verbose"),
     *("quiet", "debug", "config", "import"),
 )
@@ -42,10 +36,11 @@ OF_THE_CALL = (
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """A method, its members and its options.
+    """A method, its number of members and its options.
 
-    `classes` is set by a `Method` object, and must be the data's; `given` is a `Method` that is not registered. `task`
-    is the name of a task, None where the data decides; that of a `Task` begins with `own:`.
+    `classes` is the number of classes of a `Method` object, which must match the data. `given` is a `Method` that is
+    not registered. `task` is the name of the task, or None if the data determines it. The name of an object, such as a
+    `Task`, begins with `own:`.
     """
 
     name: str = "amcl"
@@ -61,28 +56,28 @@ class MethodConfig:
         validate_types({"members": self.members, "unit": self.unit, "task": self.task}, MethodConfig)
         known_name("unit", self.unit, ("image", "pixel"))
         object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
-        self.build(self._usual)  # what is wrong with the options is said here
+        self.build(self._placeholder_task)  # raises for invalid options
 
     @classmethod
     def of(
         cls, method: "str | Method", members: int | None, unit: str, options: Mapping[str, Any], task: Any = None
     ) -> "MethodConfig":
-        """From a method's name, or from a `Method`, which states its members and options itself."""
+        """Create the configuration from a method's name, or from a `Method`, which has members and options already."""
         from torchmcl import methods
 
         task = cls._task(method, task)
         if isinstance(method, str):
-            name = methods.function(method).__name__  # an alias is stored as the name that it stands for
+            name = methods.function(method).__name__  # resolves aliases
             return cls(name, 5 if members is None else members, unit, options, task=task)
         if options:
             raise UsageError(
-                f"Expected options for a method given by name, got {', '.join(options)} beside a Method. "
-                "Build the method with them."
+                f"Cannot apply the options {', '.join(options)} to a Method object. "
+                "Pass them to methods.build, or pass the method's name."
             )
         if members not in (None, method.members):
             raise UsageError(
-                f"Expected {method.members} members, as the method was built, got members={members}. "
-                "Leave members out, or build the method with as many."
+                f"The method was built with {method.members} members, got members={members}. "
+                f"Leave members out, or build the method with {members} members."
             )
         if "pixel" in (unit, method.unit):
             method, unit = replace(method, unit="pixel"), "pixel"
@@ -91,13 +86,13 @@ class MethodConfig:
         return cls(f"{OWN}{method.name}", method.members, unit, method.options, method.classes, method, task)
 
     @property
-    def _usual(self) -> "Task | int":
-        """A task to compose the method for while the data is not known."""
+    def _placeholder_task(self) -> "Task | int":
+        """A task or a number of classes to build the method with before the data is known."""
         return self.classes or 2 if self.given is None else self.given.task
 
     @staticmethod
     def _task(method: "str | Method", task: Any) -> str | None:
-        """The name of a task, which a `Method` may state as well; None where the data decides."""
+        """Return the name of a task, which a `Method` can define too, or None if the data decides."""
         from torchmcl import tasks
 
         if task is None and not isinstance(method, str) and method.task != tasks.Classification(method.classes or 2):
@@ -105,19 +100,23 @@ class MethodConfig:
         if isinstance(task, str) and not task.startswith(OWN):
             known_name("task", task, tasks.names(), register=True)
         elif not (task is None or isinstance(task, str | tasks.Task)):
-            raise UsageError(f"Expected a task out of {', '.join(tasks.names())}, or a Task, got {task!r}.")
+            raise UsageError(f"Expected a Task or one of {', '.join(tasks.names())} for task, got {task!r}.")
         return f"{OWN}{task!r}" if isinstance(task, tasks.Task) else task
 
     def build(self, task: "Task | int", groups: int | None = None) -> "Method":
-        """The method for a task or a number of classes, and of groups where a memory counts those."""
+        """Build the method for a task or a number of classes, and for a number of groups if its memory counts groups.
+
+        Raises:
+            UsageError: If an option is invalid, or if the method was built for another number of classes.
+        """
         from torchmcl import methods
         from torchmcl.tasks import as_task
 
         task = as_task(task)
         if self.classes not in (None, task.classes or 0):
             raise UsageError(
-                f"Expected a method for {self.members} members and {task.classes} classes, "
-                f"got one for {self.members} and {self.classes}."
+                f"The method was built for {self.classes} classes, but the task has {task.classes}. "
+                f"Build the method with classes={task.classes}."
             )
         if self.given is not None:
             return replace(self.given, task=task)
@@ -127,28 +126,28 @@ class MethodConfig:
         return replace(methods.build(self.name, self.members, task=task, **options), unit=self.unit)
 
     def resolved(self, data: str, epochs: int) -> "MethodConfig":
-        """With every option spelled out and durations in epochs.
+        """Return the configuration with a value for every option and with durations in epochs.
 
-        A duration that is not given is the published one, in proportion to the data set's published schedule, and the
-        method's own default share where the data set has none.
+        A duration that is not given is the published one, scaled with the data set's published schedule. For data sets
+        without a published schedule, it is the method's default share.
         """
         from torchmcl import methods
 
-        method = self.build(self._usual)
+        method = self.build(self._placeholder_task)
         shares = {
             option: as_share(published, PUBLISHED_EPOCHS[data])
             for option, published in method.published.items()
             if data in PUBLISHED_EPOCHS and option in method.options and option not in self.options
         }
         method = methods.in_epochs(replace(method, options={**method.options, **shares}), epochs)
-        # The data decides groups that are not given.
+        # The data determines the number of groups if it is not given.
         options = {name: value for name, value in method.options.items() if (name, value) != ("groups", None)}
         return replace(self, options=options, given=method if self.given else None)
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """A network, its options, and what members exchange; the name of a callable or a list begins with `own:`."""
+    """A network, its options and the exchange between members. The name of an object begins with `own:`."""
 
     name: str = "simple_cnn"
     exchange: str = "default"
@@ -164,37 +163,35 @@ class NetworkConfig:
         known_name("kind of exchange", self.exchange, ("default", *exchange.names()), register=True)
         known_name("preset", self.preset, exchange.PRESETS)
         object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
-        if self.cut is not None and not self.own:
-            raise UsageError(
-                f"Expected cut for a network of your own, got cut={self.cut} for {self.name}. Leave it out."
-            )
+        if self.cut is not None and not self.custom:
+            raise UsageError(f"The option cut is only for custom networks, got cut={self.cut} for {self.name}.")
 
     @property
-    def own(self) -> bool:
-        """Whether the network is an object of the caller's."""
+    def custom(self) -> bool:
+        """Whether the network is an object, not the name of a registered network."""
         return self.name.startswith(OWN)
 
     def resolved(self, method: MethodConfig) -> "NetworkConfig":
-        """With every option of the network spelled out, and the exchange by its own name.
+        """Return the configuration with a value for every option, and with the method's exchange for `default`.
 
-        A network that cannot be split keeps the exchange `default`, and trains without.
+        A network that cannot be split keeps the exchange `default`, and is trained without an exchange.
         """
         from torchmcl import networks
 
-        if self.own:
+        if self.custom:
             return self
         builder, exchange = networks.builder(self.name), self.exchange
         if exchange == "default" and "cut" in signature(builder).parameters:
-            exchange = method.build(method._usual).exchange
+            exchange = method.build(method._placeholder_task).exchange
         return replace(self, exchange=exchange, options={**defaults(builder), **self.options})
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The configuration of one training.
+    """The frozen configuration of a training.
 
-    `TrainConfig.of(**flat)` reads options as `fit` and the command line take them, `flat()` gives them back, and
-    `resolved()` spells out every default, which is what run folders and results keep.
+    `TrainConfig.of` reads the options of `fit` and of the command line, and `flat` returns them. `resolved` replaces
+    every default by its value; run folders and results store the resolved configuration.
 
     >>> config = TrainConfig.of(method="amcl", network="mlp", data="digits", epochs=40, width=8)
     >>> config.resolved().method.options["warmup"], config.resolved().network.exchange
@@ -217,7 +214,7 @@ class TrainConfig:
         validate_types({name: getattr(self, name) for name in ("seed", "checkpoint_steps", "tensorboard")}, TrainConfig)
         if self.seed < 0 or self.checkpoint_steps < 1:
             raise UsageError(
-                f"Expected a seed from 0 and checkpoint_steps from 1 on, got {self.seed} and {self.checkpoint_steps}."
+                f"Expected seed >= 0 and checkpoint_steps >= 1, got {self.seed} and {self.checkpoint_steps}."
             )
 
     @classmethod
@@ -239,22 +236,21 @@ class TrainConfig:
         transform: Any = None,
         **options: Any,
     ) -> "TrainConfig":
-        """Read flat options, each of which belongs to exactly one part; None means the default.
+        """Create the configuration from the arguments and options of `fit`. None stands for the default.
 
-        `method`, `network`, `data` and `task` are names or objects: a `Method`, a callable or list, a `DataSet`, a
-        `Task`.
+        Raises:
+            UsageError: If an option is unknown or has an invalid value.
         """
-        # An optimiser or a schedule of the caller's own is known by its name.
-        own = {name: named(options[name]) for name in ("optimizer", "schedule") if callable(options.get(name))}
+        converted = {name: name_of(options[name]) for name in ("optimizer", "schedule") if callable(options.get(name))}
         if options.get("class_weight") is not None:
-            own["class_weight"] = spelled_weights(options["class_weight"])
+            converted["class_weight"] = class_weight_text(options["class_weight"])
         if members is None and isinstance(method, str) and isinstance(network, list):
             members = len(network)
-        parts = sort({**options, **own}, method, network)
-        name, source = (data, DataConfig(**parts["data"])) if isinstance(data, str) else _loaded(data, parts["data"])
+        parts = group_options({**options, **converted}, method, network)
+        name, source = (data, DataConfig(**parts["data"])) if isinstance(data, str) else _source(data, parts["data"])
         return cls(
             MethodConfig.of(method, members, unit, parts["method"], task),
-            NetworkConfig(named(network), exchange, preset, cut, parts["network"]),
+            NetworkConfig(name_of(network), exchange, preset, cut, parts["network"]),
             name,
             source,
             Recipe(**parts["recipe"]),
@@ -262,11 +258,15 @@ class TrainConfig:
             seed,
             checkpoint_steps,
             tensorboard,
-            None if transform is None else named(transform),
+            None if transform is None else name_of(transform),
         )
 
     def resolved(self) -> "TrainConfig":
-        """With every default spelled out; raises UsageError for a duration that leaves no room for what follows it."""
+        """Return the configuration with a value for every default.
+
+        Raises:
+            UsageError: If a duration such as the warm-up leaves no epochs after it.
+        """
         recipe = self.recipe.resolved(self.data)
         method = self.method.resolved(self.data, recipe.length())
         seed = self.seed if self.source.seed is None else self.source.seed
@@ -279,8 +279,8 @@ class TrainConfig:
         )
 
     def flat(self) -> dict[str, Any]:
-        """The options as `of` takes them, in values that YAML and JSON can hold."""
-        given = {
+        """Return the options in the form of `of`, as values that YAML and JSON can store."""
+        options = {
             "method": self.method.name,
             "network": self.network.name,
             "data": self.data,
@@ -300,69 +300,70 @@ class TrainConfig:
             **asdict(self.recipe),
             **asdict(self.machine),
         }
-        return {name: _stored(value) for name, value in given.items()}
+        return {name: _plain(value) for name, value in options.items()}
 
     def identity(self) -> dict[str, Any]:
-        """Every choice that matters to the numbers, defaults spelled out: equal for two ways to ask for the same.
+        """Return all resolved options that affect the results. Two trainings with equal identities are the same.
 
-        Where the data is, which machine computes and how often a checkpoint is written do not matter, except for the
-        precision.
+        The folder of the data, the machine (except for the precision) and the checkpoint interval are left out.
         """
-        spelled = {name: value for name, value in self.resolved().flat().items() if name not in BESIDE}
-        if spelled["task"] in ("classification", "segmentation"):  # which the data decides as well
-            spelled["task"] = None
-        return {name: value for name, value in spelled.items() if name not in ADDED or value != ADDED[name]}
+        options = {name: value for name, value in self.resolved().flat().items() if name not in WITHOUT_EFFECT}
+        if options["task"] in ("classification", "segmentation"):  # the data implies these
+            options["task"] = None
+        return {name: value for name, value in options.items() if name not in NEUTRAL or value != NEUTRAL[name]}
 
 
-def sort(options: Mapping[str, Any], method: "str | Method", network: Any) -> dict[str, dict[str, Any]]:
-    """Group options by the part that takes them; raises UsageError for an option of no part, or of two.
+def group_options(options: Mapping[str, Any], method: "str | Method", network: Any) -> dict[str, dict[str, Any]]:
+    """Group options by the part of the configuration that defines them.
 
-    >>> sort({"epochs": 3, "width": 8, "beta": 0.1, "data_limit": 9}, "amcl", "resnet10")["method"]
+    Raises:
+        UsageError: If no part defines an option, or if two parts do.
+
+    >>> group_options({"epochs": 3, "width": 8, "beta": 0.1, "data_limit": 9}, "amcl", "resnet10")["method"]
     {'beta': 0.1}
     """
     part_of = _parts(method, network)
     parts: dict[str, dict[str, Any]] = {part: {} for part in ("data", "network", "method", "machine", "recipe")}
     for option, value in options.items():
-        if value is None:  # the default, whichever part it belongs to
+        if value is None:  # the default, whichever part the option belongs to
             continue
         if option not in part_of:
             near = get_close_matches(option[:100], part_of, n=1)
-            hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(sorted(part_of))}."
-            if option == "quiet":  # the command line's
-                hint = " Use verbose=False."
-            about = f"{named(method)}, {named(network)}"
-            raise UsageError(f"Expected options of {about}, recipe, machine or data, got {option}.{hint}")
+            hint = f"Did you mean {near[0]}?" if near else f"Known options: {', '.join(sorted(part_of))}."
+            if option == "quiet":  # an option of the command line only
+                hint = "Use verbose=False."
+            about = f"the method {name_of(method)} and the network {name_of(network)}"
+            raise UsageError(f"Unknown option {option} for {about}. {hint}")
         parts[part_of[option]][option.removeprefix("data_")] = value
     return parts
 
 
 def _parts(method: "str | Method", network: Any) -> dict[str, str]:
-    """The part that each option belongs to, of a method and a network as they are given."""
+    """Map each option to the part of the configuration that defines it."""
     from torchmcl import methods, networks
 
-    tables: dict[str, list[str]] = {
-        **_of_training(),
+    options: dict[str, list[str]] = {
+        **_fixed_options(),
         "network": _options(networks.builder(network)) if isinstance(network, str) else [],
         "method": methods.options(method) if isinstance(method, str) else list(method.options),
     }
     part_of: dict[str, str] = {}
-    for part, names in tables.items():
+    for part, names in options.items():
         for option in names:
             if part_of.setdefault(option, part) != part:
-                which = {"method": method, "network": network}.get(part, part)
+                owner = name_of({"method": method, "network": network}.get(part, part))
                 raise UsageError(
-                    f"Expected each option to belong to one part, got {option} of the {part} {named(which)} and of the "
-                    f"{part_of[option]}. Rename the option of the {part}."
+                    f"The option {option} belongs to both the {part} {owner} and the {part_of[option]}. "
+                    f"Rename the option of the {part}."
                 )
-    given = {"call"} if isinstance(method, str) else {"call", "method"}  # a Method has its options already
-    return {option: part for option, part in part_of.items() if part not in given}
+    excluded = {"training"} if isinstance(method, str) else {"training", "method"}  # a Method has its options already
+    return {option: part for option, part in part_of.items() if part not in excluded}
 
 
-def _of_training() -> dict[str, list[str]]:
-    """The options that do not depend on the method or the network."""
-    own = {name for name in signature(TrainConfig.of).parameters if name != "options"} | set(OF_THE_CALL)
+def _fixed_options() -> dict[str, list[str]]:
+    """Return the options that do not depend on the method or the network."""
     return {
-        "call": sorted(own),
+        "training": [name for name in (*signature(TrainConfig.of).parameters, *CALL_ARGUMENTS) if name != "options"],
         "data": [f"data_{one.name}" for one in fields(DataConfig)],
         "recipe": [one.name for one in fields(Recipe)],
         "machine": [one.name for one in fields(Machine)],
@@ -370,8 +371,8 @@ def _of_training() -> dict[str, list[str]]:
 
 
 def reserved() -> set[str]:
-    """The names that an option of a method or a network cannot have."""
-    return {name for names in _of_training().values() for name in names}
+    """Return the names that options of methods and networks cannot have."""
+    return {name for names in _fixed_options().values() for name in names}
 
 
 def _options(builder: Callable[..., Any]) -> list[str]:
@@ -379,16 +380,18 @@ def _options(builder: Callable[..., Any]) -> list[str]:
 
 
 def defaults(builder: Callable[..., Any]) -> dict[str, Any]:
-    """The optional arguments of a network's builder and their values, without those that the data decides."""
-    every = signature(builder).parameters.values()
-    usual = {one.name: one.default for one in every if one.default is not Parameter.empty}
-    return {name: value for name, value in usual.items() if name not in DECIDED_BY_DATA}
+    """Return the defaults of a network builder's optional arguments, without those that the data determines."""
+    return {
+        name: one.default
+        for name, one in signature(builder).parameters.items()
+        if one.default is not Parameter.empty and name not in DECIDED_BY_DATA
+    }
 
 
-def named(thing: Any) -> str:
-    """The name of a method or a network; own:NAME for an object of the caller's.
+def name_of(thing: Any) -> str:
+    """Return a name unchanged, and own:NAME for an object.
 
-    >>> named("mlp"), named(dict)
+    >>> name_of("mlp"), name_of(dict)
     ('mlp', 'own:dict')
     """
     if isinstance(thing, str):
@@ -399,10 +402,10 @@ def named(thing: Any) -> str:
     return f"{OWN}{name}"
 
 
-def spelled_weights(weights: Any) -> str:
-    """Class weights in one line, as a command line gives them: balanced, one number per class, or name=number.
+def class_weight_text(weights: Any) -> str:
+    """Format class weights as on the command line: balanced, one number per class, or name=number.
 
-    >>> spelled_weights([1, 2.5]), spelled_weights({"cat": 2}), spelled_weights("balanced")
+    >>> class_weight_text([1, 2.5]), class_weight_text({"cat": 2}), class_weight_text("balanced")
     ('1,2.5', 'cat=2', 'balanced')
     """
     if isinstance(weights, str):
@@ -413,34 +416,33 @@ def spelled_weights(weights: Any) -> str:
         return ",".join(f"{float(weight):.17g}" for weight in weights)
     except (TypeError, ValueError) as problem:
         raise UsageError(
-            f"Expected class_weight as 'balanced', one number per class, or numbers by class name, got {weights!r}."
+            f"Expected class_weight as 'balanced', one number per class, or {{class: number}}, got {weights!r}."
         ) from problem
 
 
-def _stored(value: Any) -> Any:
-    """A value for YAML and JSON; an object of the caller's, such as a function, by its name."""
+def _plain(value: Any) -> Any:
+    """Return a value that YAML and JSON can store. An object, such as a function, is stored by its name."""
     if isinstance(value, list | tuple):
-        return [_stored(part) for part in value]
-    return value if value is None or isinstance(value, str | int | float) else named(value)
+        return [_plain(part) for part in value]
+    return value if value is None or isinstance(value, str | int | float) else name_of(value)
 
 
-def _loaded(data: "DataSet", options: Mapping[str, Any]) -> tuple[str, DataConfig]:
-    """How a `DataSet` came about, for the record; options on how to read it come too late."""
+def _source(data: "DataSet", options: Mapping[str, Any]) -> tuple[str, DataConfig]:
+    """Return the name of a `DataSet` and the options that it was loaded with."""
     if options:
-        few = ", ".join(f"data_{name}" for name in options)
         raise UsageError(
-            f"Expected {few} for a data set given by name, got a data set that is loaded already. "
-            "Pass them to torchmcl.data.load, or give fit the name."
+            f"Cannot apply {', '.join(f'data_{name}' for name in options)} to a DataSet that is already loaded. "
+            "Pass them to torchmcl.data.load, or pass the name of the data set to fit."
         )
     if data.source is None:
         return f"{OWN}{data.name}", DataConfig(validation=0.0)
     return data.name, DataConfig(**data.source)
 
 
-def difference(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> str | None:
-    """The first choice that two trainings do not share, if any.
+def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:
+    """Return the name of the first option in which two trainings differ, or None.
 
     >>> difference({"seed": 0, "epochs": 3}, {"seed": 1, "epochs": 3})
     'seed'
     """
-    return next((name for name in (*wanted, *got) if wanted.get(name) != got.get(name)), None)
+    return next((name for name in (*first, *second) if first.get(name) != second.get(name)), None)

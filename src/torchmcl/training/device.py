@@ -7,10 +7,10 @@ from torch.optim import Optimizer
 
 
 class OneDevice:
-    """A training on one device, in this process and in the weights' own precision: what a training uses of Fabric.
+    """A minimal replacement for Lightning Fabric: one process, one device, and the precision of the weights.
 
-    It is for trainings that are small, many, or inside someone else's program: importing Fabric takes two seconds and
-    setting it up some milliseconds, and Fabric looks for a cluster in the environment, SLURM's for example.
+    It suits many small trainings and trainings inside another program. Importing Fabric takes two seconds, setting it
+    up takes some milliseconds, and Fabric searches the environment for a cluster such as SLURM.
 
     >>> network = nn.Linear(2, 1).double()
     >>> same, _ = OneDevice("cpu").setup(network, torch.optim.SGD(network.parameters()))
@@ -24,19 +24,19 @@ class OneDevice:
         self.device = torch.device(device)
 
     def setup(self, module: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimizer]:
-        """The same two, on the device."""
+        """Move the module to the device."""
         return module.to(self.device), optimizer
 
     def backward(self, loss: Tensor) -> None:
-        """Add to the gradients."""
+        """Compute gradients."""
         loss.backward()
 
     def clip_gradients(
         self, module: nn.Module, optimizer: Optimizer, *, max_norm: float, error_if_nonfinite: bool = False
     ) -> Any:
-        """Scale the gradient of all weights down to a norm of at most `max_norm` -> the norm it had."""
+        """Scale all gradients to a total norm of at most `max_norm` and return the norm before clipping."""
         return nn.utils.clip_grad_norm_(module.parameters(), max_norm, error_if_nonfinite=error_if_nonfinite)
 
     def autocast(self) -> AbstractContextManager:
-        """Compute in the weights' own precision."""
+        """Return a context that keeps the precision of the weights."""
         return nullcontext()

@@ -9,11 +9,8 @@ from torchmcl.methods import Method
 from torchmcl.objectives.dataset_pass import outputs
 from torchmcl.structures.task import EvaluationBatch
 from torchmcl.tasks.combiners import Combiner
-from torchmcl.tasks.labels import percent, percents
 
-__all__ = ["evaluate", "measured", "percent", "percents"]
-
-Also = Callable[[Tensor, Tensor], object]  # given the combined probabilities (B, C, …) and the target of each batch
+OnBatch = Callable[[Tensor, Tensor], object]
 
 
 def evaluate(
@@ -21,27 +18,28 @@ def evaluate(
     ensemble: nn.Module,
     loader: Loader | ExternalLoader,
     combine: Combiner | None = None,
-    also: Also | None = None,
+    on_batch: OnBatch | None = None,
 ) -> dict[str, Any]:
-    """The metrics of the method's task on labelled examples; outputs are computed once.
+    """Compute the metrics of the method's task on labelled examples, in one pass.
 
-    `combine` replaces the method's own combiner; `also` is called with the combined probabilities and the target of
-    each batch.
+    `combine` replaces the method's combiner. `on_batch` is called with the combined probabilities (B, C, …) and the
+    target (B, …) of each batch.
     """
-    return method.task.evaluate(measured(method, ensemble, loader, combine, also), loader.examples.classes)
+    batches = evaluation_batches(method, ensemble, loader, combine, on_batch)
+    return method.task.evaluate(batches, loader.examples.classes)
 
 
-def measured(
+def evaluation_batches(
     method: Method,
     ensemble: nn.Module,
     batches: Iterable[Batch],
     combine: Combiner | None = None,
-    also: Also | None = None,
+    on_batch: OnBatch | None = None,
 ) -> Iterator[EvaluationBatch]:
-    """One pass over labelled examples: each batch with the members' outputs and what is combined of them."""
+    """Yield each batch with the members' outputs and the combined prediction; see `evaluate` for the arguments."""
     combine = combine or method.combine
     for batch, output in outputs(ensemble, batches):
         combined = combine(output)
-        if also is not None:
-            also(combined, batch.target)
+        if on_batch is not None:
+            on_batch(combined, batch.target)
         yield EvaluationBatch(batch.target, output, combined, batch.index)

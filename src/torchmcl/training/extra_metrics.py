@@ -9,10 +9,10 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from torchmcl.errors import UsageError
-from torchmcl.training.callbacks import KEPT, guarded
+from torchmcl.training.callbacks import ADVICE, user_errors
 
-Value = float | None | list[float | None]  # None where it is not finite, which JSON has no number for
-# What log.csv and metrics.json say already, and the column that a logger may add.
+Value = float | None | list[float | None]  # None replaces values that are not finite, which JSON cannot represent
+# Names in log.csv and metrics.json, and the column that some loggers add.
 BUILT_IN = {
     *("epoch", "step", "phase", "loss", "learning_rate", "share", "oracle_error", "oracle_error_strict", "top1_error"),
     *("harmonic_mean", "members", "members_strict", "mean_iou", "disagreement", "ece", "nll", "brier", "examples"),
@@ -22,7 +22,14 @@ BUILT_IN = {
 
 
 def named_metrics(given: Any) -> dict[str, Metric]:
-    """Metrics by name, given as {name: metric}, as a list, where each has the name of its class, or as a collection.
+    """Return torchmetrics metrics by name.
+
+    Args:
+        given: A mapping {name: metric}, a `MetricCollection`, one metric or a list. A metric in a list is named after
+            its class.
+
+    Raises:
+        UsageError: If an object is not a metric, or if a name is invalid, repeated or built in.
 
     >>> from torchmetrics.classification import MulticlassF1Score
     >>> list(named_metrics([MulticlassF1Score(10)])), list(named_metrics({"f1": MulticlassF1Score(10)}))
@@ -32,66 +39,69 @@ def named_metrics(given: Any) -> dict[str, Metric]:
         pairs = list(given.items())
     else:
         several = given if isinstance(given, list | tuple) else [] if given is None else [given]
-        pairs = [(type(one).__name__, one) for one in several]
-    found: dict[str, Metric] = {}
+        pairs = [(type(metric).__name__, metric) for metric in several]
+    metrics: dict[str, Metric] = {}
     for name, metric in pairs:
         if not isinstance(metric, Metric):
-            raise UsageError(f"Expected metrics of torchmetrics, got {shown(metric)} for {name}. Pass an instance.")
+            raise UsageError(f"Expected a torchmetrics metric for {name}, got {shown(metric)}. Pass an instance.")
         if not isinstance(name, str) or not re.fullmatch(r"\w[\w/.-]*", name):
-            raise UsageError(f"Expected names of metrics of letters, digits and _ / . -, got {shown(name)}.")
+            raise UsageError(f"Expected letters, digits and _ / . - in the name of a metric, got {shown(name)}.")
         if name in BUILT_IN or name.startswith("share_"):
-            raise UsageError(f"Expected a name that is not a metric's of torchmcl already, got {name}. Choose another.")
-        if name in found:
-            raise UsageError(f"Expected metrics of different names, got {name} twice. Pass {{name: metric, …}}.")
-        found[name] = metric
-    return found
+            raise UsageError(f"The name {name} belongs to a built-in metric. Choose another name.")
+        if name in metrics:
+            raise UsageError(f"Two metrics have the name {name}. Pass a dictionary {{name: metric, …}}.")
+        metrics[name] = metric
+    return metrics
 
 
 class ExtraMetrics:
-    """The caller's metrics, copied for one training: given the combined probabilities and the targets, batch by batch.
+    """The user's metrics for one training, updated with combined probabilities and targets batch by batch.
 
-    Over several processes each metric synchronises itself when it is computed.
+    The metrics are cloned. With several processes, each metric synchronises itself in `compute`.
     """
 
     def __init__(self, metrics: Mapping[str, Metric], device: torch.device) -> None:
         self.metrics: dict[str, Metric] = {}
         for name, metric in metrics.items():
-            with guarded("metrics", f"clone or reset of {name}"):
+            with user_errors("metric", f"clone or reset of {name}"):
                 self.metrics[name] = metric.clone().to(device)
                 self.metrics[name].reset()
 
     def update(self, probabilities: Tensor, target: Tensor) -> None:
         """Add a batch: probabilities (B, C, …) and target (B, …)."""
         for name, metric in self.metrics.items():
-            with guarded("metrics", f"update of {name}"):
+            with user_errors("metric", f"update of {name}"):
                 metric.update(probabilities, target)
 
     def compute(self) -> dict[str, Value]:
-        """The value of each metric over the batches since the last call, a number or a list; of a dictionary, each.
+        """Compute each metric over the batches since the last call, then reset it.
+
+        Returns:
+            A number or a list per metric. A metric that returns a dictionary has one entry per key, named NAME_KEY.
 
         Raises:
-            UsageError: if two values would have the same name, or one that of a built-in metric.
+            UsageError: If two values have the same name, or one has the name of a built-in metric.
         """
-        found: list[tuple[str, Value]] = []
+        values: list[tuple[str, Value]] = []
         for name, metric in self.metrics.items():
-            with guarded("metrics", f"compute of {name}"):
+            with user_errors("metric", f"compute of {name}"):
                 value = metric.compute()
                 metric.reset()
             several = value if isinstance(value, dict) else {"": value}
-            found += [(name if key == "" else f"{name}_{key}", _plain(name, part)) for key, part in several.items()]
-        _different_names(found)
-        return dict(found)
+            values += [(name if key == "" else f"{name}_{key}", _plain(name, part)) for key, part in several.items()]
+        _check_value_names(values)
+        return dict(values)
 
 
-def _different_names(found: list[tuple[str, Value]]) -> None:
-    taken = set(BUILT_IN)
-    for name, value in found:
+def _check_value_names(values: list[tuple[str, Value]]) -> None:
+    used = set(BUILT_IN)
+    for name, value in values:
         columns = {name, *_columns(name, value)}
-        if twice := sorted(columns & taken):
-            raise UsageError(f"Expected metrics whose values have names of their own, got {twice[0]} twice. {KEPT}")
+        if repeated := sorted(columns & used):
+            raise UsageError(f"The name {repeated[0]} of a metric's value is already in use. {ADVICE}")
         if re.search(r'[,"\r\n]', name):
-            raise UsageError(f"Expected names of values that log.csv can hold, got {name!r}. {KEPT}")
-        taken |= columns
+            raise UsageError(f"The name {name!r} of a metric's value cannot be a column of log.csv. {ADVICE}")
+        used |= columns
 
 
 def _columns(name: str, value: Any) -> dict[str, Any]:
@@ -103,19 +113,17 @@ def _plain(name: str, value: Any) -> Value:
         numbers = torch.as_tensor(value).cpu().double()
     except (TypeError, ValueError, RuntimeError) as problem:
         raise UsageError(
-            f"Expected a number or a vector from compute of the metric {name}, got {shown(value)}. {KEPT}"
+            f"Expected a number or a vector from compute of the metric {name}, got {shown(value)}. {ADVICE}"
         ) from problem
     listed = [round(number, 6) if isfinite(number) else None for number in numbers.flatten().tolist()]
     return listed if numbers.ndim else listed[0]
 
 
-def flat(values: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of metrics for one row: component i of a vector as name_i, and nothing for what is not finite.
+def flatten_values(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return one number per column: component i of a vector is name_i, and values that are not finite are left out.
 
-    >>> flat({"f1": 0.5, "recall": [0.25, None, 1.0], "auroc": None})
+    >>> flatten_values({"f1": 0.5, "recall": [0.25, None, 1.0], "auroc": None})
     {'f1': 0.5, 'recall_0': 0.25, 'recall_2': 1.0}
     """
-    row: dict[str, Any] = {}
-    for name, value in values.items():
-        row |= _columns(name, value)
-    return {name: value for name, value in row.items() if value is not None}
+    columns = [column for name, value in values.items() for column in _columns(name, value).items()]
+    return {name: value for name, value in columns if value is not None}

@@ -1,8 +1,8 @@
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,16 +46,14 @@ from torchmcl.training.progress import TrainingProgress
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.resume import Checkpoints
 from torchmcl.training.run_folder import (
+    RunFolder,
     as_json,
+    check_run_exists,
     first_process,
-    held,
-    inspect_folder,
-    must_be_there,
-    start_folder,
     write_assignment_history,
     write_config,
 )
-from torchmcl.training.task import task_of_data
+from torchmcl.training.task import resolve_task
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -85,112 +83,94 @@ def fit(
     verbose: bool = True,
     **options: Any,
 ) -> Specialists:
-    """Train an ensemble, by the paper's recipe unless told otherwise, and return it for inference.
+    """Train an ensemble and return it for inference. The defaults follow Kim et al. 2022, appendix B.2.
 
     Args:
-        method: a name in `methods.names()`, or a `Method`, which training does not change
-        network: a name in `networks.names()`, a callable, a module, whose copy starts from its weights, or a list with
-            one of these per member, see `Ensemble.build`
-        data: the name of a data set, see `data.load`, or a `DataSet`, see `from_arrays`, `from_dataset`, `from_loaders`
-        members: the number of networks; 5 unless the method, a list of networks or the call says otherwise
-        exchange: what members share; the method's own unless given
-        preset: the preset of the exchange
-        unit: what members take or leave in segmentation: an image, counted by its group, or a pixel, by its class
-        cut: the number of layers of an `nn.Sequential` of your own that come before the exchange
-        task: what is predicted, a name in `tasks.names()` or a `Task`; classification unless the data has masks
-        seed: of weights, order and splits
-        out: a folder to keep everything in; a training that was interrupted continues with `resume`
-        overwrite: replace an earlier run in that folder
-        resume: continue the run in that folder, whose configuration must be the same
-        checkpoint_steps: steps between checkpoints within an epoch
-        tensorboard: write a log for TensorBoard
-        transform: augments training batches after the transforms that `augment` names, see `data.transforms`
-        callbacks: objects with hooks that are called at named places of the training, see `Callback`
-        loggers: Lightning's loggers (CSVLogger, TensorBoardLogger, MLFlowLogger, WandbLogger, …), which are given the
-            configuration, the row of each epoch and the test metrics
-        metrics: torchmetrics metrics, {name: metric} or a list, of the combined probabilities (B, C, …) and the target
-            (B, …): on the validation split for log.csv and the loggers, on the test set as `extra` in metrics.json
-        verbose: show progress on the console. Either way, lines are records of the logger `torchmcl.training`; a
-            handler of yours that writes them to the console shows them instead
-        options: those of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
-            learning_rate, …), of `Machine` (precision, devices, …) and, with `data_` before them, of `DataConfig`.
-            `optimizer` is a name, or a callable that is given all (name, parameter) and returns an optimiser, with
-            groups and rates as it likes; `schedule` a name, or a callable (epoch, epochs) -> factor of those rates
+        method: A name in `methods.names()` or a `Method`. Training does not change it.
+        network: A name in `networks.names()`, a callable that builds a network, a module, or a list with one of these
+            per member. A module is copied with its weights. See `Ensemble.build`.
+        data: The name of a data set (see `data.load`) or a `DataSet` (see `data.from_arrays`, `data.from_dataset` and
+            `data.from_loaders`).
+        members: The number of members. By default that of the `Method` or the list of networks, otherwise 5.
+        exchange: The kind of exchange between members. By default the method's.
+        preset: The preset of the exchange.
+        unit: The unit that a member takes or leaves in segmentation: an image, or each pixel by its class.
+        cut: The number of layers before the exchange, for a custom `nn.Sequential`.
+        task: A name in `tasks.names()` or a `Task`. By default segmentation if the data has masks, otherwise
+            classification.
+        seed: The seed of initial weights, order of examples and splits.
+        out: The run folder. Without it, nothing is written.
+        overwrite: Replace an earlier run in the folder.
+        resume: Continue an interrupted run in the folder. The configuration must be the same.
+        checkpoint_steps: The number of steps between checkpoints within an epoch.
+        tensorboard: Write a TensorBoard log to the folder.
+        transform: A custom transform of training batches, applied after those in `augment`. See `data.transforms`.
+        callbacks: Objects with hooks that are called during training. See `Callback`.
+        loggers: Lightning loggers such as `CSVLogger` or `WandbLogger`. They receive the configuration, one row per
+            epoch and the test metrics.
+        metrics: Additional torchmetrics metrics as {name: metric} or a list. They are updated with the combined
+            probabilities (B, C, …) and the target (B, …). Values on the validation split are added to log.csv and the
+            loggers, values on the test set to metrics.json as `extra`.
+        verbose: Show progress on the console. Progress is always logged to `torchmcl.training`; a console handler of
+            that logger replaces this output.
+        options: Options of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
+            learning_rate, …), of `Machine` (precision, devices, …) and, with the prefix `data_`, of `DataConfig`.
+            `optimizer` can be a callable that maps a list of (name, parameter) to an optimiser, and `schedule` a
+            callable (epoch, epochs) that returns a factor of the initial learning rates.
 
-    The caller's generators, threads and signal handlers are as before when it returns or raises. Trainings in several
-    threads take turns. In a thread other than the main one, signals are left to the caller.
+    Returns:
+        The trained ensemble. `Specialists.metrics` is the content of metrics.json.
+
+    Raises:
+        UsageError: If an argument is invalid, or if the folder cannot be used.
+        DivergedError: If the loss is not finite.
+        Interrupted: If SIGINT or SIGTERM stopped the training. A run with a folder can be resumed.
+
+    Random generators, the number of threads and signal handlers are restored when `fit` returns or raises. Trainings in
+    several threads run one after another. Only the main thread handles signals.
 
     >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=2, width=8, verbose=False)
     >>> specialists.classes[:3]
     ('0', '1', '2')
     """
+    arguments = locals()
     if isinstance(data, Dataset | DataLoader):
-        way = "from_loaders" if isinstance(data, DataLoader) else "from_dataset"
-        raise UsageError(
-            f"Expected a data set's name or a DataSet, got {type(data).__name__}. Wrap it in data.{way}(…)."
-        )
-    validate_types(locals(), fit)
-    config = TrainConfig.of(
-        method,
-        network,
-        data,
-        members=members,
-        exchange=exchange,
-        preset=preset,
-        unit=unit,
-        cut=cut,
-        task=task,
-        seed=seed,
-        checkpoint_steps=checkpoint_steps,
-        tensorboard=tensorboard,
-        transform=transform,
-        **options,
-    )
+        wrapper = "from_loaders" if isinstance(data, DataLoader) else "from_dataset"
+        raise UsageError(f"Cannot train on a {type(data).__name__} directly. Wrap it in data.{wrapper}(…).")
+    validate_types(arguments, fit)
+    shared = {name: arguments[name] for name in signature(TrainConfig.of).parameters if name != "options"}
+    config = TrainConfig.of(**shared, **options)
     if tensorboard and out is None:
-        raise UsageError("Expected a folder for the log of TensorBoard, got tensorboard without out. Pass out.")
-    place = Place(None if out is None else Path(out), overwrite=overwrite, resume=resume)
+        raise UsageError("A TensorBoard log needs a run folder. Pass out=….")
+    folder = RunFolder(None if out is None else Path(out), overwrite=overwrite, resume=resume)
     if first_process():
-        inspect_folder(place.folder, overwrite=overwrite, resume=resume)
-    if place.finished:
-        return _same_run(place, config, network, data)
+        folder.check()
+    if folder.finished:
+        return _load_finished(folder, config, network, data)
     with isolated(), verbosity(verbose):
-        own: dict[str, Any] = {name: options[name] for name in ("optimizer", "schedule") if callable(options.get(name))}
-        own["task"] = method.task if task is None and isinstance(method, Method) else task
-        job = prepare(_resolved(config, place), network, data, transform, extra=named_metrics(metrics), **own)
-        logged = Loggers(loggers, job.config.flat(), board=tensorboard)
-        return _trained(job, place, logged, Callbacks([logged, *callbacks]), verbose=verbose)
+        custom = {name: options[name] for name in ("optimizer", "schedule") if callable(options.get(name))}
+        custom["task"] = method.task if task is None and isinstance(method, Method) else task
+        job = prepare(_resolved(config, folder), network, data, transform, extra=named_metrics(metrics), **custom)
+        all_loggers = Loggers(loggers, job.config.flat(), board=tensorboard)
+        return _train(job, folder, all_loggers, Callbacks([all_loggers, *callbacks]), verbose=verbose)
 
 
-def _resolved(config: TrainConfig, place: "Place") -> TrainConfig:
-    """The configuration with every default; says so where a run of an earlier version cannot be continued."""
+def _resolved(config: TrainConfig, folder: RunFolder) -> TrainConfig:
+    """Resolve the configuration, with a specific error for runs of earlier versions that cannot be resumed."""
     try:
         return config.resolved()
     except UsageError as problem:
-        if place.resume and place.folder is not None and is_earlier(read_config(place.folder)):
+        if folder.resume and folder.path is not None and is_earlier(read_config(folder.path)):
             raise UsageError(
-                f"Expected a run that this version can continue, got {place.folder}, begun by an earlier one, which "
-                f"let a warm-up take all of the training: {problem} Start it anew in another folder."
+                f"Cannot resume {folder.path}: an earlier version started it, in which the warm-up could last for the "
+                f"whole training: {problem} Start a new run in another folder."
             ) from problem
         raise
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a run is kept, and what may happen to an earlier one in that folder."""
-
-    folder: Path | None
-    overwrite: bool = False
-    resume: bool = False
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run to be continued has ended already."""
-        return self.resume and self.folder is not None and (self.folder / "metrics.json").is_file()
-
-
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A training that is ready to start: the resolved configuration, the data, and an ensemble with nothing learned."""
+    """A training that is ready to start: the resolved configuration, the data and an untrained ensemble."""
 
     config: TrainConfig
     data: DataSet
@@ -204,35 +184,31 @@ class Job:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Names of what members share among them: groups of images, or classes."""
+        """The names of the groups that members specialise in: groups of images, or classes."""
         return (self.method.unit == "image" and self.data.train.groups) or self.data.train.classes
 
     def loader(
         self, fabric: "Fabric", examples: Examples | External, *, shuffle: bool = False
     ) -> Loader | ExternalLoader:
-        """Batches of some of its examples, this process's part of them."""
-        size, transform = self.config.recipe.batch_size, self.transform if shuffle else None
+        """Return a loader of this process's share of the examples."""
+        size = self.config.recipe.batch_size
+        common: dict[str, Any] = {
+            "seed": self.config.seed,
+            "device": fabric.device,
+            "preprocess": self.data.preprocess,
+            "transform": self.transform if shuffle else None,
+        }
         if isinstance(examples, External):
-            return ExternalLoader(
-                examples,
-                seed=self.config.seed,
-                training=shuffle,
-                device=fabric.device,
-                preprocess=self.data.preprocess,
-                transform=transform,
-            )
+            return ExternalLoader(examples, training=shuffle, **common)
         return Loader(
             examples,
             batch_size=size if shuffle or self.model_config.dense else max(size, at_once(fabric.device)),
-            seed=self.config.seed,
             shuffle=shuffle,
             rank=fabric.global_rank,
             world=fabric.world_size,
-            device=fabric.device,
-            preprocess=self.data.preprocess,
-            transform=transform,
             workers=self.config.machine.workers,
             sampling=self.config.recipe.sampling if shuffle else "examples",
+            **common,
         )
 
 
@@ -247,74 +223,73 @@ def prepare(
     extra: Mapping[str, Metric] | None = None,
     task: Task | str | None = None,
 ) -> Job:
-    """Load the data and build the ensemble; the other arguments are needed where they are objects of the caller's."""
+    """Load the data and build the ensemble. Pass objects that the configuration stores only by name again."""
     config = config.resolved()
-    chosen = data if isinstance(data, DataSet) else config.source.load(config.data, config.seed)
-    if "test" not in chosen.parts:
-        raise UsageError(f"Expected data with a test part, got {chosen.name} without one. Pass test=… when it is made.")
-    if config.recipe.patience and chosen.validation is None:
-        raise UsageError("Expected a validation split to be patient with, got none. Pass data_validation, such as 0.1.")
-    _check_own(config, {"transform": transform, "optimizer": optimizer, "schedule": schedule, "task": task})
-    if config.method.unit == "pixel" and not chosen.train.dense:
-        raise UsageError(f"Expected masks for unit pixel, got labels of whole images in {chosen.name}.")
-    by_group = chosen.train.groups and config.method.unit == "image"
-    if chosen.train.dense and config.method.unit == "image" and chosen.train.group is None:
-        raise UsageError(f"Expected the group of each image of {chosen.name} to count, got none. Use unit='pixel'.")
-    predicted = task_of_data(task, config.method.task, chosen, config.recipe.class_weight)
-    method = config.method.build(predicted, len(chosen.train.groups) if by_group else None)
-    if isinstance(chosen.train, External):
+    data = data if isinstance(data, DataSet) else config.source.load(config.data, config.seed)
+    if "test" not in data.parts:
+        raise UsageError(f"The data set {data.name} has no test part. Pass test=… when you create it.")
+    if config.recipe.patience and data.validation is None:
+        raise UsageError("The option patience needs a validation split. Pass data_validation, such as 0.1.")
+    _check_custom(config, {"transform": transform, "optimizer": optimizer, "schedule": schedule, "task": task})
+    by_image = config.method.unit == "image"
+    if not by_image and not data.train.dense:
+        raise UsageError(f"The unit pixel needs masks, but {data.name} has one label per image. Use unit='image'.")
+    if by_image and data.train.dense and data.train.group is None:
+        raise UsageError(f"The unit image needs the group of each image, which {data.name} lacks. Use unit='pixel'.")
+    resolved_task = resolve_task(task, config.method.task, data, config.recipe.class_weight)
+    groups = len(data.train.groups) if by_image and data.train.groups else None
+    method = config.method.build(resolved_task, groups)
+    if isinstance(data.train, External):
         _check_external(config, method)
-    model_config = plan(config, method, chosen)
-    own = network if config.network.own else None
-    method, ensemble = model_config.build(own, method=method, seed=config.seed)
-    _check_input_size(ensemble, model_config, own=config.network.own, mixed=config.machine.precision != "32")
+    model_config = _model_config(config, method, data)
+    custom = network if config.network.custom else None
+    method, ensemble = model_config.build(custom, method=method, seed=config.seed)
+    _check_networks(ensemble, model_config, custom=config.network.custom, mixed=config.machine.precision != "32")
     augment = transforms.build(config.recipe.augment, cast(Transform | None, transform))
-    return Job(config, chosen, model_config, method, ensemble, augment, optimizer, schedule, extra or {})
+    return Job(config, data, model_config, method, ensemble, augment, optimizer, schedule, extra or {})
 
 
-def _check_own(config: TrainConfig, given: dict[str, Any]) -> None:
-    """Raises UsageError for an object of the caller's that a configuration knows by its name only."""
+def _check_custom(config: TrainConfig, given: dict[str, Any]) -> None:
+    """Raise UsageError if a custom object of a resumed run is missing."""
     flat = config.flat()
     for name, value in given.items():
         if str(flat[name]).startswith(OWN) and (value is None or isinstance(value, str)):
             raise UsageError(
-                f"Expected the {name} that the run was begun with, got only its name, {flat[name]}. "
-                f"Continue it from Python and pass {name}=…."
+                f"The run was started with a custom {name}, stored only as {flat[name]}. "
+                f"Resume it from Python and pass {name}=…."
             )
 
 
 def _check_external(config: TrainConfig, method: Method) -> None:
-    """Raises UsageError for what a loader of the caller's cannot do."""
-    advice = "Use data.from_dataset for a Dataset that this works with."
+    """Raise UsageError for options that custom data loaders do not support."""
+    advice = "Use data.from_dataset instead."
     if any(isinstance(part, DatasetPass) for part in method.new_objective().modules()):
         raise UsageError(
-            f"Expected a method that does not remember single examples, got {method.name} with a loader of your own, "
-            f"whose examples have no number. {advice}"
+            f"The method {method.name} stores values per example, but examples of a custom data loader have no index. "
+            f"{advice}"
         )
     if config.machine.devices * config.machine.num_nodes > 1:
-        raise UsageError(f"Expected one process for a loader of your own, which cannot be shared, got more. {advice}")
+        raise UsageError(f"A custom data loader cannot be divided among several processes. {advice}")
     if config.recipe.sampling != Recipe.sampling:
-        raise UsageError(f"Expected sampling=examples for a loader of your own, got {config.recipe.sampling}. {advice}")
+        raise UsageError(f"A custom data loader does not support sampling={config.recipe.sampling}. {advice}")
     if config.recipe.batch_size != Recipe.batch_size:
         raise UsageError(
-            f"Expected the batch size of a loader of your own, got batch_size={config.recipe.batch_size} besides. "
+            f"A custom data loader determines the batch size, got batch_size={config.recipe.batch_size}. "
             "Leave it out, or set it in the loader."
         )
 
 
-def plan(config: TrainConfig, method: Method, data: DataSet) -> ModelConfig:
-    """The model that is to be built for this data."""
+def _model_config(config: TrainConfig, method: Method, data: DataSet) -> ModelConfig:
     images, options = data.train.images, dict(config.network.options)
     shape = tuple(images.shape[1:])
-    if not config.network.own:
+    if not config.network.custom:
         options = networks.fitting(config.network.name, shape) | options
-    own_task = str(config.method.task).startswith(OWN)
-    nameless = bool(config.method.given)
+    custom_task, custom_method = str(config.method.task).startswith(OWN), bool(config.method.given)
     return ModelConfig(
-        method=None if nameless else config.method.name,
+        method=None if custom_method else config.method.name,
         members=method.members,
         classes=data.train.classes,
-        network=None if config.network.own else config.network.name,
+        network=None if config.network.custom else config.network.name,
         shape=shape,
         preprocess=data.preprocess,
         dtype=str(images.dtype)[6:],
@@ -323,22 +298,22 @@ def plan(config: TrainConfig, method: Method, data: DataSet) -> ModelConfig:
         unit=config.method.unit,
         dense=data.train.dense,
         cut=config.network.cut,
-        task=None if own_task else config.method.task,
-        method_options={} if nameless else dict(method.options),
+        task=None if custom_task else config.method.task,
+        method_options={} if custom_method else dict(method.options),
         network_options=options,
     )
 
 
-def _check_input_size(ensemble: Ensemble, model_config: ModelConfig, *, own: bool, mixed: bool) -> None:
-    """Raises UsageError for networks that cannot take the examples or cannot learn, before any training."""
-    if own:
+def _check_networks(ensemble: Ensemble, model_config: ModelConfig, *, custom: bool, mixed: bool) -> None:
+    """Raise UsageError if the networks cannot process the examples or have no weights to train."""
+    if custom:
         if any(map(is_lazy, ensemble.parameters())):
-            raise UsageError("Expected networks with weights, got lazy ones. Run an example through them first.")
+            raise UsageError("The networks have lazy weights. Run an example through them before training.")
         if not any(weight.requires_grad for weight in ensemble.parameters()):
-            raise UsageError("Expected networks with weights to train, got none, or all frozen. Use requires_grad_().")
-        places = {weight.device for weight in ensemble.parameters()}
-        if len(places) == 1:  # else the engine brings them together
-            x = torch.zeros(2, *model_config.shape, dtype=getattr(torch, model_config.dtype), device=places.pop())
+            raise UsageError("The networks have no weights to train, or all are frozen. Use requires_grad_().")
+        devices = {weight.device for weight in ensemble.parameters()}
+        if len(devices) == 1:  # otherwise Fabric moves the weights to one device first
+            x = torch.zeros(2, *model_config.shape, dtype=getattr(torch, model_config.dtype), device=devices.pop())
             with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=mixed):
                 ensemble.try_out(preprocess.apply(model_config.preprocess)(x))
         return
@@ -346,67 +321,65 @@ def _check_input_size(ensemble: Ensemble, model_config: ModelConfig, *, own: boo
         list(outputs(ensemble, [torch.zeros(1, *model_config.shape)]))
     except RuntimeError as problem:
         raise UsageError(
-            f"Expected examples large enough for {model_config.network}, got {model_config.shape}: {problem}. "
-            "Take larger images or another network."
+            f"Examples of shape {model_config.shape} are too small for {model_config.network}: {problem}. "
+            "Use larger images or another network."
         ) from problem
 
 
-def _same_run(place: Place, config: TrainConfig, network: Any, data: str | DataSet) -> Specialists:
-    """A run that has ended, if it is the one that is asked for."""
-    assert place.folder is not None
-    wanted, got = config.identity(), training_config(place.folder)
-    if is_earlier(read_config(place.folder)):
-        got = TrainConfig.of(**got).identity()
-    got = {name: got.get(name) for name in wanted}
+def _load_finished(folder: RunFolder, config: TrainConfig, network: Any, data: str | DataSet) -> Specialists:
+    """Load a run that has finished, if its configuration is the given one."""
+    assert folder.path is not None
+    given, stored = config.identity(), training_config(folder.path)
+    if is_earlier(read_config(folder.path)):
+        stored = TrainConfig.of(**stored).identity()
+    stored = {name: stored.get(name) for name in given}
     if isinstance(data, DataSet):
-        wanted["train_set"] = data.train.fingerprint
-        got["train_set"] = read_metrics(place.folder).get("sets", {}).get("train", data.train.fingerprint)
-    if (name := difference(wanted, got)) is not None:
+        given["train_set"] = data.train.fingerprint
+        stored["train_set"] = read_metrics(folder.path).get("sets", {}).get("train", data.train.fingerprint)
+    if (name := difference(given, stored)) is not None:
         raise UsageError(
-            f"Expected to continue the run in {place.folder}, which has ended, with its own configuration, got {name} "
-            f"{wanted.get(name)} for {got.get(name)}. Choose another folder, or replace it with overwrite."
+            f"The run in {folder.path} has finished with {name} {stored.get(name)}, not {given.get(name)}. "
+            "Choose another folder, or replace the run with overwrite."
         )
-    own = network if config.network.own else None
-    return Specialists.load(place.folder, network=own, method=config.method.given)
+    custom = network if config.network.custom else None
+    return Specialists.load(folder.path, network=custom, method=config.method.given)
 
 
-def _trained(job: Job, place: Place, loggers: Loggers, callbacks: Callbacks, *, verbose: bool) -> Specialists:
-    """Train to the end, and keep and evaluate what was learned."""
-    folder, fabric = place.folder, job.config.machine.build(verbose=verbose)
-    with _hold_folder(place), callbacks, loggers:
+def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, *, verbose: bool) -> Specialists:
+    """Train to the end, evaluate the ensemble on the test set and write it to the run folder."""
+    path, fabric = folder.path, job.config.machine.build(verbose=verbose)
+    advice = "Start all of them again."
+    if path is not None:
+        advice = f"Resume all of them: torchmcl train --resume {shlex.quote(str(path))}"
+    with folder.locked(), together(advice), callbacks, loggers:
         with muted(*ENGINE, when=not verbose):
             fabric.launch()
         progress = TrainingProgress(verbose=verbose, rank=fabric.global_rank)
-        if folder is not None and fabric.is_global_zero:
-            start_folder(folder, job.config.flat(), overwrite=place.overwrite)
-        training = _training(job, fabric, progress, folder, callbacks)
-        if place.resume and folder is not None:
+        writes = path is not None and fabric.is_global_zero
+        if writes:
+            folder.start(job.config.flat())
+        training = _training(job, fabric, progress, path, callbacks)
+        if folder.resume and path is not None:
             training.resume()
-            if fabric.is_global_zero and is_earlier(read_config(folder)):
-                write_config(folder, job.config.flat())
+            if writes and is_earlier(read_config(path)):
+                write_config(path, job.config.flat())
         with training.stop.listening():
             training.run()
         training.restore_best()
-        result = Specialists(job.model_config, job.method, training.kept, memory_of(training.objective))
-        result.metrics = values = report(training, job.loader(fabric, job.data.test), job.data)
+        result = Specialists(job.model_config, job.method, training.final_model, memory_of(training.objective))
+        result.metrics = values = run_metrics(training, job.loader(fabric, job.data.test), job.data)
         loggers.test(values)
-        if folder is not None and fabric.is_global_zero:
-            _keep(folder, result, training)
+        if path is not None and writes:
+            check_run_exists(path)
+            result.save(path)
+            write_assignment_history(path, training.position.assignment_history)
+            atomic.write(path / "metrics.json", as_json(add_checksum(values)) + "\n")
         progress.line(
             f"test: oracle error {values['oracle_error']:.2f} %, top-1 error {values['top1_error']:.2f} %, "
             f"members {' '.join(f'{error:.1f}' for error in values['members'])} %"
         )
         fabric.barrier()
         return result
-
-
-@contextmanager
-def _hold_folder(place: Place) -> Iterator[None]:
-    """Hold the folder against other trainings, and explain in one line that a process was lost."""
-    advice = "Start them again." if place.folder is None else "Go on, all together: torchmcl train --resume "
-    advice += shlex.quote(str(place.folder)) if place.folder is not None else ""
-    with held(place.folder, overwrite=place.overwrite, resume=place.resume), together(advice):
-        yield
 
 
 def _training(
@@ -419,7 +392,7 @@ def _training(
         job.ensemble,
         config.recipe,
         train=loader(data.train, shuffle=True),
-        everything=loader(data.train),
+        unshuffled=loader(data.train),
         validation=None if data.validation is None else loader(data.validation),
         groups=job.groups,
         seed=config.seed,
@@ -439,29 +412,22 @@ def _training(
     )
 
 
-def _keep(folder: Path, result: Specialists, training: Training) -> None:
-    must_be_there(folder)
-    result.save(folder)
-    write_assignment_history(folder, training.at.assignment_history)
-    atomic.write(folder / "metrics.json", as_json(add_checksum(result.metrics)) + "\n")
-
-
-def report(training: Training, test: Loader | ExternalLoader, data: DataSet) -> dict[str, Any]:
-    """The content of metrics.json, errors and shares in percent: of the epoch that is kept."""
+def run_metrics(training: Training, test: Loader | ExternalLoader, data: DataSet) -> dict[str, Any]:
+    """Return the content of metrics.json, with errors and shares in percent, for the epoch that is saved."""
     method, taken = training.method, training.last_taken
-    values = evaluate(method, training.kept, test, also=training.extra.update)
+    values = evaluate(method, training.final_model, test, on_batch=training.extra.update)
     values |= {
         "share": percents(taken.sum(0) / taken.sum()),
         "purity": percent(metrics.purity(taken, k=method.k)),
         "assigned": [[round(value, 4) for value in row] for row in taken.tolist()],
-        "epochs": len(training.at.history),
-        "parameters": sum(p.numel() for p in training.plain.parameters()),
-        "warnings": training.at.warnings,
+        "epochs": len(training.position.history),
+        "parameters": sum(p.numel() for p in training.unwrapped.parameters()),
+        "warnings": training.position.warnings,
         "versions": versions(),
         "sets": {name: examples.fingerprint for name, examples in data.parts.items()},
     }
-    if training.at.best_epoch:
-        values["best_epoch"] = training.at.best_epoch
+    if training.position.best_epoch:
+        values["best_epoch"] = training.position.best_epoch
     memory = memory_of(training.objective)
     if memory is not None:
         values |= {"counts": memory.counts.tolist(), "flags": memory.flags.int().tolist()}

@@ -6,40 +6,54 @@ from torchmcl import methods
 from torchmcl.methods import Method
 
 
-def check(taken: Tensor, method: Method, *, oracle: float | None = None, top1: float | None = None) -> list[str]:
-    """What is going wrong, each with what to do about it; `taken` (classes, M) of an epoch, errors in percent.
+def check_assignment(
+    taken: Tensor, method: Method, *, oracle: float | None = None, top1: float | None = None
+) -> list[str]:
+    """Return warnings about members that take too little or too much, or that are overconfident.
+
+    Args:
+        taken: The number of examples that each member took in an epoch, (classes, M).
+        method: The method that is trained.
+        oracle: The oracle error in percent.
+        top1: The top-1 error in percent.
+
+    Returns:
+        One line per problem, with advice.
 
     >>> import torch
-    >>> check(torch.tensor([[9.0, 0.0], [7.0, 0.0]]), methods.build("amcl", members=2, classes=2))[0]
+    >>> check_assignment(torch.tensor([[9.0, 0.0], [7.0, 0.0]]), methods.build("amcl", members=2, classes=2))[0]
     'Member 2 took nothing in this epoch. Lower beta, raise k, or try balance=True.'
     """
     members, k = method.members, method.k
     share = taken.sum(0) / taken.sum().clamp_min(1)
-    said = []
+    warnings = []
     if k < members:
         idle = [m + 1 for m in range(members) if share[m] == 0]
-        if idle:
-            said.append(f"{names(idle)} took nothing in this epoch. {remedy(method)}")
-        # With k members an example, nobody can take more than 1 / k of all assignments.
+        # If k members take each example, no member can have more than 1 / k of all assignments.
         greedy = [m + 1 for m in range(members) if share[m] > 0.95 / k]
-        if greedy:
-            said.append(f"{names(greedy)} took nearly everything in this epoch. {remedy(method)}")
+        advice = "Raise k, or try amcl with balance=True."
+        if "balance" in method.options:
+            advice = "Lower beta, raise k, or try balance=True."
+        for found, problem in ((idle, "nothing"), (greedy, "nearly everything")):
+            if found:
+                who = f"Member{'s' * (len(found) > 1)} {', '.join(map(str, found))}"
+                warnings.append(f"{who} took {problem} in this epoch. {advice}")
     if oracle is not None and top1 is not None and top1 - oracle > 30:
-        hint = "Train longer, or raise k."
+        advice = "Train longer, or raise k."
         if not method.teaches_leaving:
             teaching = [name for name in methods.names() if methods.build(name).teaches_leaving]
-            hint = f"Use a method that tells them ({', '.join(teaching)}), or raise k."
-        said.append(
-            f"Someone is right on all but {oracle:.1f} % but together they are wrong on {top1:.1f} %: members are sure "
-            f"of what is not theirs. {hint}"
+            advice = f"Use a method that penalises this ({', '.join(teaching)}), or raise k."
+        warnings.append(
+            f"The oracle error is {oracle:.1f} %, but the top-1 error is {top1:.1f} %: members are overconfident on "
+            f"examples that they do not take. {advice}"
         )
-    return said
+    return warnings
 
 
-def unsettled(method: Method, epochs: int) -> list[str]:
-    """A schedule that ends before the method has its final form.
+def check_schedule(method: Method, epochs: int) -> list[str]:
+    """Return a warning if training ends before the objective has its final form, for example within the warm-up.
 
-    >>> unsettled(methods.build("amcl"), 1)
+    >>> check_schedule(methods.build("amcl"), 1)
     ['Training ends before amcl has its final form, after 1 of 1 epochs. Train longer.']
     """
     after = method.schedule_end(epochs)
@@ -48,31 +62,19 @@ def unsettled(method: Method, epochs: int) -> list[str]:
     return [f"Training ends before {method.name} has its final form, after {after} of {epochs} epochs. Train longer."]
 
 
-def uncounted(counts: Tensor, classes: Sequence[str]) -> list[str]:
-    """Classes (of counts (classes, M)) that nobody had seen when the memory was fixed.
+def check_counts(counts: Tensor, classes: Sequence[str]) -> list[str]:
+    """Return a warning about classes that no member had seen when the memory was fixed; `counts` is (classes, M).
 
     >>> import torch
-    >>> uncounted(torch.tensor([[3, 0], [0, 0]]), ["cat", "dog"])
-    ['Nobody had seen dog when the memory was fixed, so the first member has it. Lengthen warmup, or drop the class.']
+    >>> check_counts(torch.tensor([[3, 0], [0, 0]]), ["cat", "dog"])
+    ['No member had seen dog when the memory was fixed: the first member takes it. Lengthen warmup, or drop the class.']
     """
     missing = [name for name, row in zip(classes, counts.tolist(), strict=True) if not any(row)]
     if not missing:
         return []
     listed = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
-    them = "it" if len(missing) == 1 else "them"
+    pronoun = "it" if len(missing) == 1 else "them"
     return [
-        f"Nobody had seen {listed} when the memory was fixed, so the first member has {them}. "
+        f"No member had seen {listed} when the memory was fixed: the first member takes {pronoun}. "
         "Lengthen warmup, or drop the class."
     ]
-
-
-def names(members: Sequence[int]) -> str:
-    """'Member 2', 'Members 2, 3'."""
-    return f"Member{'s' if len(members) > 1 else ''} {', '.join(map(str, members))}"
-
-
-def remedy(method: Method) -> str:
-    """What to do about members that take too little or too much."""
-    if "balance" in method.options:
-        return "Lower beta, raise k, or try balance=True."
-    return "Raise k, or try amcl, with balance=True where it matters."

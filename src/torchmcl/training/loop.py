@@ -25,7 +25,7 @@ from torchmcl.structures.state import State
 from torchmcl.training import guardrails
 from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.evaluate import evaluate
-from torchmcl.training.extra_metrics import ExtraMetrics, flat
+from torchmcl.training.extra_metrics import ExtraMetrics, flatten_values
 from torchmcl.training.progress import TrainingProgress
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.resume import Checkpoints
@@ -46,9 +46,9 @@ class Position:
     """The progress of a training. Every field is stored in checkpoints.
 
     `epoch` is the current epoch and `batch` the number of its finished batches. `loss`, `taken` and `wanted` (groups,
-    M) are sums over the current epoch: `taken` counts the examples that each member took, `wanted` those it would have
-    taken by loss, which differs where a memory assigns. `history` has one row per finished epoch, `assignment_history`
-    the `wanted` of each.
+    M) are sums over the current epoch: `taken` counts the examples that each member took, `wanted` those that it would
+    have taken by loss, which differ if a memory assigns. `history` has one row per finished epoch, and
+    `assignment_history` one `wanted`.
     """
 
     epoch: int = 1
@@ -64,11 +64,11 @@ class Position:
 
 
 class Training:
-    """One training: a pure function of data, method, recipe and seed, however often it is stopped and continued.
+    """A training, whose result depends only on data, method, recipe and seed, even if it is interrupted and resumed.
 
-    Each step draws its randomness from (seed, epoch, batch, process), the order of the examples from (seed, epoch) and
-    the learning rate from the epoch, so a checkpoint needs no generator, no sampler and no scheduler. The objective is
-    the training's own, made anew from the method.
+    Random numbers of a step depend on (seed, epoch, batch, process), the order of the examples on (seed, epoch) and the
+    learning rate on the epoch. A checkpoint therefore needs no generator, sampler or scheduler. Each training creates
+    its own objective from the method. `unshuffled` loads the training set for dataset passes.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Training:
         recipe: Recipe,
         *,
         train: Loader | ExternalLoader,
-        everything: Loader | ExternalLoader,
+        unshuffled: Loader | ExternalLoader,
         validation: Loader | ExternalLoader | None = None,
         groups: tuple[str, ...],
         seed: int,
@@ -93,15 +93,18 @@ class Training:
         extra: Mapping[str, Metric] | None = None,
     ) -> None:
         self.fabric, self.method, self.recipe, self.progress = fabric, method, recipe, progress
-        self.train, self.everything, self.validation = train, everything, validation
+        self.train, self.unshuffled, self.validation = train, unshuffled, validation
         self.groups, self.seed, self.epochs = groups, seed, recipe.length()
         self.checkpoints = checkpoints or Checkpoints()
-        self.plain = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.unwrapped = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = method.new_objective().to(fabric.device).train()
-        self.settled = method.schedule_end(self.epochs)
-        self.averaged = self._average(recipe.ema)
+        self.schedule_end = method.schedule_end(self.epochs)
+        self.averaged: AveragedModel | None = None
+        if recipe.ema is not None:
+            average = get_ema_multi_avg_fn(recipe.ema)
+            self.averaged = AveragedModel(self.unwrapped, multi_avg_fn=average, use_buffers=True)
         module = cast(nn.Module, torch.compile(ensemble)) if compile else ensemble
-        built = recipe.build(ensemble.parameters()) if optimizer is None else own_optimizer(optimizer, ensemble)
+        built = recipe.build(ensemble.parameters()) if optimizer is None else build_optimizer(optimizer, ensemble)
         self.rates, self.schedule = [group["lr"] for group in built.param_groups], schedule
         self.ensemble: Any
         self.optimizer: Any
@@ -117,86 +120,77 @@ class Training:
             lean=lean,
             mean_weight=train.mean_weight,
         )
-        self.at = Position(taken=self._nothing(), wanted=self._nothing())
-        self.last_taken = self._nothing()
+        self.position = Position(taken=self._zeros(), wanted=self._zeros())
+        self.last_taken = self._zeros()
         self.stop = Stop()
         self.callbacks = callbacks or Callbacks(())
         self.extra = ExtraMetrics(extra or {}, fabric.device)
 
     @property
-    def signal(self) -> int:
-        """The signal that asks to stop, or 0."""
-        return self.stop.number
-
-    @signal.setter
-    def signal(self, number: int) -> None:
-        self.stop.number = number
-
-    @property
     def model(self) -> nn.Module:
-        """What is evaluated and kept: the ensemble, or the moving average of its weights."""
+        """The model to evaluate: the ensemble, or the moving average of its weights."""
         return self.ensemble if self.averaged is None else self.averaged.module
 
     @property
-    def kept(self) -> Ensemble:
-        """The same, as it was built, outside the engine."""
-        return self.plain if self.averaged is None else cast(Ensemble, self.averaged.module)
+    def final_model(self) -> Ensemble:
+        """The model to save: as `model`, without Fabric's wrapper."""
+        return self.unwrapped if self.averaged is None else cast(Ensemble, self.averaged.module)
 
     def run(self, until: int | None = None) -> None:
-        """Train from wherever the position is to the end, or to that of the epoch `until`, beyond the schedule too.
+        """Train from the current position to the end of the schedule or of the epoch `until`, which can be later.
 
-        A signal ends it only while `stop` is listening.
+        Signals stop the training only within `stop.listening()`.
         """
         with self.progress:
-            self._say(guardrails.unsettled(self.method, self.epochs))
+            self._report(guardrails.check_schedule(self.method, self.epochs))
             self.callbacks.start(self)
-            for epoch in range(self.at.epoch, (self.epochs if until is None else until) + 1):
-                if self._patience_ends(epoch - 1):  # here, since a resumed training may have come so far
-                    self.progress.line(f"No better top-1 error for {self.recipe.patience} epochs: stopping.")
+            for epoch in range(self.position.epoch, (self.epochs if until is None else until) + 1):
+                if self._out_of_patience(epoch - 1):  # first, because a resumed training can be at this point
+                    self.progress.line(f"Stopping: no better top-1 error for {self.recipe.patience} epochs.")
                     break
                 self._epoch(State(epoch, self.epochs))
-                self._finish(epoch)
-                self.callbacks.tell("on_epoch_end", dict(self.at.history[-1]))
-            self.callbacks.tell("on_train_end")
+                self._end_epoch(epoch)
+                self.callbacks.call("on_epoch_end", dict(self.position.history[-1]))
+            self.callbacks.call("on_train_end")
 
-    def _patience_ends(self, epoch: int) -> bool:
-        return (
-            self.recipe.patience is not None and epoch - max(self.at.best_epoch, self.settled) >= self.recipe.patience
-        )
+    def _out_of_patience(self, epoch: int) -> bool:
+        patience = self.recipe.patience
+        return patience is not None and epoch - max(self.position.best_epoch, self.schedule_end) >= patience
 
     def _epoch(self, state: State) -> None:
-        examples = ((batch.x, batch.target, batch.index) for batch in self.everything.epoch())
+        examples = ((batch.x, batch.target, batch.index) for batch in self.unshuffled.epoch())
         run_dataset_passes(self.objective, self.ensemble, examples, state)
         self.ensemble.train()
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * self._factor(state.at_epoch())
-        self.progress.begin(state.at_epoch(), self.epochs, self.at.batch, length_hint(self.train, 0) or None)
-        loss = torch.tensor(self.at.loss, dtype=torch.float64, device=self._reliable_device())
-        for batch in self.train.epoch(state.at_epoch(), start=self.at.batch):
+        self.progress.begin(state.at_epoch(), self.epochs, self.position.batch, length_hint(self.train, 0) or None)
+        device = torch.device("cpu") if self.fabric.device.type == "mps" else self.fabric.device  # MPS has no float64
+        loss = torch.tensor(self.position.loss, dtype=torch.float64, device=device)
+        for batch in self.train.epoch(state.at_epoch(), start=self.position.batch):
             loss += self._step(batch, state).to(loss)
-            self.at.batch += 1
-            self.callbacks.tell("on_step_end")
-            due = self.train.resumable and self.at.batch % self.checkpoints.every == 0
-            if due and self.at.batch < len(self.train):
+            self.position.batch += 1
+            self.callbacks.call("on_step_end")
+            due = self.train.resumable and self.position.batch % self.checkpoints.every == 0
+            if due and self.position.batch < len(self.train):
                 self._save(loss)
-            self._obey(loss)
-        self.at.loss = float(total(loss))
+            self._stop_if_requested(loss)
+        self.position.loss = float(total(loss))
 
     def _step(self, batch: Batch, state: State) -> Tensor:
-        """One step of the optimiser -> the batch's loss times its examples, of this process's part."""
-        seed_for(self.fabric.device, seed_of(self.seed, state.at_epoch(), self.at.batch, self.fabric.global_rank))
+        """Run one optimiser step and return the loss times the number of examples of this process."""
+        seed_for(self.fabric.device, seed_of(self.seed, state.at_epoch(), self.position.batch, self.fabric.global_rank))
         loss, weights, wanted = self.step(batch, state)
         if self.averaged is not None:
-            self.averaged.update_parameters(self.plain)
+            self.averaged.update_parameters(self.unwrapped)
         if loss.device.type == "cpu" and not loss.isfinite():
             raise self._not_finite(loss)
-        self.at.taken += self._counted(batch, weights)
-        self.at.wanted += self._counted(batch, wanted)
-        self.progress.step(loss / len(batch.x), self.at.taken, phase_of(self.objective))
+        self.position.taken += self._counted(batch, weights)
+        self.position.wanted += self._counted(batch, wanted)
+        self.progress.step(loss / len(batch.x), self.position.taken, phase_of(self.objective))
         return loss
 
     def _counted(self, batch: Batch, weights: Tensor) -> Tensor:
-        """How often each member took an example of each group, (groups, M), by `weights` (M, B)."""
+        """Count the examples of each group that each member took, (groups, M), by the weights (M, B)."""
         task, by_pixel, label = self.method.task, self.method.unit == "pixel", batch.target
         if by_pixel:
             label = (label.argmax(1) if label.is_floating_point() else label).flatten()
@@ -206,15 +200,15 @@ class Training:
         if (counted := task.counted(label)) is not None:
             weights = weights * counted
             group = group.masked_fill(~counted, 0) if by_pixel or batch.group is None else group
-        return metrics.taken(weights, group, groups=len(self.groups)).to(self.at.taken)
+        return metrics.taken(weights, group, groups=len(self.groups)).to(self.position.taken)
 
     def _factor(self, epoch: int) -> float:
         epoch = min(epoch, self.epochs)
         return self.recipe.factor(epoch) if self.schedule is None else float(self.schedule(epoch, self.epochs))
 
-    def _finish(self, epoch: int) -> None:
-        """Close the epoch: validate, warn, keep."""
-        at, taken = self.at, total(self.at.taken.clone())
+    def _end_epoch(self, epoch: int) -> None:
+        """Validate, report warnings and save a checkpoint."""
+        at, taken = self.position, total(self.position.taken.clone())
         mean = at.loss / len(self.train.examples)
         if not np.isfinite(mean):
             raise self._not_finite(mean)
@@ -224,114 +218,116 @@ class Training:
         self.progress.line(self._line(row))
         self.last_taken = taken
         self._warn(row, taken)
-        # Until the method has its final form, a lower error says nothing about the ensemble that is to be kept.
-        watched = row.get(self.method.task.monitor, np.inf)
-        if self.recipe.patience and epoch > self.settled and watched < at.best:
-            at.best, at.best_epoch = watched, epoch
-            self._keep_best()
-        at.epoch, at.batch, at.loss, at.taken, at.wanted = epoch + 1, 0, 0.0, self._nothing(), self._nothing()
+        # Errors are comparable only once the objective has its final form.
+        monitored = row.get(self.method.task.monitor, np.inf)
+        if self.recipe.patience and epoch > self.schedule_end and monitored < at.best:
+            at.best, at.best_epoch = monitored, epoch
+            self._save_best()
+        at.epoch, at.batch, at.loss, at.taken, at.wanted = epoch + 1, 0, 0.0, self._zeros(), self._zeros()
         self._save(torch.zeros((), dtype=torch.float64))
 
     def _row(self, epoch: int, loss: float, taken: Tensor) -> dict[str, Any]:
-        """What log.csv says of an epoch."""
+        """Return the row of an epoch in log.csv."""
         row: dict[str, Any] = {"epoch": epoch, "phase": phase_of(self.objective), "loss": round(loss, 8)}
         row["learning_rate"] = self.rates[0] * self._factor(epoch)
         if self.validation is not None:
-            found = evaluate(self.method, self.model, self.validation, also=self.extra.update)
-            row |= {"oracle_error": found["oracle_error"], "top1_error": found["top1_error"]}
-            row |= flat(self.extra.compute())
+            values = evaluate(self.method, self.model, self.validation, on_batch=self.extra.update)
+            row |= {"oracle_error": values["oracle_error"], "top1_error": values["top1_error"]}
+            row |= flatten_values(self.extra.compute())
         share = taken.sum(0) / taken.sum()
         return row | {f"share_{m}": round(float(part), 6) for m, part in enumerate(share, start=1)}
 
     def _warn(self, row: dict[str, Any], taken: Tensor) -> None:
-        early = row["epoch"] <= self.settled  # members have yet to learn what is not theirs
+        early = row["epoch"] <= self.schedule_end  # members still learn which examples to leave
         errors = {} if early else {"oracle": row.get("oracle_error"), "top1": row.get("top1_error")}
-        said = guardrails.check(taken, self.method, **errors)
+        warnings = guardrails.check_assignment(taken, self.method, **errors)
         memory = memory_of(self.objective)
         if memory is not None and memory.fixed:
-            said += guardrails.uncounted(memory.counts, self.groups)
-        self._say(said)
+            warnings += guardrails.check_counts(memory.counts, self.groups)
+        self._report(warnings)
 
-    def _say(self, warnings: list[str]) -> None:
-        for new in (text for text in warnings if text not in self.at.warnings):
-            self.at.warnings.append(new)
-            self.progress.line(new, logging.WARNING)
+    def _report(self, warnings: list[str]) -> None:
+        for text in warnings:
+            if text not in self.position.warnings:
+                self.position.warnings.append(text)
+                self.progress.line(text, logging.WARNING)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a continuation needs."""
-        at = {name: getattr(self.at, name) for name in Position.__dataclass_fields__}
+        """Return everything that resuming needs."""
+        at = {name: getattr(self.position, name) for name in Position.__dataclass_fields__}
         history = at.pop("assignment_history")
-        at["flow"] = torch.stack(history) if history else []  # the key in files; one tensor rather than one per epoch
+        at["flow"] = torch.stack(history) if history else []  # the key in files; one tensor, not one per epoch
         return {
             "at": at,
             "last_taken": self.last_taken,
-            "ensemble": self.plain.state_dict(),
+            "ensemble": self.unwrapped.state_dict(),
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "averaged": None if self.averaged is None else self.averaged.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint; sums over processes go to the first, the others begin at nothing."""
-        saved = {"wanted": self._nothing(), **state["at"]}
-        self.at = Position(assignment_history=list(saved.pop("flow", ())), **saved)
-        for name in ("taken", "wanted"):
-            setattr(self.at, name, getattr(self.at, name).to(self.fabric.device) * (self.fabric.global_rank == 0))
-        self.at.loss *= self.fabric.global_rank == 0
-        self.last_taken = state["last_taken"].to(self.fabric.device)
-        self.plain.load_state_dict(state["ensemble"])
+        """Restore a checkpoint. Sums over processes go to the first process; the others start from zero."""
+        saved = {"wanted": self._zeros(), **state["at"]}
+        self.position = Position(assignment_history=list(saved.pop("flow", ())), **saved)
+        device, is_first = self.fabric.device, self.fabric.global_rank == 0
+        self.position.loss *= is_first
+        self.position.taken = self.position.taken.to(device) * is_first
+        self.position.wanted = self.position.wanted.to(device) * is_first
+        self.last_taken = state["last_taken"].to(device)
+        self.unwrapped.load_state_dict(state["ensemble"])
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.averaged is not None:
             self.averaged.load_state_dict(state["averaged"])
 
     def resume(self) -> None:
-        """Go on from the last checkpoint of the run, or from the start where there is none yet."""
+        """Restore the last checkpoint of the run, if there is one."""
         with self.checkpoints.last(self.fabric.device) as state:
             if state is None:
                 return
             self.load_state_dict(state)
-            if state["format"] == 1:  # whose best epoch may lie in the warm-up, and was kept without its memory
-                self.at.best, self.at.best_epoch = float("inf"), 0
+            if state["format"] == 1:  # its best epoch can be in the warm-up and has no memory
+                self.position.best, self.position.best_epoch = float("inf"), 0
 
-    def _keep_best(self) -> None:
+    def _save_best(self) -> None:
         state = {
-            "ensemble": self.kept.state_dict(),
+            "ensemble": self.final_model.state_dict(),
             "objective": self.objective.state_dict(),
             "taken": self.last_taken,
-            "epoch": self.at.best_epoch,
+            "epoch": self.position.best_epoch,
         }
-        self.checkpoints.keep_best(state, self.at.history)
+        self.checkpoints.save_best(state, self.position.history)
 
     def restore_best(self) -> None:
-        """With patience, weights, memory and shares are those of the best epoch."""
-        if not self.recipe.patience or not self.at.best_epoch:
+        """With patience, restore the weights, memory and shares of the best epoch."""
+        if not self.recipe.patience or not self.position.best_epoch:
             return
         with self.checkpoints.best(self.fabric.device) as best:
-            self.kept.load_state_dict(best["ensemble"])
+            self.final_model.load_state_dict(best["ensemble"])
             self.objective.load_state_dict(best["objective"])
             self.last_taken = best["taken"].to(self.fabric.device)
 
     @property
     def last_row(self) -> dict[str, Any]:
-        """The log's row of the epoch that is kept: the last one, or the best one with patience."""
-        return self.at.history[(self.at.best_epoch or len(self.at.history)) - 1]
+        """The row in log.csv of the epoch that is saved: the last one, or with patience the best one."""
+        return self.position.history[(self.position.best_epoch or len(self.position.history)) - 1]
 
     def _save(self, loss: Tensor) -> None:
-        """Write a checkpoint of everything; a loss that is not finite is never kept."""
+        """Write a checkpoint, unless the loss is not finite."""
         if self.checkpoints.folder is None:
             return
-        own = self.at.loss, self.at.taken, self.at.wanted
-        self.at.loss = float(total(loss.clone()))
-        self.at.taken, self.at.wanted = total(self.at.taken.clone()), total(self.at.wanted.clone())
-        if not np.isfinite(self.at.loss):
-            raise self._not_finite(self.at.loss)
-        self.checkpoints.keep_last(self.state_dict(), self.at.history)
-        self.at.loss, self.at.taken, self.at.wanted = own
+        at = self.position
+        local = at.loss, at.taken, at.wanted
+        at.loss, at.taken, at.wanted = float(total(loss.clone())), total(at.taken.clone()), total(at.wanted.clone())
+        if not np.isfinite(at.loss):
+            raise self._not_finite(at.loss)
+        self.checkpoints.save_last(self.state_dict(), at.history)
+        at.loss, at.taken, at.wanted = local
 
-    def _obey(self, loss: Tensor) -> None:
-        """A signal to any process ends all of them at the same step, after saving what can be resumed."""
-        number = self.signal
+    def _stop_if_requested(self, loss: Tensor) -> None:
+        """After a signal to any process, save a checkpoint and stop all processes at the same step."""
+        number = self.stop.number
         if self.fabric.world_size > 1:
             number = int(highest(torch.tensor(number, device=self.fabric.device)))
         if number:
@@ -339,8 +335,8 @@ class Training:
                 self._save(loss)
             elif self.checkpoints.folder is not None:
                 self.progress.line(
-                    f"Stopped in epoch {self.at.epoch}, of which nothing is saved: an epoch of a loader of your own "
-                    "cannot begin in the middle. Resuming repeats it from its start."
+                    f"Stopped in epoch {self.position.epoch}, which is not saved: a custom data loader cannot resume "
+                    "within an epoch. Resuming repeats the epoch."
                 )
             raise Interrupted(number)
 
@@ -352,41 +348,36 @@ class Training:
         line = f"epoch {row['epoch']}/{self.epochs}  loss {row['loss']:.4f}{errors}  shares {shares}  {row['phase']}"
         return line.rstrip()
 
-    def _average(self, decay: float | None) -> AveragedModel | None:
-        if decay is None:
-            return None
-        return AveragedModel(self.plain, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
-
-    def _nothing(self) -> Tensor:
+    def _zeros(self) -> Tensor:
         return torch.zeros(len(self.groups), self.method.members, device=self.fabric.device)
 
-    def _reliable_device(self) -> torch.device:
-        """Where sums can be kept in float64, which MPS has not."""
-        return torch.device("cpu") if self.fabric.device.type == "mps" else self.fabric.device
-
-    def _not_finite(self, loss: object) -> DivergedError:
-        folder = self.checkpoints.folder
-        kept = "" if folder is None else f" The last good checkpoint is kept in {folder / 'checkpoints'}."
+    def _not_finite(self, loss: Tensor | float) -> DivergedError:
+        folder, at = self.checkpoints.folder, self.position
+        saved = "" if folder is None else f" The last valid checkpoint is in {folder / 'checkpoints'}."
         return DivergedError(
-            f"Expected a finite loss, got {float(loss)} in epoch {self.at.epoch}, batch {self.at.batch + 1}. "  # type: ignore[arg-type]
-            f"Lower learning_rate (now {self.recipe.learning_rate}), set clip, or use precision 32.{kept}"
+            f"Expected a finite loss, got {float(loss)} in epoch {at.epoch}, batch {at.batch + 1}. "
+            f"Lower learning_rate (now {self.recipe.learning_rate}), set clip, or use precision 32.{saved}"
         )
 
 
-def own_optimizer(build: OptimizerBuilder, ensemble: nn.Module) -> Optimizer:
-    """The optimiser that a callable makes; raises UsageError in one line unless it covers every parameter once."""
+def build_optimizer(build: OptimizerBuilder, ensemble: nn.Module) -> Optimizer:
+    """Return the optimiser that a user's callable builds.
+
+    Raises:
+        UsageError: If the callable fails, or if a parameter that requires a gradient is missing.
+    """
     named = list(ensemble.named_parameters())
     try:
         optimizer = build(named)
         covered = [id(weight) for group in optimizer.param_groups for weight in group["params"]]
     except Exception as problem:
         raise UsageError(
-            "Expected a callable that is given all (name, parameter) and returns an optimiser, got "
-            f"{type(problem).__name__}: {problem}."
+            f"The callable optimizer raised {type(problem).__name__}: {problem}. "
+            "It must map a list of (name, parameter) to an optimiser."
         ) from problem
     if missing := [name for name, weight in named if weight.requires_grad and id(weight) not in covered]:
         raise UsageError(
-            f"Expected an optimiser of every parameter, got one without {missing[0]} and {len(missing) - 1} more. "
-            "Freeze what is not to learn with requires_grad_(False)."
+            f"The optimiser lacks {len(missing)} of the parameters, such as {missing[0]}. "
+            "Freeze parameters that should not be trained with requires_grad_(False)."
         )
     return optimizer

@@ -16,17 +16,23 @@ Precision = Literal["32", "bf16-mixed", "16-mixed"]
 
 @dataclass(frozen=True)
 class Machine:
-    """What training runs on.
+    """The hardware and precision of a training.
 
     Args:
         accelerator: auto, cpu, cuda or mps
-        devices: how many processes a node, one a device
-        num_nodes: how many nodes; start them with torchrun
-        strategy: auto, or ddp
+        devices: number of processes per node, one per device
+        num_nodes: number of nodes; start them with torchrun
+        strategy: auto or ddp
         precision: 32, bf16-mixed or 16-mixed
         compile: compile the ensemble with torch.compile
-        lean: hold the activations of one member at a time, for more members or larger batches in the same memory
-        workers: processes that read images of sets too large for memory
+        lean: store the activations of only one member at a time, which saves memory
+        workers: number of processes that load images of data sets too large for memory
+
+    Raises:
+        UsageError: If a value is out of range, or if lean and compile are combined.
+
+    >>> Machine(devices=2, precision="bf16-mixed").strategy
+    'auto'
     """
 
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -43,19 +49,23 @@ class Machine:
         validate_types(vars(self), Machine)
         if self.devices < 1 or self.num_nodes < 1 or self.workers < 0:
             raise UsageError(
-                "Expected at least 1 device, 1 node and 0 workers, "
+                "Expected devices >= 1, num_nodes >= 1 and workers >= 0, "
                 f"got {self.devices}, {self.num_nodes} and {self.workers}."
             )
         if self.lean and self.compile:
-            raise UsageError("Expected lean or compile, got both: what is compiled answers for all members at once.")
+            raise UsageError("Cannot combine lean with compile: a compiled ensemble runs all members at once.")
 
     def build(self, *, verbose: bool = True) -> "Fabric":
-        """The engine; `launch` then starts the processes, and each goes on from there with its own rank."""
+        """Return a Lightning `Fabric`. Its `launch` starts the processes.
+
+        Raises:
+            UsageError: If this machine does not have the accelerator, the devices or the precision.
+        """
         from lightning.fabric import Fabric
 
         try:
             with warnings.catch_warnings(), muted(*ENGINE, when=not verbose):
-                warnings.filterwarnings("ignore", message=".*fp16 is not supported on CPU")  # said below, as an error
+                warnings.filterwarnings("ignore", message=".*fp16 is not supported on CPU")  # an error below
                 fabric = Fabric(
                     accelerator=self.accelerator,
                     devices=self.devices,
@@ -64,11 +74,8 @@ class Machine:
                     precision="32-true" if self.precision == "32" else self.precision,
                 )
         except (RuntimeError, ValueError) as problem:
-            raise UsageError(f"Expected a machine with {self}; this one has not: {_line(problem)}") from problem
+            reason = " ".join(str(problem).split())
+            raise UsageError(f"Cannot train with {self} on this machine: {reason}") from problem
         if self.precision == "16-mixed" and fabric.device.type == "cpu":
-            raise UsageError("Expected a GPU for precision 16-mixed, got a CPU. Use bf16-mixed or 32.")
+            raise UsageError("Precision 16-mixed needs a GPU. Use bf16-mixed or 32.")
         return fabric
-
-
-def _line(problem: Exception) -> str:
-    return " ".join(str(problem).split())

@@ -22,12 +22,12 @@ def memberwise_backward(
     backward: Callable[[Tensor], object] = Tensor.backward,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Run forward and backward passes with the activations of one member at a time.
+    """Run the forward and backward pass while storing the activations of only one member at a time.
 
     If the weights do not depend on the losses (`Objective.precomputed_weights`, as in AMCL's memory-based phase), each
-    member computes its loss, sends the gradient back to its input features and frees its activations. The sum of these
-    gradients passes through the exchange and the stems once. Otherwise a first pass without gradients computes the loss
-    of all members, and its gradient with respect to their outputs is used in a second pass, member by member.
+    member computes its loss, propagates the gradient to its input features and frees its activations. The sum of these
+    gradients passes through the exchange and the stems once. Otherwise a first pass without gradients computes the
+    loss of all members. Its gradient with respect to their outputs is used in a second pass, member by member.
 
     Returns:
         The loss, the weights (M, B) and the logits (M, B, C, …).
@@ -40,70 +40,67 @@ def memberwise_backward(
     >>> weights.shape, all(p.grad is not None for p in ensemble.parameters())
     (torch.Size([2, 5]), True)
     """
-    apart = isinstance(ensemble.exchange, Separate) and ensemble.gate is None
+    separate = isinstance(ensemble.exchange, Separate) and ensemble.gate is None
     with autocast():
-        shared = [] if apart else ensemble.share(x)
-    given = {id(h): h.detach().requires_grad_(h.requires_grad) for h in shared}
-    features = [given[id(h)] for h in shared]
+        shared = [] if separate else ensemble.share(x)
+    leaves = {id(h): h.detach().requires_grad_(h.requires_grad) for h in shared}
+    features = [leaves[id(h)] for h in shared]
 
     def forward(m: int) -> Tensor:
         with autocast():
-            return ensemble.forward_member(m, ensemble.stems[m](x) if apart else features[m], x)
+            return ensemble.forward_member(m, ensemble.stems[m](x) if separate else features[m], x)
 
     members = range(len(ensemble.bodies))
-    weights = (
-        objective.precomputed_weights(len(members), target, state)
-        if hasattr(objective, "precomputed_weights")
-        else None
-    )
+    precompute = getattr(objective, "precomputed_weights", None)
+    weights = None if precompute is None else precompute(len(members), target, state)
     if weights is not None:
-        loss, each = torch.zeros((), device=x.device), []
+        loss, collected = torch.zeros((), device=x.device), []
         for m in members:
-            said = forward(m)
-            part = objective.member_loss(said, weights[m], target, state)
+            output = forward(m)
+            part = objective.member_loss(output, weights[m], target, state)
             backward(part)
             loss += part.detach()
-            each.append(said.detach())
-        logits = torch.stack(each)
+            collected.append(output.detach())
+        logits = torch.stack(collected)
     else:
-        again = _randomness(x.device)
+        restore = _save_generators(x.device)
         with torch.no_grad(), _no_statistics(ensemble):
             logits = ensemble.stacked([forward(m) for m in members])
         with autocast():
             gate = None if ensemble.gate is None else ensemble.gate(features)
         outcome = objective(EnsembleOutput(logits.requires_grad_(), gate), target, state)
         backward(outcome.loss)
-        loss, weights, answers = outcome.loss.detach(), outcome.weights, cast(Tensor, logits.grad)
-        again()
+        loss, weights, gradient = outcome.loss.detach(), outcome.weights, cast(Tensor, logits.grad)
+        restore()
         for m in members:
-            forward(m).backward(answers[m])
-    sent = {id(h): h for h in shared if h.requires_grad}
-    if sent:
-        torch.autograd.backward(list(sent.values()), [given[key].grad for key in sent])
+            forward(m).backward(gradient[m])
+    trained = {id(h): h for h in shared if h.requires_grad}
+    if trained:
+        torch.autograd.backward(list(trained.values()), [leaves[key].grad for key in trained])
     return loss, weights, logits.detach()
 
 
-def _randomness(device: torch.device) -> Callable[[], None]:
-    """Remember the generators -> a function that sets them back, so that the same masks are drawn again."""
+def _save_generators(device: torch.device) -> Callable[[], None]:
+    """Return a function that restores the random generators, so that the second pass draws the same masks."""
     cpu = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
-    def again() -> None:
+    def restore() -> None:
         torch.set_rng_state(cpu)
         if cuda is not None:
             torch.cuda.set_rng_state(cuda, device)
 
-    return again
+    return restore
 
 
 @contextmanager
 def _no_statistics(module: nn.Module) -> Iterator[None]:
-    """Normalise by the batch, as in training, without counting the batch into the running statistics."""
-    counting = [part for part in module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
-    for part in counting:
+    """Normalise with batch statistics, as in training, without updating the running statistics."""
+    tracking = [part for part in module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
+    for part in tracking:
         part.track_running_stats = False
     try:
         yield
     finally:
-        for part in counting:
+        for part in tracking:
             part.track_running_stats = True

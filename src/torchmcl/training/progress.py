@@ -1,23 +1,21 @@
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import TracebackType
 
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from torchmcl._utils.console import paused
 from torchmcl._utils.logs import emit
 
 LOGGER = logging.getLogger("torchmcl.training")
 
 
 class TrainingProgress:
-    """Reports on a training: a bar for the epoch, a line after each epoch, warnings.
+    """Report the progress of a training: a bar for the current epoch, one line per epoch, and warnings.
 
-    Lines are records of the logger `torchmcl.training` and, with `verbose`, are shown on the console. The bar appears
-    only on a terminal. Of several processes, only the first one (`rank` 0) reports. No record has more than `level`.
+    Lines are records of the logger `torchmcl.training` of at most the level `level`. With `verbose`, they are also
+    shown on the console, and the bar if it is a terminal. Only the process with rank 0 reports.
     """
 
     def __init__(self, *, verbose: bool = True, rank: int = 0, level: int = logging.WARNING) -> None:
@@ -32,7 +30,7 @@ class TrainingProgress:
         )
         shown = self.console.is_terminal and self.verbose
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not shown)
-        self.shown = 0.0
+        self.updated = 0.0
         self.task = self.progress.add_task("", total=1, about="", visible=False)
 
     def __enter__(self) -> "TrainingProgress":
@@ -40,25 +38,23 @@ class TrainingProgress:
         self.progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Take it away, whatever happened."""
+    def __exit__(self, *error: object) -> None:
+        """Remove the bar."""
         self.progress.stop()
 
     def begin(self, epoch: int, epochs: int, done: int, total: int | None) -> None:
-        """A new epoch of `total` batches, None if that is not known."""
+        """Start the bar of an epoch with `total` batches, or None if the number is unknown."""
         self.progress.reset(
             self.task, description=f"epoch {epoch}/{epochs}", completed=done, total=total, about="", visible=True
         )
-        self.progress.tasks[0].total = total  # where it is None, reset would keep the one before
+        self.progress.tasks[0].total = total  # reset ignores total=None
 
     def step(self, loss: torch.Tensor, taken: torch.Tensor, phase: str) -> None:
-        """One batch more; loss and taken (groups, M) are looked at four times a second, not oftener."""
+        """Advance the bar by one batch. `loss` and `taken` (groups, M) are read at most four times per second."""
         if self.progress.disable:
             return
-        if time.monotonic() - self.shown > 0.25:
-            self.shown = time.monotonic()
+        if time.monotonic() - self.updated > 0.25:
+            self.updated = time.monotonic()
             share = taken.sum(0)
             parts = " ".join(f"{100 * part:.0f}" for part in (share / share.sum().clamp_min(1e-9)).tolist())
             self.progress.update(self.task, about=f"loss {float(loss.detach()):.3f}  shares {parts}  {phase}")
@@ -67,20 +63,8 @@ class TrainingProgress:
     def line(self, text: str, level: int = logging.INFO) -> None:
         """Report a line above the bar."""
         if self.rank == 0:
-            with self._without_bar():
+            with paused(self.progress, self.progress.live.is_started):
                 emit(LOGGER, min(level, self.level), text, self._print if self.verbose else None)
 
     def _print(self, text: str) -> None:
         self.console.print(text, markup=False, soft_wrap=True)
-
-    @contextmanager
-    def _without_bar(self) -> Iterator[None]:
-        """Take the bar away for a moment: a handler of the caller's may write to the same terminal."""
-        running = self.progress.live.is_started
-        if running:
-            self.progress.stop()
-        try:
-            yield
-        finally:
-            if running:
-                self.progress.start()

@@ -1,30 +1,30 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from torchmcl._utils import atomic
 from torchmcl.errors import UsageError
 from torchmcl.serialization import checkpoint
 from torchmcl.training.config import difference
-from torchmcl.training.run_folder import must_be_there
+from torchmcl.training.run_folder import check_run_exists
 
-FORMAT = 2  # of a checkpoint
+FORMAT = 2  # the format that is written
 READABLE = (1, 2)
 
 
 class Checkpoints:
-    """The checkpoints of a run: the last, to continue from, and the best; without a folder, the best only, in memory.
+    """The last and the best checkpoint of a run. Without a folder, only the best one is kept, in memory.
 
     Args:
-        folder: that of the run
-        every: steps between checkpoints within an epoch
-        identity: the choices of the run, which a continuation must share
-        writes: whether this process is the one that writes
+        folder: The run folder.
+        every: The number of steps between checkpoints within an epoch.
+        identity: The options that must not change when the run is resumed.
+        writes: Whether this process writes the checkpoints.
     """
 
     def __init__(
@@ -37,21 +37,21 @@ class Checkpoints:
     ) -> None:
         self.folder, self.every, self.writes = folder, every, writes
         self.identity = json.dumps(identity or {}, default=str)
-        self._best: dict[str, Any] | None = None  # where no folder keeps it
+        self._best: dict[str, Any] | None = None  # used without a folder
 
-    def keep_last(self, state: Mapping[str, Any], history: Sequence[dict[str, Any]]) -> None:
-        """Write the state of a training, and log.csv, the rows of its epochs so far."""
+    def save_last(self, state: Mapping[str, Any], history: Sequence[dict[str, Any]]) -> None:
+        """Write the state of a training to last.pt, and one row per finished epoch to log.csv."""
         self._write("last.pt", {"format": FORMAT, "choices": self.identity, **state}, history)
 
-    def keep_best(self, state: Mapping[str, Any], history: Sequence[dict[str, Any]]) -> None:
-        """The same with what is kept of the best epoch."""
+    def save_best(self, state: Mapping[str, Any], history: Sequence[dict[str, Any]]) -> None:
+        """Write the state of the best epoch to best.pt, and one row per finished epoch to log.csv."""
         if self.folder is None:
-            self._best = _copied(state)
+            self._best = deepcopy(dict(state))
         self._write("best.pt", dict(state), history)
 
     @contextmanager
     def last(self, device: torch.device) -> Iterator[dict[str, Any] | None]:
-        """The last state, None if there is none yet; whatever fails while it is loaded is refused in one line."""
+        """Provide the last state, or None if there is none. An error while it is loaded is raised as a UsageError."""
         path = None if self.folder is None else self.folder / "checkpoints" / "last.pt"
         if path is None or not path.is_file():
             yield None
@@ -59,7 +59,9 @@ class Checkpoints:
         state = checkpoint.read(path, device)
         try:
             if state["format"] not in READABLE:
-                raise UsageError(f"format {state['format']}, this torchmcl reads {' and '.join(map(str, READABLE))}")
+                raise UsageError(
+                    f"its format is {state['format']}, this version reads {' and '.join(map(str, READABLE))}"
+                )
             self._same_identity(state)
             yield state
         except Exception as problem:  # a damaged state can raise anything
@@ -67,7 +69,7 @@ class Checkpoints:
 
     @contextmanager
     def best(self, device: torch.device) -> Iterator[dict[str, Any]]:
-        """What was kept of the best epoch."""
+        """Provide the state of the best epoch. An error while it is loaded is raised as a UsageError."""
         path = None if self.folder is None else self.folder / "checkpoints" / "best.pt"
         best = self._best if path is None else checkpoint.read(path, device)
         try:
@@ -77,36 +79,29 @@ class Checkpoints:
             raise checkpoint.refused(path or Path("best.pt"), problem) from problem
 
     def _same_identity(self, state: dict[str, Any]) -> None:
-        now, begun = json.loads(self.identity), json.loads(state.get("choices", self.identity))
-        if state["format"] == 1:  # it left defaults open, and where networks are cut was among its choices
-            said = {name: value for name, value in begun.items() if value not in (None, "default") and name != "cut"}
-            begun = now | {name: value for name, value in said.items() if name in now}
-        if (name := difference(now, begun)) is not None:
-            raise UsageError(f"it was begun with {name} {begun.get(name)}, not {now.get(name)}")
+        current, stored = json.loads(self.identity), json.loads(state.get("choices", self.identity))
+        if state["format"] == 1:  # it did not resolve defaults, and stored the cut of all networks
+            stored = current | {
+                name: value
+                for name, value in stored.items()
+                if name in current and name != "cut" and value not in (None, "default")
+            }
+        if (name := difference(current, stored)) is not None:
+            raise UsageError(f"it was started with {name} {stored.get(name)}, not {current.get(name)}")
 
     def _write(self, name: str, state: dict[str, Any], history: Sequence[dict[str, Any]]) -> None:
         if self.folder is None or not self.writes:
             return
-        must_be_there(self.folder)
+        check_run_exists(self.folder)
         with atomic.full_disk_named(self.folder / "checkpoints"):
-            (self.folder / "checkpoints").mkdir(exist_ok=True)  # not its parents, which may have gone
-        if history:  # before the checkpoint: what is killed in between writes this row again
-            atomic.write(self.folder / "log.csv", table(history))
+            (self.folder / "checkpoints").mkdir(exist_ok=True)  # without parents: the run folder may have been removed
+        if history:  # first: if the process is killed before the checkpoint is written, the row is written again
+            atomic.write(self.folder / "log.csv", to_csv(history))
         checkpoint.write(self.folder / "checkpoints" / name, state)
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows as CSV, the columns those of the fullest, and what only others have."""
+def to_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows as CSV. The columns of the longest row come first, followed by those that only other rows have."""
     columns = list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
     lines = [",".join(columns), *(",".join(str(row.get(column, "")) for column in columns) for row in rows)]
     return "\n".join(lines) + "\n"
-
-
-def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state that later steps do not change."""
-    return {
-        name: {key: part.clone() if isinstance(part, Tensor) else part for key, part in value.items()}
-        if isinstance(value, dict)
-        else value
-        for name, value in state.items()
-    }

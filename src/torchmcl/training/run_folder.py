@@ -1,4 +1,4 @@
-"""The folder of a run: config.yaml, log.csv, flow.npz, checkpoints/, model.safetensors, metrics.json."""
+"""The run folder: config.yaml, log.csv, flow.npz, checkpoints/, model.safetensors and metrics.json."""
 
 import csv
 import json
@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,112 +26,120 @@ RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", LOG, ASSIGNMENT
 
 
 def first_process() -> bool:
-    """Whether this process is the one that writes, asked before the processes know each other."""
+    """Return whether this process writes the run folder, before the process group is initialised."""
     rank = next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK") if name in os.environ), "0")
     return rank == "0" and os.environ.get("NODE_RANK", "0") == "0"
 
 
-def inspect_folder(folder: Path | None, *, overwrite: bool, resume: bool) -> None:
-    """Refuse to write over a run, or to continue what is none."""
-    if folder is None:
-        if resume:
-            raise UsageError("Expected the folder of the run to continue, got none. Pass out=….")
-        return
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"Expected a folder for the run, got the file {folder}. Choose another --out.")
-    if resume and not (folder / "config.yaml").is_file():
-        raise UsageError(f"Expected a run to continue, with config.yaml in it, got {folder}. Start it without resume.")
-    if not resume and not overwrite and folder.exists() and any(not _passing(path) for path in folder.iterdir()):
-        raise UsageError(
-            f"Expected an empty or new folder for the run, got {folder}, which has files in it. "
-            "Continue it with --resume, replace it with --overwrite, or choose another --out."
-        )
-    parent = next(part for part in (folder, *folder.parents) if part.exists())
-    if not os.access(parent, os.W_OK):
-        raise UsageError(f"Expected to be allowed to write into {parent}, am not. Choose another --out.")
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run, or None, and whether to replace or to resume an earlier run in it."""
+
+    path: Path | None
+    overwrite: bool = False
+    resume: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run to resume has finished."""
+        return self.resume and self.path is not None and (self.path / "metrics.json").is_file()
+
+    def check(self) -> None:
+        """Raise UsageError if the folder cannot be written, is not empty, or has no run to resume."""
+        folder = self.path
+        if folder is None:
+            if self.resume:
+                raise UsageError("Cannot resume without a run folder. Pass out=….")
+            return
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"Cannot write the run to {folder}: it is a file. Choose another folder with --out.")
+        if self.resume and not (folder / "config.yaml").is_file():
+            raise UsageError(f"No run to resume in {folder}: config.yaml is missing. Start a run without --resume.")
+        if not self.resume and not self.overwrite and folder.exists() and not all(map(_is_leftover, folder.iterdir())):
+            raise UsageError(
+                f"The folder {folder} is not empty. Continue its run with --resume, replace it with --overwrite, or "
+                "choose another folder with --out."
+            )
+        parent = next(part for part in (folder, *folder.parents) if part.exists())
+        if not os.access(parent, os.W_OK):
+            raise UsageError(f"Cannot write to {parent}: permission denied. Choose another folder with --out.")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the folder against other trainings, and check it again once it is locked."""
+        if self.path is None or not first_process():
+            yield
+            return
+        atomic.make_folder(self.path)
+        with exclusive_lock(self.path / LOCK, wait=False):
+            self.check()
+            yield
+
+    def start(self, config: dict[str, Any]) -> None:
+        """Write the configuration of a new run. With `overwrite`, remove the files of an earlier run, but no others."""
+        assert self.path is not None
+        if self.overwrite:
+            for path in (self.path / name for name in RUN_FILES):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        atomic.make_folder(self.path)
+        atomic.sweep(self.path)
+        if not (self.path / "config.yaml").exists():
+            write_config(self.path, config)
 
 
-def _passing(path: Path) -> bool:
-    """What a process that was killed may leave before it has written anything."""
+def _is_leftover(path: Path) -> bool:
+    """Return whether a process that was killed before it wrote anything can have left this file."""
     return path.name == LOCK or atomic.is_draft(path)
 
 
-@contextmanager
-def held(folder: Path | None, *, overwrite: bool, resume: bool) -> Iterator[None]:
-    """Hold the folder for this training alone, of all processes that train; then look once more what is in it."""
-    if folder is None or not first_process():
-        yield
-        return
-    atomic.make_folder(folder)
-    with exclusive_lock(folder / LOCK, wait=False):
-        inspect_folder(folder, overwrite=overwrite, resume=resume)
-        yield
-
-
-def must_be_there(folder: Path) -> None:
-    """Refuse to write into a folder that has gone or is another's by now: what is left of a run could not go on."""
+def check_run_exists(folder: Path) -> None:
+    """Raise UsageError if the run folder was removed or replaced during training."""
     if not (folder / "config.yaml").is_file():
-        raise UsageError(
-            f"Expected the run in {folder}, got none: its config.yaml has gone while it trained. Start it again."
-        )
-
-
-def start_folder(folder: Path, config: dict[str, Any], *, overwrite: bool) -> None:
-    """Make the run's folder; of an earlier run, only what is a run's is removed."""
-    if overwrite:
-        for name in RUN_FILES:
-            path = folder / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    atomic.make_folder(folder)
-    atomic.sweep(folder)
-    if not (folder / "config.yaml").exists():
-        write_config(folder, config)
+        raise UsageError(f"The run in {folder} was removed during training: config.yaml is missing. Start it again.")
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
-    """Write config.yaml, the resolved configuration."""
+    """Write the resolved configuration to config.yaml."""
     atomic.write(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
 
 
-def write_assignment_history(folder: Path, flow: Sequence[torch.Tensor]) -> None:
-    """Keep what members wanted of each class in each epoch, (epochs, groups, M); the archive has a checksum."""
-    atomic.write(folder / ASSIGNMENT_HISTORY, lambda file: np.savez(file, flow=torch.stack(list(flow)).numpy()))
+def write_assignment_history(folder: Path, history: Sequence[torch.Tensor]) -> None:
+    """Write the number of examples that each member would take by loss, (groups, M) per epoch."""
+    atomic.write(folder / ASSIGNMENT_HISTORY, lambda file: np.savez(file, flow=torch.stack(list(history)).numpy()))
 
 
 def read_assignment_history(folder: Path) -> NDArray[np.float32] | None:
-    """What members wanted of each class in each epoch, (epochs, groups, M), or None where nobody kept it.
+    """Read the number of examples that each member would take by loss.
+
+    Returns:
+        An array (epochs, groups, M), or None if the run did not store it.
 
     Raises:
-        DamagedFileError: if the file that holds it is damaged.
+        DamagedFileError: If the file is damaged.
     """
     path, last = folder / ASSIGNMENT_HISTORY, folder / "checkpoints" / "last.pt"
     if path.is_file():
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
                 return content["flow"]
-        except Exception as problem:  # damaged bytes make zip and numpy raise anything
+        except Exception as problem:  # damaged bytes make zipfile and numpy raise any exception
             reason = " ".join(str(problem).split())[:300]
-            raise damaged(f"Expected what a training left in {path}, got: {reason}. Remove it.", problem) from problem
-    # While it is trained, or where an earlier version trained it, the checkpoint alone has it.
-    flow = checkpoint.read(last)["at"].get("flow", ()) if last.is_file() else ()
-    return torch.stack(list(flow)).numpy() if len(flow) else None
+            raise damaged(f"Cannot read {path}: {reason}. Remove the file.", problem) from problem
+    # During training, and in runs of earlier versions, it is only in the checkpoint.
+    history = checkpoint.read(last)["at"].get("flow", ()) if last.is_file() else ()
+    return torch.stack(list(history)).numpy() if len(history) else None
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The rows of log.csv, one an epoch, numbers as numbers; none where there is no log."""
+    """Read log.csv as one row per epoch, with numbers as floats. Without a log, return no rows."""
     path = folder / LOG
     if not path.is_file():
         return []
     with open(path, newline="", encoding="utf-8") as file:
-        return [{name: number(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+        return [{name: _parse(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
 
 
-def number(text: str) -> float | str:
-    """A number where it is one.
-
-    >>> number("0.5"), number("loss-based")
-    (0.5, 'loss-based')
-    """
+def _parse(text: str) -> float | str:
     try:
         return float(text)
     except ValueError:
@@ -138,7 +147,7 @@ def number(text: str) -> float | str:
 
 
 def as_json(metrics: dict[str, Any]) -> str:
-    """Figures for people and programs: one a line, a list or a row of a matrix on one line too.
+    """Return metrics as JSON with one entry per line, where a list or a row of a matrix takes one line too.
 
     >>> print(as_json({"flags": [[0, 1], [1, 0]]}))
     {

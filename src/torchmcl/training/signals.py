@@ -6,7 +6,7 @@ from types import FrameType
 
 
 class Interrupted(Exception):  # noqa: N818
-    """A signal ended training, after everything was saved where a folder keeps the run."""
+    """A signal stopped the training. If the run has a folder, everything is saved."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -14,9 +14,9 @@ class Interrupted(Exception):  # noqa: N818
 
 
 class Stop:
-    """Notes a signal that asks a training to stop, and puts the caller's handlers back afterwards.
+    """Record a signal that requests the end of a training; `number` is 0 before.
 
-    Only the main thread of a process may handle signals; a training in another thread handles none.
+    Only the main thread can handle signals, so a training in another thread handles none.
     """
 
     def __init__(self) -> None:
@@ -24,17 +24,17 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Note SIGINT and SIGTERM."""
-        here = current_thread() is main_thread()
-        before = {one: signal.signal(one, self._note) for one in (signal.SIGINT, signal.SIGTERM) if here}
+        """Record SIGINT and SIGTERM, and restore the previous handlers afterwards."""
+        in_main_thread = current_thread() is main_thread()
+        before = {one: signal.signal(one, self._record) for one in (signal.SIGINT, signal.SIGTERM) if in_main_thread}
         try:
             yield
         finally:
             for one, handler in before.items():
-                if handler is not None:  # one that was not installed from Python cannot be put back from Python
+                if handler is not None:  # Python cannot restore a handler that was installed from C
                     signal.signal(one, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.number:  # asked twice: at once
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        if self.number:  # the second signal stops at once
             raise KeyboardInterrupt
         self.number = number

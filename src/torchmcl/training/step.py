@@ -1,4 +1,4 @@
-"""One step of training: `forward` computes the loss, `Step` does the rest, up to the update of the weights."""
+"""One training step: `forward` computes the loss, and `Step` also updates the weights."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -26,16 +26,23 @@ if TYPE_CHECKING:
 
 
 class Forward(NamedTuple):
-    """What the objective makes of a batch, and the members' outputs that it was made of."""
+    """The outcome of the objective on a batch, and the members' outputs."""
 
     outcome: Outcome
     output: EnsembleOutput
 
 
 def forward(ensemble: Callable[[Tensor], EnsembleOutput], objective: nn.Module, batch: Batch, state: State) -> Forward:
-    """Run a batch through an ensemble and its objective, with gradients; `state` needs the epoch and the epochs only.
+    """Compute the loss of a batch with gradients, for your own training loop.
 
-    It needs no `Training`: a loop of your own goes on with `forward(…).outcome.loss.backward()`.
+    Args:
+        ensemble: The ensemble.
+        objective: The objective of the method, see `Method.new_objective`.
+        batch: The inputs (B, …) and targets (B, …).
+        state: The epoch and the number of epochs.
+
+    Returns:
+        The outcome, whose `loss` can be propagated with `backward`, and the members' outputs (M, B, C, …).
 
     >>> from torchmcl import methods
     >>> method = methods.build("smcl", members=2, classes=3)
@@ -50,32 +57,33 @@ def forward(ensemble: Callable[[Tensor], EnsembleOutput], objective: nn.Module, 
 
 
 def state_of(batch: Batch, state: State, task: Task) -> State:
-    """The state with what a batch says of its examples: group, number and weight."""
+    """Return the state with the group, index and weight of the batch's examples."""
     return replace(state, group=group_of(batch, task), index=batch.index, sample_weight=batch.weight)
 
 
 def group_of(batch: Batch, task: Task) -> Tensor | None:
-    """The group of each example that a memory counts, (B,): the batch's own, or the one that the task names."""
+    """Return the group of each example that a memory counts, (B,): the batch's group, or otherwise the task's."""
     return task.group(batch.target) if batch.group is None else batch.group
 
 
-def wanted(objective: nn.Module, output: EnsembleOutput, target: Tensor, state: State, weights: Tensor) -> Tensor:
-    """Who would take what by loss, (M, B), whatever a memory decides; `weights` (M, B) is who took it.
+def weights_by_loss(
+    objective: nn.Module, output: EnsembleOutput, target: Tensor, state: State, weights: Tensor
+) -> Tensor:
+    """Return the weights (M, B) that the losses alone would give, or `weights` (M, B) if no memory assigns.
 
-    For masks it is not computed, since it would cost as much as the loss.
+    For masks they are not computed, because that would be as expensive as the loss.
     """
     memory, by_loss = memory_of(objective), getattr(objective, "chosen_by_loss", None)
     if memory is None or not memory.fixed or by_loss is None or output.logits.ndim > 3:
         return weights
-    chosen: Tensor = by_loss(output, target, state)
-    return chosen
+    return cast(Tensor, by_loss(output, target, state))
 
 
-class Stepped(NamedTuple):
-    """One step of this process's part of a batch.
+class StepResult(NamedTuple):
+    """The result of a step for this process's part of a batch.
 
-    `loss` is the mean loss times the number of examples, those with a weight counted by it, in units of the mean
-    weight; (M, B) each, `weights` is who took what and `wanted` who would have by loss.
+    `loss` is the mean loss times the number of examples; examples with a weight count by their weight relative to the
+    mean weight. `weights` (M, B) are the weights of the objective, `wanted` (M, B) those that the losses would give.
     """
 
     loss: Tensor
@@ -85,25 +93,24 @@ class Stepped(NamedTuple):
 
 @final
 class Step:
-    """Steps of an optimiser: forward and backward of a batch, clipping, and the update.
+    """An optimiser step: forward and backward pass of a batch, gradient clipping and update of the weights.
 
     Args:
-        fabric: moves gradients between processes, and scales them where the precision needs it
-        plain: the ensemble as it was built
-        ensemble: the same, as `fabric` set it up, perhaps compiled
-        objective: what it learns by
-        optimizer: as `fabric` set it up
-        accumulate: parts that a batch is computed in
-        clip: the largest norm of the gradient
-        lean: hold the activations of one member at a time
-        mean_weight: of all training examples. The loss of a batch is a mean; a batch of little weight is to move the
-            networks little
+        fabric: Synchronises gradients between processes and scales them for mixed precision.
+        unwrapped: The ensemble as it was built.
+        ensemble: The same ensemble, set up by `fabric` and possibly compiled.
+        objective: The objective, which computes the loss.
+        optimizer: The optimiser, set up by `fabric`.
+        accumulate: The number of parts into which a batch is split.
+        clip: The maximum norm of the gradient.
+        lean: Store the activations of only one member at a time.
+        mean_weight: The mean weight of all training examples. A batch with a lower weight has a smaller gradient.
     """
 
     def __init__(
         self,
         fabric: "Fabric | OneDevice",
-        plain: Ensemble,
+        unwrapped: Ensemble,
         ensemble: Any,
         objective: nn.Module,
         optimizer: Optimizer,
@@ -113,40 +120,40 @@ class Step:
         lean: bool = False,
         mean_weight: float = 1.0,
     ) -> None:
-        self.fabric, self.plain, self.ensemble = fabric, plain, ensemble
+        self.fabric, self.unwrapped, self.ensemble = fabric, unwrapped, ensemble
         self.objective, self.optimizer = objective, optimizer
         self.accumulate, self.clip, self.lean, self.mean_weight = accumulate, clip, lean, mean_weight
         self.task, self.by_pixel = task_of(objective), isinstance(objective, PerPixel)
 
-    def __call__(self, batch: Batch, state: State) -> Stepped:
-        """Learn from a batch; `state` holds the epoch and the epochs."""
+    def __call__(self, batch: Batch, state: State) -> StepResult:
+        """Update the weights with a batch. `state` contains the epoch and the number of epochs."""
         self.optimizer.zero_grad()
-        done, whole = [], self._whole(batch)
+        results, step_total = [], self._total(batch)
         for part, last in parts(batch, self.accumulate, self.fabric.world_size):
             with self._synchronised(last):
-                done.append(self._backward(part, state, whole))
+                results.append(self._backward(part, state, step_total))
         if self.clip:
-            # The loss says whether training has diverged, and a scaler skips steps that overflow.
+            # Divergence is detected by the loss, and a gradient scaler skips steps that overflow.
             self.fabric.clip_gradients(
                 self.ensemble, cast(Any, self.optimizer), max_norm=self.clip, error_if_nonfinite=False
             )
         self.optimizer.step()
-        if len(done) == 1:
-            return done[0]
-        losses, weights, wanted = zip(*done, strict=True)
-        return Stepped(sum(losses[1:], losses[0]), torch.cat(weights, 1), torch.cat(wanted, 1))
+        if len(results) == 1:
+            return results[0]
+        losses, weights, wanted = zip(*results, strict=True)
+        return StepResult(sum(losses[1:], losses[0]), torch.cat(weights, 1), torch.cat(wanted, 1))
 
-    def _backward(self, batch: Batch, state: State, whole: int | Tensor) -> Stepped:
-        """Forward and backward of a batch, or of a part of it, which is its amount of the `whole` step."""
+    def _backward(self, batch: Batch, state: State, step_total: int | Tensor) -> StepResult:
+        """Run the forward and backward pass of a part of a step with the amount `step_total`."""
         state, amount = state_of(batch, state, self.task), self._amount(batch)
 
         def backward(loss: Tensor) -> None:
-            # Gradients are averaged over processes, whose parts may differ in size and weight.
-            self.fabric.backward(loss * (amount * self.fabric.world_size / whole))
+            # Gradients are averaged over processes, whose parts can differ in size and weight.
+            self.fabric.backward(loss * (amount * self.fabric.world_size / step_total))
 
         if self.lean:
             loss, weights, logits = memberwise_backward(
-                self.plain,
+                self.unwrapped,
                 self.objective,
                 batch.x,
                 batch.target,
@@ -154,44 +161,44 @@ class Step:
                 backward=backward,
                 autocast=self.fabric.autocast,
             )
-            average([p.grad for p in self.plain.parameters() if p.grad is not None])
+            average([p.grad for p in self.unwrapped.parameters() if p.grad is not None])
             output = EnsembleOutput(logits)
         else:
             output = self.ensemble(batch.x)
             outcome = self.objective(output, batch.target, state)
             backward(outcome.loss)
             loss, weights = outcome.loss.detach(), outcome.weights
-        by_loss = wanted(self.objective, output, batch.target, state, weights)
-        return Stepped(loss * amount * (batch.total / whole), weights, by_loss)
+        by_loss = weights_by_loss(self.objective, output, batch.target, state, weights)
+        return StepResult(loss * amount * (batch.total / step_total), weights, by_loss)
 
-    def _whole(self, batch: Batch) -> int | Tensor:
-        """What the parts of a step, over all processes, sum up to."""
+    def _total(self, batch: Batch) -> int | Tensor:
+        """Return the sum of the amounts of a step over all parts and processes."""
         if self.task.ignore_index is None:
             return batch.total
         return total(torch.as_tensor(self._amount(batch), device=batch.x.device)).clamp_min(1e-9)
 
     def _amount(self, batch: Batch) -> int | Tensor:
-        """How many examples a batch counts for: as many as it has, or their weight in units of the mean.
+        """Return the number of examples in a batch, or the sum of their weights divided by the mean weight.
 
-        Where labels are ignored, only examples, or pixels where those are the unit, that have a label.
+        Examples, or pixels if they are the unit, with an ignored label do not count.
         """
         weight = batch.weight
         if (counted := self.task.counted(batch.target.flatten() if self.by_pixel else batch.target)) is not None:
-            often = 1.0 if weight is None else weight.repeat_interleave(len(counted) // len(batch.x))
-            weight = counted * often
+            repeated = 1.0 if weight is None else weight.repeat_interleave(len(counted) // len(batch.x))
+            weight = counted * repeated
         return len(batch.x) if weight is None else weight.sum() / self.mean_weight
 
     def _synchronised(self, last: bool) -> AbstractContextManager:
-        """Processes exchange their gradients once per step, after its last part."""
+        """Return a context in which processes synchronise gradients only after the last part of a step."""
         if last or self.fabric.world_size == 1:
             return nullcontext()
         return cast("Fabric", self.fabric).no_backward_sync(self.ensemble)
 
 
 def parts(batch: Batch, count: int, world: int = 1) -> Iterator[tuple[Batch, bool]]:
-    """A batch in up to `count` parts of at least two examples each, and whether a part is the last one.
+    """Split a batch into up to `count` parts of at least two examples, and yield each part and whether it is the last.
 
-    All of `world` processes make equally many, since each part is one exchange between them.
+    All of the `world` processes yield the same number of parts, because they communicate once per part.
     """
     count = max(min(count, batch.total // world // 2), 1)
     if count == 1:

@@ -1,4 +1,4 @@
-"""The task of a training, from what the caller says and what the data is."""
+"""The task of a training, from the arguments of `fit` and the data."""
 
 from dataclasses import replace
 
@@ -11,8 +11,12 @@ from torchmcl.structures.task import Task
 from torchmcl.tasks import Labels
 
 
-def task_of_data(given: Task | str | None, name: str | None, data: DataSet, class_weight: str | None = None) -> Labels:
-    """What is predicted: the given task, or the one that the data asks for, with the weights of the classes."""
+def resolve_task(given: Task | str | None, name: str | None, data: DataSet, class_weight: str | None = None) -> Labels:
+    """Return the given task, or by default the one that matches the data, with the class weights.
+
+    Raises:
+        UsageError: If the task or the class weights do not match the data.
+    """
     train, classes = data.train, len(data.train.classes)
     task: Task
     if isinstance(given, Task) and name is not None:
@@ -26,47 +30,48 @@ def task_of_data(given: Task | str | None, name: str | None, data: DataSet, clas
         task = tasks.Classification(classes)
     if not isinstance(task, Labels):
         raise UsageError(
-            f"Expected a Classification or Segmentation, with a loss of your own if need be, got {task.name}. "
-            "Train other tasks with torchmcl.lightning or in a loop of your own."
+            f"Expected a Classification or Segmentation task, possibly with a custom loss, got {task.name}. "
+            "Train other tasks with torchmcl.lightning or in your own loop."
         )
     if isinstance(task, tasks.Segmentation) != train.dense:
-        kind = "masks" if train.dense else "labels of whole images"
-        raise UsageError(f"Expected a task that suits {data.name}, which has {kind}, got {task.name}. Leave task out.")
+        kind = "masks" if train.dense else "one label per image"
+        raise UsageError(f"The task {task.name} does not match {data.name}, which has {kind}. Leave task out.")
     if task.classes != classes:
-        raise UsageError(
-            f"Expected a task for the {classes} classes of {data.name}, got {task.name} for {task.classes}."
-        )
+        raise UsageError(f"Expected a task with the {classes} classes of {data.name}, got {task.classes} classes.")
     if class_weight is None:
         return task
     if task.class_weight is not None:
-        raise UsageError("Expected class_weight once, got it in the task and beside it. Leave one of them out.")
-    return replace(task, class_weight=weights_of(class_weight, train))
+        raise UsageError("Both the task and fit have a class_weight. Leave one of them out.")
+    return replace(task, class_weight=parse_class_weight(class_weight, train))
 
 
-def weights_of(spelled: str, train: Examples | External) -> tuple[float, ...]:
-    """One number per class; balanced, in inverse proportion to how often each occurs, with the mean 1 over the set."""
+def parse_class_weight(text: str, train: Examples | External) -> tuple[float, ...]:
+    """Return one weight per class. Balanced weights are inversely proportional to frequency, with mean 1 over the set.
+
+    Raises:
+        UsageError: If the text or a class is unknown, or if there is not one number per class.
+    """
     classes = len(train.classes)
-    if spelled.strip() == "balanced":
+    if text.strip() == "balanced":
         if isinstance(train, External):
             raise UsageError(
-                "Expected class_weight as one number per class for a loader of your own, which is not read beforehand, "
-                "got balanced."
+                "Cannot compute balanced class weights for a custom data loader, because its labels are unknown. "
+                "Pass one number per class as class_weight."
             )
         counts = train.target.flatten().bincount(minlength=classes)[:classes].double()
         return tuple((counts.sum() / (classes * counts.clamp_min(1))).tolist())
-    parts = [part.strip() for part in spelled.split(",")]
-    pairs = [part.rpartition("=") for part in parts]
+    pairs = [part.strip().rpartition("=") for part in text.split(",")]
     try:
         weights = tuple(float(weight) for _, _, weight in pairs)
     except ValueError as problem:
         raise UsageError(
-            f"Expected class_weight as balanced, one number per class, or name=number, got {spelled!r}."
+            f"Expected class_weight as balanced, one number per class, or name=number, got {text!r}."
         ) from problem
     if any(equals for _, equals, _ in pairs):
         named = {name: weight for (name, _, _), weight in zip(pairs, weights, strict=True)}
         if unknown := sorted(set(named) - set(train.classes)):
-            raise UsageError(f"Expected class_weight for the classes of the data, got one for {unknown[0]!r}.")
+            raise UsageError(f"Unknown class {unknown[0]!r} in class_weight. Use the class names of the data set.")
         return tuple(named.get(name, 1.0) for name in train.classes)
     if len(weights) != classes:
-        raise UsageError(f"Expected class_weight for each of {classes} classes, got {len(weights)} numbers.")
+        raise UsageError(f"Expected one class_weight for each of the {classes} classes, got {len(weights)}.")
     return weights

@@ -1,0 +1,19 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.progress import Progress
+
+
+@contextmanager
+def paused(display: "Live | Progress", running: bool) -> Iterator[None]:
+    """Hide a display that is `running` while a line is written: a logging handler may use the same terminal."""
+    if running:
+        display.stop()
+    try:
+        yield
+    finally:
+        if running:
+            display.start()
