@@ -3,7 +3,7 @@ import torch
 
 from torchmcl import methods
 from torchmcl.training import fit
-from torchmcl.training.guardrails import check_assignment, check_counts, check_schedule
+from torchmcl.training.guardrails import check_counts, check_schedule, check_shares
 
 
 def amcl(members, k=1):
@@ -11,27 +11,27 @@ def amcl(members, k=1):
 
 
 def test_a_member_that_takes_nothing():
-    (said,) = check_assignment(torch.tensor([[5.0, 4, 0], [5, 6, 0]]), amcl(3))
+    (said,) = check_shares(torch.tensor([[5.0, 4, 0], [5, 6, 0]]), amcl(3))
     assert "Member 3 took nothing" in said
     assert "balance=True" in said
 
 
 def test_a_member_that_takes_everything():
-    idle, greedy = check_assignment(torch.tensor([[50.0, 0, 0], [50, 0, 0]]), amcl(3))
+    idle, greedy = check_shares(torch.tensor([[50.0, 0, 0], [50, 0, 0]]), amcl(3))
     assert "Members 2, 3 took nothing" in idle
     assert "Member 1 took nearly everything" in greedy
     # Two takers an example: each of the two can have half of all assignments at most.
     assert any(
         "Members 1, 2 took nearly everything" in text
-        for text in check_assignment(torch.tensor([[50.0, 50, 0]]), amcl(3, 2))
+        for text in check_shares(torch.tensor([[50.0, 50, 0]]), amcl(3, 2))
     )
 
 
 def test_a_good_oracle_and_a_bad_answer():
     balanced = torch.ones(4, 2)
-    assert "cmcl, vmcl, amcl" in check_assignment(balanced, methods.build("smcl", 2, 4), oracle=2.0, top1=55.0)[0]
-    assert "Train longer" in check_assignment(balanced, amcl(2), oracle=2.0, top1=55.0)[0]
-    assert check_assignment(balanced, amcl(2), oracle=2.0, top1=20.0) == []
+    assert "cmcl, vmcl, amcl" in check_shares(balanced, methods.build("smcl", 2, 4), oracle=2.0, top1=55.0)[0]
+    assert "Train longer" in check_shares(balanced, amcl(2), oracle=2.0, top1=55.0)[0]
+    assert check_shares(balanced, amcl(2), oracle=2.0, top1=20.0) == []
 
 
 def test_a_method_of_ones_own_is_advised_by_what_it_teaches(monkeypatch):
@@ -41,13 +41,13 @@ def test_a_method_of_ones_own_is_advised_by_what_it_teaches(monkeypatch):
         return methods.Composition(methods.cmcl(members, classes, k=k).objective, k, teaches_leaving=True)
 
     monkeypatch.setitem(methods._FAMILY, "mine", mine)
-    assert "Train longer" in check_assignment(torch.ones(4, 2), methods.build("mine", 2, 4), oracle=2.0, top1=55.0)[0]
-    assert "amcl, mine" in check_assignment(torch.ones(4, 2), methods.build("smcl", 2, 4), oracle=2.0, top1=55.0)[0]
+    assert "Train longer" in check_shares(torch.ones(4, 2), methods.build("mine", 2, 4), oracle=2.0, top1=55.0)[0]
+    assert "amcl, mine" in check_shares(torch.ones(4, 2), methods.build("smcl", 2, 4), oracle=2.0, top1=55.0)[0]
 
 
 @pytest.mark.parametrize("name", ["ie", "emadnn", "one", "kdcl"])
 def test_nothing_to_say_of_methods_in_which_everyone_takes_everything(name):
-    assert check_assignment(torch.ones(4, 3), methods.build(name, 3, 4)) == []
+    assert check_shares(torch.ones(4, 3), methods.build(name, 3, 4)) == []
 
 
 def test_classes_that_were_never_counted():

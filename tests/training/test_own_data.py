@@ -199,7 +199,7 @@ def refused(message, method="ie", **options):
 def test_what_loaders_cannot_do():
     made = loaders()
     for method in ("mcl", "mcl_kd"):
-        refused(f"method {method} stores values per example.*from_dataset", method, data=made)
+        refused(f"method {method} needs indexed examples.*from_dataset", method, data=made)
     refused("cannot be divided among several processes.*from_dataset", data=made, devices=2, accelerator="cpu")
     refused("does not support sampling=classes.*from_dataset", data=made, sampling="classes")
     refused("got batch_size=32", data=made, batch_size=32)

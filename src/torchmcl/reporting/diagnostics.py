@@ -15,7 +15,7 @@ def shares(evaluation: RunEvaluation) -> list[str]:
     if evaluation.assigned is None:
         return []
     values = evaluation.metrics
-    said = guardrails.check_assignment(
+    said = guardrails.check_shares(
         evaluation.assigned, evaluation.specialists.method, oracle=values["oracle_error"], top1=values["top1_error"]
     )
     return [text.replace("this epoch", "the last epoch") for text in said]

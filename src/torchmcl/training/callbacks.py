@@ -37,11 +37,7 @@ class Callback:
         """Called after each optimiser step."""
 
     def on_epoch_end(self, metrics: dict[str, Any]) -> None:
-        """Called after each epoch, once its checkpoint is saved, so that resuming does not repeat the call.
-
-        Args:
-            metrics: The epoch's row of log.csv.
-        """
+        """Called with the row of log.csv after each epoch is saved, so that resuming does not repeat the call."""
 
     def on_train_end(self) -> None:
         """Called after the last epoch, before the evaluation on the test set."""
@@ -54,8 +50,7 @@ class Callbacks:
         for callback in callbacks:
             if isinstance(callback, type) or not any(callable(getattr(callback, hook, None)) for hook in HOOKS):
                 raise UsageError(
-                    f"A callback needs at least one of the methods {', '.join(HOOKS)}, got {callback!r}. "
-                    "Pass an instance of a Callback."
+                    f"A callback needs one of the methods {', '.join(HOOKS)}, got {callback!r}. Pass an instance."
                 )
         self.callbacks = tuple(callbacks)
 

@@ -213,9 +213,7 @@ class TrainConfig:
         plain_fields(self)
         validate_types({name: getattr(self, name) for name in ("seed", "checkpoint_steps", "tensorboard")}, TrainConfig)
         if self.seed < 0 or self.checkpoint_steps < 1:
-            raise UsageError(
-                f"Expected seed >= 0 and checkpoint_steps >= 1, got {self.seed} and {self.checkpoint_steps}."
-            )
+            raise UsageError(f"Expected seed >= 0 and checkpoint_steps >= 1, got {self.seed}, {self.checkpoint_steps}.")
 
     @classmethod
     def of(
@@ -248,17 +246,12 @@ class TrainConfig:
             members = len(network)
         parts = group_options({**options, **converted}, method, network)
         name, source = (data, DataConfig(**parts["data"])) if isinstance(data, str) else _source(data, parts["data"])
+        method_config = MethodConfig.of(method, members, unit, parts["method"], task)
+        network_config = NetworkConfig(name_of(network), exchange, preset, cut, parts["network"])
+        recipe, machine = Recipe(**parts["recipe"]), Machine(**parts["machine"])
+        transform = None if transform is None else name_of(transform)
         return cls(
-            MethodConfig.of(method, members, unit, parts["method"], task),
-            NetworkConfig(name_of(network), exchange, preset, cut, parts["network"]),
-            name,
-            source,
-            Recipe(**parts["recipe"]),
-            Machine(**parts["machine"]),
-            seed,
-            checkpoint_steps,
-            tensorboard,
-            None if transform is None else name_of(transform),
+            method_config, network_config, name, source, recipe, machine, seed, checkpoint_steps, tensorboard, transform
         )
 
     def resolved(self) -> "TrainConfig":
@@ -269,37 +262,18 @@ class TrainConfig:
         """
         recipe = self.recipe.resolved(self.data)
         method = self.method.resolved(self.data, recipe.length())
-        seed = self.seed if self.source.seed is None else self.source.seed
-        return replace(
-            self,
-            method=method,
-            network=self.network.resolved(method),
-            recipe=recipe,
-            source=replace(self.source, seed=seed),
-        )
+        source = replace(self.source, seed=self.seed) if self.source.seed is None else self.source
+        return replace(self, method=method, network=self.network.resolved(method), recipe=recipe, source=source)
 
     def flat(self) -> dict[str, Any]:
         """Return the options in the form of `of`, as values that YAML and JSON can store."""
-        options = {
-            "method": self.method.name,
-            "network": self.network.name,
-            "data": self.data,
-            "members": self.method.members,
-            "exchange": self.network.exchange,
-            "preset": self.network.preset,
-            "unit": self.method.unit,
-            "task": self.method.task,
-            "cut": self.network.cut,
-            "seed": self.seed,
-            "checkpoint_steps": self.checkpoint_steps,
-            "tensorboard": self.tensorboard,
-            "transform": self.transform,
-            **self.method.options,
-            **self.network.options,
-            **{f"data_{name}": value for name, value in asdict(self.source).items()},
-            **asdict(self.recipe),
-            **asdict(self.machine),
-        }
+        method, network = self.method, self.network
+        options = {"method": method.name, "network": network.name, "data": self.data, "members": method.members}
+        options |= {"exchange": network.exchange, "preset": network.preset, "unit": method.unit, "task": method.task}
+        options |= {"cut": network.cut, "seed": self.seed, "checkpoint_steps": self.checkpoint_steps}
+        options |= {"tensorboard": self.tensorboard, "transform": self.transform, **method.options, **network.options}
+        options |= {f"data_{name}": value for name, value in asdict(self.source).items()}
+        options |= {**asdict(self.recipe), **asdict(self.machine)}
         return {name: _plain(value) for name, value in options.items()}
 
     def identity(self) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from torchmcl.objectives.dataset_pass import outputs
 from torchmcl.structures.task import EvaluationBatch
 from torchmcl.tasks.combiners import Combiner
 
+AnyLoader = Loader | ExternalLoader
 OnBatch = Callable[[Tensor, Tensor], object]
 
 
 def evaluate(
     method: Method,
     ensemble: nn.Module,
-    loader: Loader | ExternalLoader,
+    loader: AnyLoader,
     combine: Combiner | None = None,
     on_batch: OnBatch | None = None,
 ) -> dict[str, Any]:

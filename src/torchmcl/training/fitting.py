@@ -37,7 +37,7 @@ from torchmcl.structures.task import Task
 from torchmcl.tasks.labels import percent, percents
 from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.config import TrainConfig, difference
-from torchmcl.training.evaluate import evaluate
+from torchmcl.training.evaluate import AnyLoader, evaluate
 from torchmcl.training.extra_metrics import named_metrics
 from torchmcl.training.loggers import Loggers
 from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
@@ -96,8 +96,7 @@ def fit(
         preset: The preset of the exchange.
         unit: The unit that a member takes or leaves in segmentation: an image, or each pixel by its class.
         cut: The number of layers before the exchange, for a custom `nn.Sequential`.
-        task: A name in `tasks.names()` or a `Task`. By default segmentation if the data has masks, otherwise
-            classification.
+        task: A name in `tasks.names()` or a `Task`. By default segmentation for masks, otherwise classification.
         seed: The seed of initial weights, order of examples and splits.
         out: The run folder. Without it, nothing is written.
         overwrite: Replace an earlier run in the folder.
@@ -187,9 +186,7 @@ class Job:
         """The names of the groups that members specialise in: groups of images, or classes."""
         return (self.method.unit == "image" and self.data.train.groups) or self.data.train.classes
 
-    def loader(
-        self, fabric: "Fabric", examples: Examples | External, *, shuffle: bool = False
-    ) -> Loader | ExternalLoader:
+    def loader(self, fabric: "Fabric", examples: Examples | External, *, shuffle: bool = False) -> AnyLoader:
         """Return a loader of this process's share of the examples."""
         size = self.config.recipe.batch_size
         common: dict[str, Any] = {
@@ -262,21 +259,15 @@ def _check_custom(config: TrainConfig, given: dict[str, Any]) -> None:
 
 def _check_external(config: TrainConfig, method: Method) -> None:
     """Raise UsageError for options that custom data loaders do not support."""
-    advice = "Use data.from_dataset instead."
+    recipe, advice = config.recipe, "Use data.from_dataset instead."
     if any(isinstance(part, DatasetPass) for part in method.new_objective().modules()):
-        raise UsageError(
-            f"The method {method.name} stores values per example, but examples of a custom data loader have no index. "
-            f"{advice}"
-        )
+        raise UsageError(f"The method {method.name} needs indexed examples, not a custom data loader. {advice}")
     if config.machine.devices * config.machine.num_nodes > 1:
         raise UsageError(f"A custom data loader cannot be divided among several processes. {advice}")
-    if config.recipe.sampling != Recipe.sampling:
-        raise UsageError(f"A custom data loader does not support sampling={config.recipe.sampling}. {advice}")
-    if config.recipe.batch_size != Recipe.batch_size:
-        raise UsageError(
-            f"A custom data loader determines the batch size, got batch_size={config.recipe.batch_size}. "
-            "Leave it out, or set it in the loader."
-        )
+    if recipe.sampling != Recipe.sampling:
+        raise UsageError(f"A custom data loader does not support sampling={recipe.sampling}. {advice}")
+    if recipe.batch_size != Recipe.batch_size:
+        raise UsageError(f"Set the batch size in the custom data loader, got batch_size={recipe.batch_size}.")
 
 
 def _model_config(config: TrainConfig, method: Method, data: DataSet) -> ModelConfig:
@@ -403,8 +394,7 @@ def _training(
             identity={**config.identity(), "labels": data.train.label_fingerprint},
             writes=fabric.is_global_zero,
         ),
-        compile=config.machine.compile,
-        lean=config.machine.lean,
+        machine=config.machine,
         optimizer=job.optimizer,
         schedule=job.schedule,
         callbacks=callbacks,
@@ -412,7 +402,7 @@ def _training(
     )
 
 
-def run_metrics(training: Training, test: Loader | ExternalLoader, data: DataSet) -> dict[str, Any]:
+def run_metrics(training: Training, test: AnyLoader, data: DataSet) -> dict[str, Any]:
     """Return the content of metrics.json, with errors and shares in percent, for the epoch that is saved."""
     method, taken = training.method, training.last_taken
     values = evaluate(method, training.final_model, test, on_batch=training.extra.update)

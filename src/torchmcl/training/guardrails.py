@@ -6,9 +6,7 @@ from torchmcl import methods
 from torchmcl.methods import Method
 
 
-def check_assignment(
-    taken: Tensor, method: Method, *, oracle: float | None = None, top1: float | None = None
-) -> list[str]:
+def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, top1: float | None = None) -> list[str]:
     """Return warnings about members that take too little or too much, or that are overconfident.
 
     Args:
@@ -21,7 +19,7 @@ def check_assignment(
         One line per problem, with advice.
 
     >>> import torch
-    >>> check_assignment(torch.tensor([[9.0, 0.0], [7.0, 0.0]]), methods.build("amcl", members=2, classes=2))[0]
+    >>> check_shares(torch.tensor([[9.0, 0.0], [7.0, 0.0]]), methods.build("amcl", members=2, classes=2))[0]
     'Member 2 took nothing in this epoch. Lower beta, raise k, or try balance=True.'
     """
     members, k = method.members, method.k
@@ -67,14 +65,13 @@ def check_counts(counts: Tensor, classes: Sequence[str]) -> list[str]:
 
     >>> import torch
     >>> check_counts(torch.tensor([[3, 0], [0, 0]]), ["cat", "dog"])
-    ['No member had seen dog when the memory was fixed: the first member takes it. Lengthen warmup, or drop the class.']
+    ['No member had seen dog when the memory was fixed. The first member takes it. Lengthen warmup, or drop the class.']
     """
     missing = [name for name, row in zip(classes, counts.tolist(), strict=True) if not any(row)]
     if not missing:
         return []
     listed = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
-    pronoun = "it" if len(missing) == 1 else "them"
     return [
-        f"No member had seen {listed} when the memory was fixed: the first member takes {pronoun}. "
-        "Lengthen warmup, or drop the class."
+        f"No member had seen {listed} when the memory was fixed. The first member takes "
+        f"{'it' if len(missing) == 1 else 'them'}. Lengthen warmup, or drop the class."
     ]

@@ -37,8 +37,7 @@ class Loggers(Callback):
         for logger in loggers:
             if not isinstance(logger, Logger):
                 raise UsageError(
-                    f"Expected a Lightning logger, got {logger!r}. Pass an instance, such as "
-                    'lightning.pytorch.loggers.CSVLogger("logs").'
+                    f"Expected a Lightning logger, got {logger!r}. Pass an instance, such as CSVLogger('logs')."
                 )
         self.loggers: tuple[Logger, ...] = tuple(loggers)
         self.config, self.board = config, board

@@ -14,8 +14,7 @@ from torchmetrics import Metric
 from torchmcl import metrics
 from torchmcl._utils.distributed import highest, total
 from torchmcl._utils.randomness import seed_for, seed_of
-from torchmcl.data.external import ExternalLoader
-from torchmcl.data.loader import Batch, Loader
+from torchmcl.data.loader import Batch
 from torchmcl.ensemble import Ensemble
 from torchmcl.errors import DivergedError, UsageError
 from torchmcl.methods import Method
@@ -24,8 +23,9 @@ from torchmcl.objectives.objective import memory_of, phase_of
 from torchmcl.structures.state import State
 from torchmcl.training import guardrails
 from torchmcl.training.callbacks import Callbacks
-from torchmcl.training.evaluate import evaluate
+from torchmcl.training.evaluate import AnyLoader, evaluate
 from torchmcl.training.extra_metrics import ExtraMetrics, flatten_values
+from torchmcl.training.machine import Machine
 from torchmcl.training.progress import TrainingProgress
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.resume import Checkpoints
@@ -78,15 +78,14 @@ class Training:
         ensemble: Ensemble,
         recipe: Recipe,
         *,
-        train: Loader | ExternalLoader,
-        unshuffled: Loader | ExternalLoader,
-        validation: Loader | ExternalLoader | None = None,
+        train: AnyLoader,
+        unshuffled: AnyLoader,
+        validation: AnyLoader | None = None,
         groups: tuple[str, ...],
         seed: int,
         progress: TrainingProgress,
         checkpoints: Checkpoints | None = None,
-        compile: bool = False,
-        lean: bool = False,
+        machine: Machine | None = None,
         optimizer: OptimizerBuilder | None = None,
         schedule: Schedule | None = None,
         callbacks: Callbacks | None = None,
@@ -103,12 +102,12 @@ class Training:
         if recipe.ema is not None:
             average = get_ema_multi_avg_fn(recipe.ema)
             self.averaged = AveragedModel(self.unwrapped, multi_avg_fn=average, use_buffers=True)
-        module = cast(nn.Module, torch.compile(ensemble)) if compile else ensemble
+        machine = machine or Machine()
+        module = cast(nn.Module, torch.compile(ensemble)) if machine.compile else ensemble
         built = recipe.build(ensemble.parameters()) if optimizer is None else build_optimizer(optimizer, ensemble)
         self.rates, self.schedule = [group["lr"] for group in built.param_groups], schedule
-        self.ensemble: Any
-        self.optimizer: Any
-        self.ensemble, self.optimizer = fabric.setup(module, built)
+        wrapped: tuple[Any, Any] = fabric.setup(module, built)
+        self.ensemble, self.optimizer = wrapped
         self.step = Step(
             fabric,
             ensemble,
@@ -117,7 +116,7 @@ class Training:
             self.optimizer,
             accumulate=recipe.accumulate,
             clip=recipe.clip,
-            lean=lean,
+            lean=machine.lean,
             mean_weight=train.mean_weight,
         )
         self.position = Position(taken=self._zeros(), wanted=self._zeros())
@@ -240,7 +239,7 @@ class Training:
     def _warn(self, row: dict[str, Any], taken: Tensor) -> None:
         early = row["epoch"] <= self.schedule_end  # members still learn which examples to leave
         errors = {} if early else {"oracle": row.get("oracle_error"), "top1": row.get("top1_error")}
-        warnings = guardrails.check_assignment(taken, self.method, **errors)
+        warnings = guardrails.check_shares(taken, self.method, **errors)
         memory = memory_of(self.objective)
         if memory is not None and memory.fixed:
             warnings += guardrails.check_counts(memory.counts, self.groups)
@@ -291,12 +290,8 @@ class Training:
                 self.position.best, self.position.best_epoch = float("inf"), 0
 
     def _save_best(self) -> None:
-        state = {
-            "ensemble": self.final_model.state_dict(),
-            "objective": self.objective.state_dict(),
-            "taken": self.last_taken,
-            "epoch": self.position.best_epoch,
-        }
+        state: dict[str, Any] = {"ensemble": self.final_model.state_dict(), "objective": self.objective.state_dict()}
+        state |= {"taken": self.last_taken, "epoch": self.position.best_epoch}
         self.checkpoints.save_best(state, self.position.history)
 
     def restore_best(self) -> None:

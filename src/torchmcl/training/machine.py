@@ -47,11 +47,9 @@ class Machine:
     def __post_init__(self) -> None:
         plain_fields(self)
         validate_types(vars(self), Machine)
-        if self.devices < 1 or self.num_nodes < 1 or self.workers < 0:
-            raise UsageError(
-                "Expected devices >= 1, num_nodes >= 1 and workers >= 0, "
-                f"got {self.devices}, {self.num_nodes} and {self.workers}."
-            )
+        for name, minimum in (("devices", 1), ("num_nodes", 1), ("workers", 0)):
+            if getattr(self, name) < minimum:
+                raise UsageError(f"Expected {name} >= {minimum}, got {getattr(self, name)}.")
         if self.lean and self.compile:
             raise UsageError("Cannot combine lean with compile: a compiled ensemble runs all members at once.")
 

@@ -66,19 +66,6 @@ def group_of(batch: Batch, task: Task) -> Tensor | None:
     return task.group(batch.target) if batch.group is None else batch.group
 
 
-def weights_by_loss(
-    objective: nn.Module, output: EnsembleOutput, target: Tensor, state: State, weights: Tensor
-) -> Tensor:
-    """Return the weights (M, B) that the losses alone would give, or `weights` (M, B) if no memory assigns.
-
-    For masks they are not computed, because that would be as expensive as the loss.
-    """
-    memory, by_loss = memory_of(objective), getattr(objective, "chosen_by_loss", None)
-    if memory is None or not memory.fixed or by_loss is None or output.logits.ndim > 3:
-        return weights
-    return cast(Tensor, by_loss(output, target, state))
-
-
 class StepResult(NamedTuple):
     """The result of a step for this process's part of a batch.
 
@@ -152,14 +139,9 @@ class Step:
             self.fabric.backward(loss * (amount * self.fabric.world_size / step_total))
 
         if self.lean:
+            x, target, autocast = batch.x, batch.target, self.fabric.autocast
             loss, weights, logits = memberwise_backward(
-                self.unwrapped,
-                self.objective,
-                batch.x,
-                batch.target,
-                state,
-                backward=backward,
-                autocast=self.fabric.autocast,
+                self.unwrapped, self.objective, x, target, state, backward=backward, autocast=autocast
             )
             average([p.grad for p in self.unwrapped.parameters() if p.grad is not None])
             output = EnsembleOutput(logits)
@@ -168,8 +150,18 @@ class Step:
             outcome = self.objective(output, batch.target, state)
             backward(outcome.loss)
             loss, weights = outcome.loss.detach(), outcome.weights
-        by_loss = weights_by_loss(self.objective, output, batch.target, state, weights)
-        return StepResult(loss * amount * (batch.total / step_total), weights, by_loss)
+        wanted = self._wanted(output, batch.target, state, weights)
+        return StepResult(loss * amount * (batch.total / step_total), weights, wanted)
+
+    def _wanted(self, output: EnsembleOutput, target: Tensor, state: State, weights: Tensor) -> Tensor:
+        """Return the weights (M, B) that the losses would give, or the actual `weights` (M, B) if no memory assigns.
+
+        For masks they are not computed, because that would be as expensive as the loss.
+        """
+        memory, by_loss = memory_of(self.objective), getattr(self.objective, "chosen_by_loss", None)
+        if memory is None or not memory.fixed or by_loss is None or output.logits.ndim > 3:
+            return weights
+        return cast(Tensor, by_loss(output, target, state))
 
     def _total(self, batch: Batch) -> int | Tensor:
         """Return the sum of the amounts of a step over all parts and processes."""
