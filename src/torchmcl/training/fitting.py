@@ -339,9 +339,8 @@ def _load_finished(folder: RunFolder, config: TrainConfig, network: Any, data: s
 def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, *, verbose: bool) -> Specialists:
     """Train to the end, evaluate the ensemble on the test set and write it to the run folder."""
     path, fabric = folder.path, job.config.machine.build(verbose=verbose)
-    advice = "Start all of them again."
-    if path is not None:
-        advice = f"Resume all of them: torchmcl train --resume {shlex.quote(str(path))}"
+    command = f"torchmcl train --resume {shlex.quote(str(path))}"
+    advice = "Start all processes again." if path is None else f"Resume all processes: {command}"
     with folder.locked(), together(advice), callbacks, loggers:
         with muted(*ENGINE, when=not verbose):
             fabric.launch()
@@ -377,6 +376,8 @@ def _training(
     job: Job, fabric: "Fabric", progress: TrainingProgress, folder: Path | None, callbacks: Callbacks
 ) -> Training:
     config, data, loader = job.config, job.data, partial(job.loader, fabric)
+    identity = {**config.identity(), "labels": data.train.label_fingerprint}
+    checkpoints = Checkpoints(folder, every=config.checkpoint_steps, identity=identity, writes=fabric.is_global_zero)
     return Training(
         fabric,
         job.method,
@@ -388,12 +389,7 @@ def _training(
         groups=job.groups,
         seed=config.seed,
         progress=progress,
-        checkpoints=Checkpoints(
-            folder,
-            every=config.checkpoint_steps,
-            identity={**config.identity(), "labels": data.train.label_fingerprint},
-            writes=fabric.is_global_zero,
-        ),
+        checkpoints=checkpoints,
         machine=config.machine,
         optimizer=job.optimizer,
         schedule=job.schedule,
@@ -418,8 +414,7 @@ def run_metrics(training: Training, test: AnyLoader, data: DataSet) -> dict[str,
     }
     if training.position.best_epoch:
         values["best_epoch"] = training.position.best_epoch
-    memory = memory_of(training.objective)
-    if memory is not None:
+    if (memory := memory_of(training.objective)) is not None:
         values |= {"counts": memory.counts.tolist(), "flags": memory.flags.int().tolist()}
     if data.validation is not None:
         values["validation"] = {name: training.last_row[name] for name in ("oracle_error", "top1_error")}

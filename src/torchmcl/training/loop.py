@@ -309,7 +309,7 @@ class Training:
         return self.position.history[(self.position.best_epoch or len(self.position.history)) - 1]
 
     def _save(self, loss: Tensor) -> None:
-        """Write a checkpoint, unless the loss is not finite."""
+        """Write a checkpoint, or raise DivergedError if the loss is not finite."""
         if self.checkpoints.folder is None:
             return
         at = self.position
@@ -367,7 +367,7 @@ def build_optimizer(build: OptimizerBuilder, ensemble: nn.Module) -> Optimizer:
         covered = [id(weight) for group in optimizer.param_groups for weight in group["params"]]
     except Exception as problem:
         raise UsageError(
-            f"The callable optimizer raised {type(problem).__name__}: {problem}. "
+            f"The optimizer callable failed with {type(problem).__name__}: {problem}. "
             "It must map a list of (name, parameter) to an optimiser."
         ) from problem
     if missing := [name for name, weight in named if weight.requires_grad and id(weight) not in covered]:

@@ -62,7 +62,7 @@ class Checkpoints:
                 raise UsageError(
                     f"its format is {state['format']}, this version reads {' and '.join(map(str, READABLE))}"
                 )
-            self._same_identity(state)
+            self._check_identity(state)
             yield state
         except Exception as problem:  # a damaged state can raise anything
             raise checkpoint.refused(path, problem) from problem
@@ -78,7 +78,7 @@ class Checkpoints:
         except (RuntimeError, KeyError, TypeError, AttributeError, AssertionError) as problem:
             raise checkpoint.refused(path or Path("best.pt"), problem) from problem
 
-    def _same_identity(self, state: dict[str, Any]) -> None:
+    def _check_identity(self, state: dict[str, Any]) -> None:
         current, stored = json.loads(self.identity), json.loads(state.get("choices", self.identity))
         if state["format"] == 1:  # it did not resolve defaults, and stored the cut of all networks
             stored = current | {

@@ -26,14 +26,14 @@ RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", LOG, ASSIGNMENT
 
 
 def first_process() -> bool:
-    """Return whether this process writes the run folder, before the process group is initialised."""
+    """Return whether this process writes the run folder. It works before the process group is initialised."""
     rank = next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK") if name in os.environ), "0")
     return rank == "0" and os.environ.get("NODE_RANK", "0") == "0"
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a run, or None, and whether to replace or to resume an earlier run in it."""
+    """The folder of a run, or None to write nothing, and what to do with an earlier run in it."""
 
     path: Path | None
     overwrite: bool = False
@@ -147,7 +147,7 @@ def _parse(text: str) -> float | str:
 
 
 def as_json(metrics: dict[str, Any]) -> str:
-    """Return metrics as JSON with one entry per line, where a list or a row of a matrix takes one line too.
+    """Return metrics as JSON, with each entry, list and matrix row on one line.
 
     >>> print(as_json({"flags": [[0, 1], [1, 0]]}))
     {
