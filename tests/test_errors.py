@@ -100,7 +100,7 @@ def truncated(path):
 @contextmanager
 def only(kind):
     """Raised as this class exactly, in a line that begins as all do."""
-    with pytest.raises(kind, match=r"^Expected ") as caught:
+    with pytest.raises(kind, match=r"^[A-Z]") as caught:
         yield caught
     assert type(caught.value) is kind
 

@@ -262,7 +262,7 @@ def test_warnings(digits_look, digits_run):
         "greedy": "Member 1 took nearly everything in the last epoch",
         "mixed": "Purity is 40 %",
         "short": "1 of 4 epochs came after the warm-up of 3",
-        "far": "together they are wrong on 60.0 %",
+        "far": "the top-1 error is 60.0 %",
         "unseen": "Unseen data (x) is hardly told",
         "during": "Said during training: Look out.",
     }

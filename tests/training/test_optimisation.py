@@ -127,4 +127,4 @@ def test_an_optimiser_of_ones_own_is_asked_for_again(tmp_path, capsys):
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["epochs"] == 1
     (tmp_path / "run" / "metrics.json").unlink()
     assert cli.main(["train", "--resume", str(tmp_path / "run")]) == 2
-    assert "was started with a custom optimizer" in capsys.readouterr().err
+    assert "has a custom optimizer" in capsys.readouterr().err

@@ -71,14 +71,10 @@ class MethodConfig:
             return cls(name, 5 if members is None else members, unit, options, task=task)
         if options:
             raise UsageError(
-                f"Cannot apply the options {', '.join(options)} to a Method object. "
-                "Pass them to methods.build, or pass the method's name."
+                f"Cannot apply the options {', '.join(options)} to a Method object. Pass them to methods.build."
             )
         if members not in (None, method.members):
-            raise UsageError(
-                f"The method was built with {method.members} members, got members={members}. "
-                f"Leave members out, or build the method with {members} members."
-            )
+            raise UsageError(f"The method has {method.members} members, got members={members}. Leave members out.")
         if "pixel" in (unit, method.unit):
             method, unit = replace(method, unit="pixel"), "pixel"
         if methods.is_registered(method):
@@ -114,10 +110,7 @@ class MethodConfig:
 
         task = as_task(task)
         if self.classes not in (None, task.classes or 0):
-            raise UsageError(
-                f"The method was built for {self.classes} classes, but the task has {task.classes}. "
-                f"Build the method with classes={task.classes}."
-            )
+            raise UsageError(f"Expected a method with the data's {task.classes} classes, got {self.classes} classes.")
         if self.given is not None:
             return replace(self.given, task=task)
         options = dict(self.options)
@@ -326,10 +319,8 @@ def _parts(method: "str | Method", network: Any) -> dict[str, str]:
         for option in names:
             if part_of.setdefault(option, part) != part:
                 owner = name_of({"method": method, "network": network}.get(part, part))
-                raise UsageError(
-                    f"The option {option} belongs to both the {part} {owner} and the {part_of[option]}. "
-                    f"Rename the option of the {part}."
-                )
+                both = f"both the {part} {owner} and the {part_of[option]}"
+                raise UsageError(f"The option {option} belongs to {both}. Rename the option of the {part}.")
     excluded = {"training"} if isinstance(method, str) else {"training", "method"}  # a Method has its options already
     return {option: part for option, part in part_of.items() if part not in excluded}
 

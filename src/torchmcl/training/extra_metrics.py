@@ -58,6 +58,12 @@ class ExtraMetrics:
     """The user's metrics for one training, updated with combined probabilities and targets batch by batch.
 
     The metrics are cloned. With several processes, each metric synchronises itself in `compute`.
+
+    >>> from torchmetrics.classification import MulticlassAccuracy
+    >>> extra = ExtraMetrics({"accuracy": MulticlassAccuracy(2)}, torch.device("cpu"))
+    >>> extra.update(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]))
+    >>> extra.compute()
+    {'accuracy': 0.5}
     """
 
     def __init__(self, metrics: Mapping[str, Metric], device: torch.device) -> None:

@@ -252,8 +252,7 @@ def _check_custom(config: TrainConfig, given: dict[str, Any]) -> None:
     for name, value in given.items():
         if str(flat[name]).startswith(OWN) and (value is None or isinstance(value, str)):
             raise UsageError(
-                f"The run was started with a custom {name}, stored only as {flat[name]}. "
-                f"Resume it from Python and pass {name}=…."
+                f"The run has a custom {name}, stored only as {flat[name]}. Resume it from Python with {name}=…."
             )
 
 

@@ -20,11 +20,8 @@ READABLE = (1, 2)
 class Checkpoints:
     """The last and the best checkpoint of a run. Without a folder, only the best one is kept, in memory.
 
-    Args:
-        folder: The run folder.
-        every: The number of steps between checkpoints within an epoch.
-        identity: The options that must not change when the run is resumed.
-        writes: Whether this process writes the checkpoints.
+    `every` is the number of steps between checkpoints within an epoch. `identity` has the options that must not change
+    when the run is resumed. `writes` is whether this process writes checkpoints.
     """
 
     def __init__(

@@ -92,6 +92,16 @@ class Step:
         clip: The maximum norm of the gradient.
         lean: Store the activations of only one member at a time.
         mean_weight: The mean weight of all training examples. A batch with a lower weight has a smaller gradient.
+
+    >>> from torchmcl import methods
+    >>> from torchmcl.training.device import OneDevice
+    >>> method = methods.build("ie", members=2, classes=3)
+    >>> ensemble = Ensemble.build(method, "mlp", inputs=4, width=8)
+    >>> optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.1)
+    >>> step = Step(OneDevice("cpu"), ensemble, ensemble, method.new_objective(), optimizer)
+    >>> batch = Batch(torch.ones(3, 4), torch.tensor([0, 1, 2]), torch.arange(3), None, total=3)
+    >>> step(batch, State(epoch=1, epochs=10)).weights.shape
+    torch.Size([2, 3])
     """
 
     def __init__(
