@@ -443,7 +443,7 @@ def test_targets_beyond_the_classes():
 def test_a_task_that_does_not_suit_the_data():
     with pytest.raises(UsageError, match="The task Segmentation does not match digits, which has one label per image"):
         fit("smcl", epochs=1, task="segmentation", **TINY)
-    with pytest.raises(UsageError, match="The task Classification does not match .* which has masks"):
+    with pytest.raises(UsageError, match=r"The task Classification does not match .* which has masks"):
         fit("smcl", "fcn", "digits-masks", members=2, width=4, epochs=1, task="classification", verbose=False)
 
 
