@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image
 
 from torchmcl._utils import atomic
-from torchmcl.explorer.session import Subject
+from torchmcl.explorer.session import Session
 
 PAUSE = 1.0  # seconds that a client waits before it asks again
 WARM = 0.25  # the part of the time after which memory should no longer grow
@@ -72,13 +72,13 @@ def resident(process):
 
 
 def measure(run, clients, seconds, folder):
-    subject = Subject.open(run)
+    session = Session.open(run)
     files = []
-    for at in range(min(64, len(subject.pictures))):
-        image = subject.images([at])[0]
+    for at in range(min(64, len(session.test_set))):
+        image = session.images([at])[0]
         path = folder / f"{at}.png"
         Image.fromarray(image.permute(1, 2, 0).expand(-1, -1, 3).numpy()).save(path)
-        files.append((path, subject.specialists.classes[int(subject.specialists.predict(path).label)]))
+        files.append((path, session.specialists.classes[int(session.specialists.predict(path).label)]))
     line = [sys.executable, "-m", "torchmcl", "serve", str(run), "--port", "0"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
     try:

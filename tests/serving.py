@@ -20,12 +20,12 @@ def serving(*arguments: object, clean: bool = True) -> Iterator[str]:
         process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
             said = process.stdout.readline()
-            if said.startswith("Look: http://"):
+            if said.startswith("Explorer: http://"):
                 yield said.split()[1]
         finally:
             process.terminate()
             process.communicate(timeout=60)
             log.seek(0)
             told = log.read()
-    assert said.startswith("Look: http://"), told
+    assert said.startswith("Explorer: http://"), told
     assert not clean or "Traceback" not in told, told

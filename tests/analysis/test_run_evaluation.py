@@ -15,19 +15,21 @@ from torchmcl.training.run_folder import read_assignment_history, read_log
 def test_what_was_noted_by_hand(digits_look, digits_run):
     specialists, examples = Specialists.load(digits_run), digits_look.examples
     answer, target = specialists.predict(examples), examples.target
-    noted = digits_look.test.gathered
+    noted = digits_look.test.get
     assert torch.equal(noted("errors").T.bool(), metrics.members_wrong(answer.members[:, :, :10], target))
     assert torch.equal(noted("wrong").bool(), answer.label != target)
     truth = answer.members[:, torch.arange(len(target)), target]
     assert torch.allclose(noted("cross_entropy").T, -truth.log(), atol=1e-4)
-    assert torch.allclose(noted("truth"), answer.probabilities[torch.arange(len(target)), target], atol=1e-5)
+    assert torch.allclose(
+        noted("target_probability"), answer.probabilities[torch.arange(len(target)), target], atol=1e-5
+    )
     assert torch.allclose(noted("auxiliary").T, answer.members[:, :, -1], atol=1e-5)
     assert torch.equal(noted("left").T.bool(), answer.members.argmax(2) == 10)
     assert torch.equal(noted("member"), answer.member)
 
 
 def test_reliability_gives_the_calibration_error(digits_look):
-    count, confidence, right = digits_look.test.gathered("reliability").sum(0)
+    count, confidence, right = digits_look.test.get("reliability").sum(0)
     assert count.sum() == len(digits_look.examples)
     assert float(right.sum() / count.sum()) == pytest.approx(digits_look.metrics["accuracy"] / 100, abs=1e-5)
     error = float(100 * (right - confidence).abs().sum() / count.sum())
@@ -36,7 +38,7 @@ def test_reliability_gives_the_calibration_error(digits_look):
 
 def test_masks_are_noted_image_by_image(masks_look, masks_run):
     answer, target = Specialists.load(masks_run).predict(masks_look.examples), masks_look.examples.target
-    noted = masks_look.test.gathered
+    noted = masks_look.test.get
     assert torch.allclose(noted("errors").T, metrics.pixel_errors(answer.members[:, :, :2], target), atol=1e-5)
     assert float(100 * noted("wrong").mean()) == pytest.approx(masks_look.metrics["top1_error"], abs=0.01)
     truth = answer.members.gather(2, target.long()[None, :, None].expand(2, -1, 1, -1, -1))[:, :, 0]
@@ -58,7 +60,7 @@ def test_without_a_memory_who_took_most_owns(tmp_path):
     everyone, some = run_evaluation(tmp_path / "ie"), run_evaluation(tmp_path / "smcl")
     assert everyone.owners.all()
     assert not everyone.specialised
-    taken = torch.tensor(some.kept["assigned"])
+    taken = torch.tensor(some.training_metrics["assigned"])
     assert torch.equal(some.owners, taken == taken.max(1, keepdim=True).values)
     assert (some.owners.sum(1) >= 1).all()
 

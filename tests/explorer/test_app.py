@@ -34,7 +34,7 @@ def numbers(html):
 
 
 def test_bars_are_the_probabilities(session):
-    example = session.pick(5)
+    example = session.predict_test(5)
     card = example_page.card(session, example, 1)
     said = example.answer.members[1, 0]
     shown = numbers(card)
@@ -46,13 +46,13 @@ def test_bars_are_the_probabilities(session):
 
 
 def test_the_claimed_card_alone_is_framed(session):
-    example = session.pick(5)
+    example = session.predict_test(5)
     framed = [m for m in range(3) if "mcl-card own" in example_page.card(session, example, m)]
     assert framed == [int(example.answer.member[0])]
 
 
 def test_looking_leaves_no_gradients(session):
-    session.pick(0)
+    session.predict_test(0)
     assert all(parameter.grad is None for parameter in session.specialists.ensemble.parameters())
 
 
@@ -61,17 +61,17 @@ def test_names_of_classes_are_text(run):
     hostile = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', *"23456789")
     specialists.model_config = replace(specialists.model_config, classes=hostile)
     session = Session("<b>run</b>", specialists)
-    page = example_page.page(session, session.look(torch.zeros(1, 8, 8, dtype=torch.uint8), torch.tensor(0)))
+    page = example_page.page(session, session.predict(torch.zeros(1, 8, 8, dtype=torch.uint8), torch.tensor(0)))
     assert "<script" not in page
     assert "<img src=x" not in page
     assert "&lt;script&gt;" in page
 
 
 def test_masks_are_laid_over(masks):
-    example = masks.pick(3)
+    example = masks.predict_test(3)
     page = example_page.page(masks, example)
     assert page.count("<img") == 4  # the answer, the truth, two members
-    assert "The truth" in page
+    assert ">Target<" in page
     assert page.count(">wrong pixels<") == 2
     wrong = float((example.answer.label[0] != masks.test.target[3]).float().mean())
     assert f"{100 * wrong:.1f}".removesuffix(".0") in example_page.truth(masks, example)
@@ -80,7 +80,7 @@ def test_masks_are_laid_over(masks):
 def test_masks_have_a_matrix_of_groups(masks):
     page = members_page.matrix(masks)
     assert page.count("data-pick") == 10 * 2
-    assert int(masks.claims.counts(10, 2).sum()) == len(masks.claims.places)
+    assert int(masks.claims.counts(10, 2).sum()) == len(masks.claims.indices)
 
 
 def test_the_matrix_counts_who_claims(session, digits_test):
@@ -95,15 +95,15 @@ def test_a_run_whose_test_set_is_gone(session):
     alone = Session("x", session.specialists, None, "It moved.")
     assert "It moved." in members_page.matrix(alone)
     assert "It moved." in example_page.thumbnails(alone, None, 0)
-    assert "mcl-verdict" in example_page.page(alone, alone.look(torch.zeros(1, 8, 8, dtype=torch.uint8)))
+    assert "mcl-verdict" in example_page.page(alone, alone.predict(torch.zeros(1, 8, 8, dtype=torch.uint8)))
 
 
 def test_networks_without_pooling_have_no_map():
     specialists = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False)
     session = Session("x", specialists)
-    page = example_page.page(session, session.look(torch.zeros(1, 8, 8, dtype=torch.uint8)))
-    assert "No Grad-CAM. Expected a network with a global average pooling" in page
-    assert "accepts everything until it is calibrated" in page
+    page = example_page.page(session, session.predict(torch.zeros(1, 8, 8, dtype=torch.uint8)))
+    assert "No Grad-CAM. Grad-CAM needs global average pooling" in page
+    assert "is not calibrated and accepts every answer" in page
     assert "not mine" not in page
 
 
@@ -123,7 +123,7 @@ def test_cells_of_a_table_are_text():
 def test_studies_without_results(tmp_path):
     assert studies_page.first(tmp_path) == ("confidence", "smoke")
     page = studies_page.page("ablation", "mini", tmp_path)
-    assert "Nothing is measured yet" in page
+    assert "There are no results at this scale" in page
     assert str(tmp_path) not in page
     assert "9.74" in page
 
@@ -151,7 +151,7 @@ def test_passwords_of_a_file(tmp_path):
 def test_a_port_that_is_taken():
     with bound("127.0.0.1", 0) as one:
         one.listen()
-        with pytest.raises(UsageError, match="Choose another --port"):
+        with pytest.raises(UsageError, match="Choose another port"):
             bound("127.0.0.1", one.getsockname()[1])
     with pytest.raises(UsageError, match="65535"):
         bound("127.0.0.1", 70_000)

@@ -85,7 +85,7 @@ def test_slow_requests_are_given_up():
 
 
 def test_slow_senders_hold_nobody_up():
-    guard = AccessMiddleware(page, limits=Limits(together=2))
+    guard = AccessMiddleware(page, limits=Limits(concurrent=2))
 
     async def together():
         post = {"path": "/gradio_api/queue/join", "method": "POST"}

@@ -108,7 +108,7 @@ def test_files_that_are_no_pictures(server, browser, pictures):
 def test_a_huge_file_is_refused_and_the_server_goes_on(server, browser, pictures):
     with opened(browser, server) as seen:
         send(seen, pictures / "huge.png")
-        seen.page.get_by_text("at most 10 MB are taken").wait_for()
+        seen.page.get_by_text("the limit is 10 MB").wait_for()
         seen.inspect()
         send(seen, pictures / "6.png")
         assert said(seen).startswith("6\n")
@@ -132,7 +132,7 @@ def test_one_of_the_test_set(server, browser, digits_test):
         first = picks.first.get_attribute("data-pick")
         seen.page.locator("#mcl-picks [data-page]").last.click()
         seen.page.locator(f"#mcl-picks [data-pick='{first}']").wait_for(state="detached")
-        seen.page.get_by_label("Or one of the test set").click()
+        seen.page.get_by_label("Test images").click()
         seen.page.get_by_role("option", name="7", exact=True).click()
         seen.page.locator("#mcl-picks [title='7']").first.wait_for()
         seen.page.wait_for_function(
@@ -141,7 +141,7 @@ def test_one_of_the_test_set(server, browser, digits_test):
         at = int(picks.nth(1).get_attribute("data-pick"))
         assert int(digits_test.target[at]) == 7
         picks.nth(1).click()
-        assert "The test set says 7" in said(seen)
+        assert "The label in the test set is 7" in said(seen)
         seen.inspect()
 
 
@@ -161,7 +161,7 @@ def test_a_cell_of_the_matrix_shows_examples(server, browser, specialists, digit
         shown.first.wait_for()
         assert [int(one.get_attribute("data-pick")) for one in shown.all()] == places[:24]
         shown.first.click()  # and one of them is looked at
-        assert "The test set says 4" in said(seen)
+        assert "The label in the test set is 4" in said(seen)
         seen.inspect()
 
 
@@ -185,7 +185,7 @@ def test_the_table_of_a_study_sorts(server, browser):
         assert seen.page.locator("#mcl-study th", has_text="oracle").count() >= 2  # measured beside published
         seen.page.get_by_label("Study").click()
         seen.page.get_by_role("option", name="ablation").click()
-        seen.page.get_by_text("Nothing is measured yet").wait_for()
+        seen.page.get_by_text("There are no results at this scale").wait_for()
         seen.inspect()
 
 

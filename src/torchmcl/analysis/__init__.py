@@ -1,6 +1,7 @@
-"""Analysis of trained runs: evaluation on data sets, calibration and figures.
+"""Evaluation of trained runs on data sets, Grad-CAM, and the figures drawn from an evaluation.
 
-Figures are in `figures`, one per file; each is a function of `RunEvaluation`. Training and web pages are elsewhere.
+Figures are in `figures`, one per file; each is a function of one or more `RunEvaluation` objects. Training, web pages
+and the tables of the studies do not belong here.
 
 >>> from torchmcl.analysis.figures import catalogue
 >>> [entry.name for entry in catalogue.FIGURES][:2]

@@ -1,4 +1,4 @@
-"""Measure trained runs: errors, calibration, rejection, and how well each score tells unseen data."""
+"""Evaluation of trained runs: errors, calibration, rejection, and detection of unseen data."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,6 @@ from torchmcl.objectives.dataset_pass import outputs
 from torchmcl.serialization.data_config import DataConfig, of_run
 from torchmcl.serialization.legacy import upgraded_config
 from torchmcl.serialization.model_files import CONFIG, read_config
-from torchmcl.structures.output import per_example
 from torchmcl.structures.rejection import Rejection
 from torchmcl.tasks.labels import percent
 from torchmcl.training.evaluate import evaluate
@@ -35,10 +34,21 @@ def evaluate_run(
     unseen: str | None = None,
     unseen_classes: str | None = None,
 ) -> dict[str, Any]:
-    """Every figure of a run or saved model, on the test part of its own data set or of another of the same classes.
+    """Compute the metrics of a run or saved model in one pass over each data set.
 
-    With `unseen`, a data set of other things or every image in folder:PATH, each score of `scores` is measured by how
-    well it tells them from the test part. All figures come from one pass over each set.
+    Args:
+        run: the folder of the run or model
+        data: the data set whose test part is used; the run's own if None. It must have the run's classes.
+        source: where and how the data set is read
+        unseen: a data set with other classes, or folder:PATH for all images in a folder. Each unseen-data score is
+            evaluated by how well it separates this data from the test set.
+        unseen_classes: the classes of the unseen data set to use, separated by commas; all if None
+
+    Returns:
+        The metrics, in percent where they are fractions, with the keys of metrics.json.
+
+    Raises:
+        UsageError: if the data does not fit the run.
     """
     return run_evaluation(run, data, source, unseen=unseen, unseen_classes=unseen_classes).metrics
 
@@ -52,13 +62,14 @@ def run_evaluation(
     unseen_classes: str | None = None,
     limit: int | None = None,
 ) -> RunEvaluation:
-    """Ask a run about its test set and, with `unseen`, about other things, once: for figures of both kinds.
+    """Evaluate a run and keep the recorded values, from which figures are drawn.
 
-    Arguments as for `evaluate_run`; at most `limit` examples of each set are asked about, evenly spread over it.
+    The arguments are those of `evaluate_run`; `limit` is the maximum number of examples of each data set, evenly
+    spread over it.
     """
     run = Path(run)
     specialists = Specialists.load(run)
-    examples, name, source = _test_part(run, specialists, data, source)
+    examples, name, source = _test_examples(run, specialists, data, source)
     examples = _spread(examples, limit)
     recorder = Recorder(specialists, examples.target)
     temperature, combine = specialists.model_config.rejection.temperature, specialists.method.combine
@@ -68,30 +79,24 @@ def run_evaluation(
         specialists.loader(examples),
         lambda output: tempered(combine(output), temperature),
     )
-    counted = specialists.method.task.counted(examples.target)
-    confidence, wrong = (
-        recorder.gathered(name)[slice(None) if counted is None else counted] for name in ("confidence", "wrong")
-    )
     values = {
         "run": str(run),
         "method": specialists.method.name,
         "data": name,
         "accuracy": round(100 - values["top1_error"], 4),
         **values,
-        **selective(confidence, wrong, specialists.model_config.rejection),
+        **_recorded_rejection(recorder),
     }
-    other = None
+    unseen_recorder = None
     if unseen is not None:
-        foreign = _spread(_unseen(unseen, unseen_classes, specialists, source), limit)
-        other = Recorder(specialists)
-        for _ in outputs(other, specialists.loader(foreign)):
-            pass  # it notes what it needs
-        found = {name: separation(recorder.gathered(name), other.gathered(name)) for name in recorder.scores}
+        unseen_examples = _spread(_unseen_examples(unseen, unseen_classes, specialists, source), limit)
+        unseen_recorder = _record(specialists, unseen_examples)
+        scores = {name: separation(recorder.get(name), unseen_recorder.get(name)) for name in recorder.scores}
         values["unseen"] = {
             "data": unseen,
-            "examples": len(foreign),
-            "best": max(found, key=lambda name: found[name]["auroc"]),
-            "scores": found,
+            "examples": len(unseen_examples),
+            "best": max(scores, key=lambda name: scores[name]["auroc"]),
+            "scores": scores,
         }
     return RunEvaluation(
         run.resolve().name,
@@ -99,9 +104,9 @@ def run_evaluation(
         examples,
         recorder,
         values,
-        unseen=other,
+        unseen=unseen_recorder,
         unseen_name=unseen or "",
-        kept=specialists.metrics,
+        training_metrics=specialists.metrics,
         config=_config(run),
         history=read_log(run),
         assignment_history=read_assignment_history(run),
@@ -112,35 +117,50 @@ def run_evaluation(
 def calibrate_run(
     run: Path, *, coverage: float | None = None, max_error: float | None = None, temperature: bool = False
 ) -> dict[str, Any]:
-    """Calibrate a run on its own validation split, keep the threshold with the model, and say what it promises."""
-    specialists, held = Specialists.load(run), of_run(run, "validation")[1].validation
-    if held is None:
-        raise UsageError(f"Expected a run with a validation split, {run} held nothing out. Calibrate it from Python.")
-    found = specialists.calibrate(held, coverage=coverage, max_error=max_error, temperature=temperature)
+    """Calibrate a run on its validation split and save the threshold and temperature with the model.
+
+    Args:
+        run: the folder of the run
+        coverage: the fraction of examples to accept
+        max_error: the maximum error of the accepted examples, a fraction
+        temperature: whether to fit a temperature first, see `torchmcl.inference.rejection.tempered`
+
+    Returns:
+        `run`, the number of `examples`, and the values of `rejection_metrics` on the validation split.
+
+    Raises:
+        UsageError: if the run has no validation split.
+    """
+    specialists, validation = Specialists.load(run), of_run(run, "validation")[1].validation
+    if validation is None:
+        raise UsageError(f"{run} has no validation split. Calibrate it in Python: Specialists.load(…).calibrate(…).")
+    specialists.calibrate(validation, coverage=coverage, max_error=max_error, temperature=temperature)
     specialists.save(run)
-    answers = list(specialists.stream(held))
-    confidence = torch.cat([per_example(answer.confidence) for answer in answers])
-    label = torch.cat([answer.label for answer in answers])
-    task = specialists.method.task
-    wrong = per_example((label != held.target).double(), task.valid(held.target))
-    counted = task.counted(held.target)
-    known = slice(None) if counted is None else counted
-    measured = selective(confidence[known], wrong[known], found)
-    return {"run": str(run), "examples": len(held), **measured["rejection"]}
+    values = _recorded_rejection(_record(specialists, validation, validation.target))
+    return {"run": str(run), "examples": len(validation), **values["rejection"]}
 
 
-def selective(confidence: Tensor, wrong: Tensor, rejection: Rejection) -> dict[str, Any]:
-    """What not answering is worth, in percent: confidence (B,), wrong (B,) -> aurc, a curve, and the threshold's own.
+def rejection_metrics(confidence: Tensor, wrong: Tensor, rejection: Rejection) -> dict[str, Any]:
+    """Compute metrics of selective prediction, in percent.
 
-    >>> found = selective(torch.tensor([0.9, 0.8, 0.3]), torch.tensor([0, 0, 1]), Rejection(threshold=0.5))
-    >>> found["rejection"]["coverage"], found["rejection"]["accepted_error"], found["rejection"]["error"]
+    Args:
+        confidence: (B,)
+        wrong: the error of each answer, 0 to 1, (B,)
+        rejection: the threshold of the run
+
+    Returns:
+        `aurc`, the area under the risk-coverage curve; `risk_coverage`, ten points of it; and for a calibrated run
+        `rejection`, the coverage and the error at its threshold.
+
+    >>> values = rejection_metrics(torch.tensor([0.9, 0.8, 0.3]), torch.tensor([0, 0, 1]), Rejection(threshold=0.5))
+    >>> values["rejection"]["coverage"], values["rejection"]["accepted_error"], values["rejection"]["error"]
     (66.6667, 0.0, 33.3333)
     """
     coverage, risk = metrics.risk_coverage(confidence, wrong)
-    places = [-(-len(coverage) * part // 10) - 1 for part in range(1, 11)]
+    indices = [-(-len(coverage) * part // 10) - 1 for part in range(1, 11)]
     values: dict[str, Any] = {
         "aurc": percent(metrics.aurc(confidence, wrong)),
-        "risk_coverage": [[percent(coverage[at]), percent(risk[at])] for at in places],
+        "risk_coverage": [[percent(coverage[i]), percent(risk[i])] for i in indices],
     }
     if rejection != Rejection():
         accepted = confidence >= rejection.threshold
@@ -155,7 +175,7 @@ def selective(confidence: Tensor, wrong: Tensor, rejection: Rejection) -> dict[s
 
 
 def separation(inlier: Tensor, outlier: Tensor) -> dict[str, float]:
-    """How well a score, higher for what is more foreign, tells outliers: (B1,), (B2,) -> percent.
+    """Compute how well a score separates outliers, which should score higher: (B1,), (B2,) -> percent.
 
     >>> separation(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))
     {'auroc': 87.5, 'aupr': 83.3333, 'fpr95': 50.0}
@@ -167,16 +187,32 @@ def separation(inlier: Tensor, outlier: Tensor) -> dict[str, float]:
     }
 
 
+def _record(specialists: Specialists, examples: Examples, target: Tensor | None = None) -> Recorder:
+    recorder = Recorder(specialists, target)
+    for _ in outputs(recorder, specialists.loader(examples)):
+        pass
+    return recorder
+
+
+def _recorded_rejection(recorder: Recorder) -> dict[str, Any]:
+    """Return `rejection_metrics` of the recorded examples that have a label."""
+    specialists = recorder.specialists
+    labelled = None if recorder.target is None else specialists.method.task.counted(recorder.target)
+    chosen = slice(None) if labelled is None else labelled
+    confidence, wrong = recorder.get("confidence")[chosen], recorder.get("wrong")[chosen]
+    return rejection_metrics(confidence, wrong, specialists.model_config.rejection)
+
+
 def _config(run: Path) -> dict[str, Any]:
-    """What config.yaml says: a run's configuration, or a saved model's description; nothing without such a file."""
+    """Return the content of config.yaml, or {} if there is no such file."""
     config = read_config(run) if (run / CONFIG).is_file() else {}
     return upgraded_config(config) if "data" in config else config
 
 
-def _test_part(
+def _test_examples(
     run: Path, specialists: Specialists, data: str | None, source: DataConfig | None
 ) -> tuple[Examples, str, DataConfig]:
-    """The labelled examples to measure on, the name of their set, and where they came from."""
+    """Return the test examples, the name of their data set, and its configuration."""
     config = _config(run)
     if data is None or data == config.get("data"):
         source, loaded = of_run(run, "test", changes=source)
@@ -186,10 +222,10 @@ def _test_part(
         test = source.load(data, config.get("data_seed", config.get("seed", 0)), parts=("test",)).test
     if test.classes != specialists.classes:
         raise UsageError(
-            f"Expected data with the run's {len(specialists.classes)} classes ({_few(specialists.classes)}), "
-            f"got {len(test.classes)} of {data} ({_few(test.classes)})."
+            f"The run was trained on {len(specialists.classes)} classes ({_shorten(specialists.classes)}), but {data} "
+            f"has {len(test.classes)} ({_shorten(test.classes)}). Choose the same ones with --data.classes."
         )
-    _same_shape(test, data, specialists)
+    _check_shape(test, data, specialists)
     return test, data, source
 
 
@@ -201,28 +237,28 @@ def _spread(examples: Examples, limit: int | None) -> Examples:
     return examples.subset(torch.linspace(0, len(examples) - 1, limit).round().long())
 
 
-def _unseen(name: str, classes: str | None, specialists: Specialists, source: DataConfig) -> Examples:
-    """Examples of other things; their labels are of no concern."""
+def _unseen_examples(name: str, classes: str | None, specialists: Specialists, source: DataConfig) -> Examples:
+    """Return the unseen examples; their labels are not used."""
     kind, _, path = name.partition(":")
     if kind == "folder" and path and len(specialists.model_config.shape) == 3:
         channels, height, width = specialists.model_config.shape
-        found = sorted(str(file) for file in Path(path).rglob("*") if file.suffix.lower() in EXTENSIONS)
-        if not found:
-            raise UsageError(f"Expected a folder of images in {path!r}, found none.")
-        files = ImageFiles(tuple(found), (height, width), channels)
-        return Examples(files, torch.zeros(len(found), dtype=torch.int64), ("unseen",))
+        paths = sorted(str(file) for file in Path(path).rglob("*") if file.suffix.lower() in EXTENSIONS)
+        if not paths:
+            raise UsageError(f"No images in the folder {path!r}. Choose another one with --unseen folder:PATH.")
+        files = ImageFiles(tuple(paths), (height, width), channels)
+        return Examples(files, torch.zeros(len(paths), dtype=torch.int64), ("unseen",))
     examples = sets.load(name, directory=source.dir, classes=classes, parts=("test",)).test
-    _same_shape(examples, name, specialists)
+    _check_shape(examples, name, specialists)
     return examples
 
 
-def _same_shape(examples: Examples, name: str, specialists: Specialists) -> None:
-    if (got := tuple(examples.images.shape[1:])) != (expected := specialists.model_config.shape):
+def _check_shape(examples: Examples, name: str, specialists: Specialists) -> None:
+    if (shape := tuple(examples.images.shape[1:])) != (expected := specialists.model_config.shape):
         raise UsageError(
-            f"Expected examples of {expected}, as the run was trained on, got {got} of {name}. "
-            "Images of a folder can be resized: --data.size, or --unseen folder:PATH."
+            f"The run was trained on examples of shape {expected}, but {name} has shape {shape}. "
+            "To resize images of a folder, use --data.size or --unseen folder:PATH."
         )
 
 
-def _few(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + ("…" if len(names) > 5 else "")

@@ -3,21 +3,27 @@ from collections.abc import Sequence
 from torch import Tensor
 
 
-def informative_examples(errors: Tensor, together: Tensor, groups: Sequence[int], count: int) -> list[int]:
-    """Examples that members differ on most and the ensemble gets right: errors (M, N), together (N,) -> places.
+def informative_examples(errors: Tensor, ensemble_errors: Tensor, groups: Sequence[int], count: int) -> list[int]:
+    """Return the indices of examples on which members differ most and the ensemble is right.
 
-    One a group, and the members that are best at them take turns.
+    At most one example per group is chosen; the order alternates between the members that are best on the examples.
+
+    Args:
+        errors: the error of each member on each example, (M, N)
+        ensemble_errors: the error of the ensemble on each example, (N,)
+        groups: the group of each example, such as its class
+        count: the maximum number of examples
 
     >>> import torch
     >>> informative_examples(torch.tensor([[0.0, 1.0, 0.1], [1.0, 0.0, 0.1]]), torch.zeros(3), [0, 1, 2], 2)
     [0, 1]
     """
-    score = errors.amax(0) - errors.amin(0) - 2 * together
-    of_group: dict[int, int] = {}
-    for at in score.argsort(descending=True, stable=True).tolist():
-        of_group.setdefault(groups[at], at)
-    best = errors.argmin(0).tolist()
-    turns: dict[int, int] = {}  # of each example among those that the same member is best at
-    for at in of_group.values():
-        turns[at] = sum(best[other] == best[at] for other in turns)
-    return sorted(turns, key=turns.__getitem__)[:count]
+    score = errors.amax(0) - errors.amin(0) - 2 * ensemble_errors
+    best_of_group: dict[int, int] = {}
+    for i in score.argsort(descending=True, stable=True).tolist():
+        best_of_group.setdefault(groups[i], i)
+    best_member = errors.argmin(0).tolist()
+    rank: dict[int, int] = {}  # of an example among those with the same best member
+    for i in best_of_group.values():
+        rank[i] = sum(best_member[other] == best_member[i] for other in rank)
+    return sorted(rank, key=rank.__getitem__)[:count]

@@ -9,72 +9,80 @@ from torchmcl.structures.output import EnsembleOutput, per_example
 
 
 class Recorder(nn.Module):
-    """An ensemble that notes what it says of each example it is asked about, one number each; logits come once.
+    """An ensemble that records values for every example of its forward passes.
 
-    With `target` (N, …), the truth of the examples in the order in which they will come, it notes too how right it is.
+    Args:
+        specialists: the trained ensemble
+        target: the targets (N, …) of all examples in order; if given, errors are recorded too
     """
 
     def __init__(self, specialists: Specialists, target: Tensor | None = None) -> None:
         super().__init__()
         self.specialists, self.ensemble, self.target = specialists, specialists.ensemble, target
-        self.notes: list[dict[str, Tensor]] = []
-        self.heard = 0
+        self.records: list[dict[str, Tensor]] = []
+        self.position = 0
 
     def forward(self, x: Tensor) -> EnsembleOutput:
-        """(B, …), prepared -> opinions."""
+        """Return the members' outputs for a preprocessed batch (B, …) and record the values of its examples."""
         output: EnsembleOutput = self.ensemble(x)
         answer = self.specialists.postprocess(output)
         scores = unseen_scores.MemberScores.of(output, answer.probabilities, self.specialists.method)
-        note = {
+        record = {
             **unseen_scores.compute(scores),
             "confidence": per_example(answer.confidence),
             "member": answer.member,
         }
-        if answer.label.ndim == 1:  # masks of a whole set are never held at once
-            note["label"] = answer.label
+        if answer.label.ndim == 1:  # the masks of a data set may not fit in memory
+            record["label"] = answer.label
         if scores.auxiliary is not None:
-            on_top = (output.logits.argmax(2) == self.specialists.method.classes).float()
-            note |= {"auxiliary": of_members(scores.auxiliary), "left": of_members(on_top)}
+            is_auxiliary = (output.logits.argmax(2) == self.specialists.method.classes).float()
+            record |= {"auxiliary": per_member(scores.auxiliary), "left": per_member(is_auxiliary)}
         if self.target is not None:
-            target = self.target[self.heard : self.heard + len(x)].to(x.device)
-            note |= judged(output.logits, answer, target, self.specialists.method.task.valid(target))
-        self.heard += len(x)
-        self.notes.append({name: value.cpu() for name, value in note.items()})
+            target = self.target[self.position : self.position + len(x)].to(x.device)
+            record |= errors(output.logits, answer, target, self.specialists.method.task.valid(target))
+        self.position += len(x)
+        self.records.append({name: value.cpu() for name, value in record.items()})
         return output
 
-    def gathered(self, name: str) -> Tensor:
-        """All that was noted under a name, (N,) or (N, M); `reliability` a batch, (batches, 3, 15)."""
-        return torch.cat([note[name] for note in self.notes])
+    def get(self, name: str) -> Tensor:
+        """Return all recorded values of a name, (N,) or (N, M); `reliability` is (batches, 3, 15)."""
+        return torch.cat([record[name] for record in self.records])
 
     @property
     def scores(self) -> list[str]:
-        """The scores that the method allows."""
-        return [name for name in unseen_scores.NAMES if name in self.notes[0]]
+        """The names of the recorded unseen-data scores."""
+        return [name for name in unseen_scores.NAMES if name in self.records[0]]
 
 
-def judged(logits: Tensor, answer: Answer, target: Tensor, valid: Tensor | None = None) -> dict[str, Tensor]:
-    """How right members, with logits (M, B, C or C + 1, …), and their one answer are on the target (B, …).
+def errors(logits: Tensor, answer: Answer, target: Tensor, valid: Tensor | None = None) -> dict[str, Tensor]:
+    """Compare the outputs of members and ensemble with the target; masks are averaged over their valid pixels.
 
-    Only `valid` pixels, bool (B, …), count.
+    Args:
+        logits: the members' logits, (M, B, C or C + 1, …)
+        answer: the ensemble's answer
+        target: (B, …)
+        valid: the pixels to count, bool (B, …); all if None
 
-    Of pixels, their mean: `wrong` (B,); `errors` (B, M) over the real classes; `truth` (B,), the ensemble's probability
-    of it, and `cross_entropy` (B, M), each member's; `reliability` (1, 3, 15), see `metrics.reliability`.
+    Returns:
+        `wrong` (B,), the ensemble's error; `errors` (B, M), each member's error over the real classes;
+        `target_probability` (B,), the ensemble's probability of the target; `cross_entropy` (B, M), each member's;
+        `reliability` (1, 3, 15), see `metrics.reliability`.
     """
     combined, known = answer.probabilities, target.long()
     known = known if valid is None else known.masked_fill(~valid, 0)
-    each = logits.log_softmax(2).gather(2, known[:, None].expand(len(logits), -1, -1, *known.shape[1:]))[:, :, 0]
-    wrong = metrics.members_wrong(logits[:, :, : combined.shape[1]], target)
+    index = known[:, None].expand(len(logits), -1, -1, *known.shape[1:])
+    members_wrong = metrics.members_wrong(logits[:, :, : combined.shape[1]], target)
     where = slice(None) if valid is None else valid
-    seen = combined if valid is None else combined.movedim(1, -1)[where]
+    counted = combined if valid is None else combined.movedim(1, -1)[where]
     return {
         "wrong": per_example((answer.label != target).double(), valid),
-        "errors": of_members(wrong.float(), valid),
-        "truth": per_example(combined.gather(1, known[:, None])[:, 0], valid),
-        "cross_entropy": of_members(-each, valid),
-        "reliability": metrics.reliability(seen, target[where])[None],
+        "errors": per_member(members_wrong.float(), valid),
+        "target_probability": per_example(combined.gather(1, known[:, None])[:, 0], valid),
+        "cross_entropy": per_member(-logits.log_softmax(2).gather(2, index)[:, :, 0], valid),
+        "reliability": metrics.reliability(counted, target[where])[None],
     }
 
 
-def of_members(values: Tensor, valid: Tensor | None = None) -> Tensor:
-    """One number per member and example, (M, B, …) -> (B, M)."""
+def per_member(values: Tensor, valid: Tensor | None = None) -> Tensor:
+    """Average values (M, B, …) over the valid pixels of each example -> (B, M)."""
     return torch.stack([per_example(value, valid) for value in values], dim=1)

@@ -1,6 +1,6 @@
-"""How figures look: fit for a paper, told apart by the colour-blind and in grey.
+"""The style of figures: suitable for print, for greyscale and for colour-blind readers.
 
-Ink is black and paper white, nothing else is: a page that is dark at night may exchange them.
+Only text and lines are black and only backgrounds are white, so that a page with a dark theme can replace both colours.
 """
 
 import re
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe & Ito 2008, but for yellow, which paper hides, and black, which is ink.
+# Okabe & Ito 2008, without yellow, which is hard to see on white, and black, the colour of text.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES: Sequence[Any] = ("-", "--", (0, (1, 1.2)), "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (3, 3)), (0, (8, 2, 2, 2)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "oooo")
 GREY = "#8a8f98"
-OWNER = PALETTE[1]  # a frame round what is a member's own
-DARK, BRIGHT = "#101010", "#fefefe"  # text on a colour, the same by day and by night
-KINDS = ("pdf", "png", "svg")
+OWNER = PALETTE[1]  # the frame of groups that a member owns
+DARK, BRIGHT = "#101010", "#fefefe"  # text on a coloured background, the same in both themes
+FORMATS = ("pdf", "png", "svg")
 
 
 def new(width: float = 4.6, height: float = 3.0) -> "Figure":
-    """An empty figure, in inches; a column of a paper is 3.3 wide, a page 7."""
+    """Return an empty figure of a size in inches; a column of a paper is 3.3 wide, a page 7."""
     try:
-        from matplotlib.figure import Figure
-    except ImportError as absent:
-        raise UsageError("Expected matplotlib for figures, found none. Try: pip install 'torchmcl[plots]'") from absent
-    return Figure(figsize=(width, height), layout="constrained")
+        from matplotlib import figure
+    except ImportError as error:
+        raise UsageError("Figures need matplotlib. Install it with: pip install 'torchmcl[plots]'") from error
+    return figure.Figure(figsize=(width, height), layout="constrained")
 
 
 def line(number: int) -> dict[str, Any]:
-    """Colour and dashes of the line of a member, or of a run.
+    """Return the line style of a member or run.
 
     >>> line(0)["color"], line(6)["color"], line(1)["linestyle"]
     ('#0072B2', '#0072B2', '--')
@@ -45,17 +45,13 @@ def line(number: int) -> dict[str, Any]:
 
 
 def bar(number: int) -> dict[str, Any]:
-    """Colour and hatch of the bars of a member, or of a run."""
-    return {
-        "facecolor": PALETTE[number % len(PALETTE)],
-        "hatch": HATCHES[number % len(HATCHES)],
-        "edgecolor": "white",
-        "linewidth": 0.4,
-    }
+    """Return the bar style of a member or run."""
+    colour, hatch = PALETTE[number % len(PALETTE)], HATCHES[number % len(HATCHES)]
+    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.4}
 
 
 def tidy(axes: "Axes", *, grid: str = "") -> None:
-    """No frame, small ticks, and faint lines along "x", "y" or "both" where they help."""
+    """Remove the frame, set font sizes, and add a grid along "x", "y" or "both"."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, length=3)
     axes.xaxis.label.set_fontsize(9)
@@ -67,32 +63,32 @@ def tidy(axes: "Axes", *, grid: str = "") -> None:
 
 
 def legend(axes: "Axes", **options: Any) -> None:
-    """Without a frame, and small."""
+    """Add a small legend without a frame."""
     axes.legend(**{"frameon": False, "fontsize": 8, "handlelength": 2.4, **options})
 
 
-def named(text: str, width: int = 24) -> str:
-    """A name of somebody else's for a figure: no mathematics, no control characters, not too long.
+def label(text: str, width: int = 24) -> str:
+    """Make a user's name safe for a figure: no math mode, no control characters, at most `width` characters.
 
-    >>> named("a $cat$"), named("tab\\tand bell\\a"), named("one two three four five six")
+    >>> label("a $cat$"), label("tab\\tand bell\\a"), label("one two three four five six")
     ('a \\\\$cat\\\\$', 'tab and bell', 'one two three four five…')
     """
     clean = shorten(re.sub(r"[\x00-\x1f\x7f-\x9f\ufffe\uffff]+", " ", str(text)), width, placeholder="…")
-    clean = clean if clean != "…" else f"{str(text).strip()[: width - 1]}…"  # one long word
+    clean = clean if clean != "…" else f"{str(text).strip()[: width - 1]}…"  # a single long word
     return clean.replace("$", r"\$")
 
 
 def save(figure: "Figure", path: str | Path) -> Path:
-    """Write a figure, whole or not at all, as the ending says: .pdf and .svg are vectors, .png has 200 dots an inch."""
+    """Write a figure atomically in the format of the file extension: .pdf, .svg, or .png with 200 dots per inch."""
     import matplotlib
 
     path = Path(path)
     kind = path.suffix[1:].lower()
-    if kind not in KINDS:
-        raise UsageError(f"Expected a figure to end in .{', .'.join(KINDS)}, got {path.name}.")
+    if kind not in FORMATS:
+        raise UsageError(f"Cannot write a figure to {path.name}. Use a name that ends in .{', .'.join(FORMATS)}.")
     atomic.make_folder(path.parent)
-    # Type 42 is what publishers ask for; without dates, the same figure gives the same bytes.
+    # Publishers require Type 42 fonts. Without a date, equal figures have equal bytes.
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "torchmcl"}):
-        dated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
-        atomic.write(path, lambda file: figure.savefig(file, format=kind, dpi=200, metadata=dated))
+        metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
+        atomic.write(path, lambda file: figure.savefig(file, format=kind, dpi=200, metadata=metadata))
     return path

@@ -1,4 +1,4 @@
-"""The pages themselves, in gradio: look, members, studies."""
+"""The pages of the explorer, built with gradio."""
 
 from base64 import b64decode
 from collections.abc import Callable
@@ -19,39 +19,39 @@ if TYPE_CHECKING:
     import gradio as gr
 
 ALL = "all classes"
-# Where the answer stands below what was asked, it is brought into view.
+# On a narrow screen the answer is below the input; scroll to it.
 SCROLL = "watch('value', () => { if (innerWidth < 700) element.scrollIntoView({behavior: 'smooth'}); });"
-WAITING = 64  # questions; whoever comes after is told that it is full
+MAX_QUEUE = 64  # requests; further ones are refused
 
 
 def build(session: Session, results: Path) -> "gr.Blocks":
-    """All pages of a run."""
+    """Build all pages of a run."""
     import gradio as gr
 
     with gr.Blocks(title=f"{session.name} · torchmcl", analytics_enabled=False) as blocks:
         gr.HTML(header(session))
-        with gr.Tabs(selected="look") as tabs:
-            with gr.Tab("Look", id="look"):
+        with gr.Tabs(selected="predict") as tabs:
+            with gr.Tab("Predict", id="predict"):
                 answer = add_example_tab(session)
             with gr.Tab("Members", id="members") as tab:
                 add_members_tab(session, tab, tabs, answer)
             with gr.Tab("Studies", id="studies"):
                 add_studies_tab(results)
-    blocks.queue(max_size=WAITING, default_concurrency_limit=1, api_open=False)
-    # Gradio keeps a copy of the page for each of the last 10,000 visits; nothing here needs more than those at work.
-    blocks.state_session_capacity = WAITING
+    blocks.queue(max_size=MAX_QUEUE, default_concurrency_limit=1, api_open=False)
+    # By default gradio keeps the state of 10,000 visits; only those in the queue need it here.
+    blocks.state_session_capacity = MAX_QUEUE
     return blocks
 
 
 def add_example_tab(session: Session) -> "gr.HTML":
-    """Send a picture or choose one -> where the answer is shown."""
+    """Add the page to upload or choose an image; return the element that shows the answer."""
     import gradio as gr
 
     names = session.test.label_names if session.test is not None else ()
     with gr.Row():
         with gr.Column(scale=2, min_width=300):
             sent = gr.HTML(example_page.drop(), js_on_load=asset("page.js"), elem_id="mcl-upload")
-            chosen = gr.Dropdown([ALL, *names], value=ALL, label="Or one of the test set", visible=bool(names))
+            chosen = gr.Dropdown([ALL, *names], value=ALL, label="Test images", visible=bool(names))
             grid = gr.HTML(example_page.thumbnails(session, None, 0), js_on_load=asset("page.js"), elem_id="mcl-picks")
         with gr.Column(scale=5, min_width=320):
             answer = gr.HTML(example_page.empty(), js_on_load=SCROLL, elem_id="mcl-answer")
@@ -59,26 +59,25 @@ def add_example_tab(session: Session) -> "gr.HTML":
     def label(name: str) -> int | None:
         return names.index(name) if name in names else None
 
-    @told
-    def ask(event: gr.EventData) -> str:
-        return example_page.page(
-            session, session.look(session.read(content(event.data), Path(str(event.name)).name[:80]))
-        )
+    @show_errors
+    def upload(event: gr.EventData) -> str:
+        image = session.read(decode(event.data), Path(str(event.name)).name[:80])
+        return example_page.page(session, session.predict(image))
 
-    @told
+    @show_errors
     def pick(event: gr.EventData) -> str:
-        return example_page.page(session, session.pick(whole(event.pick)))
+        return example_page.page(session, session.predict_test(to_int(event.pick)))
 
-    @told
+    @show_errors
     def turn(name: str, event: gr.EventData) -> str:
-        return example_page.thumbnails(session, label(name), whole(event.page))
+        return example_page.thumbnails(session, label(name), to_int(event.page))
 
-    @told
+    @show_errors
     def choose(name: str) -> str:
         return example_page.thumbnails(session, label(name), 0)
 
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
-    sent.upload(ask, None, answer, concurrency_id="model", **private)
+    sent.upload(upload, None, answer, concurrency_id="model", **private)
     grid.click(pick, None, answer, concurrency_id="model", **private)
     grid.select(turn, chosen, grid, **private)
     chosen.input(choose, chosen, grid, **private)
@@ -86,44 +85,44 @@ def add_example_tab(session: Session) -> "gr.HTML":
 
 
 def add_members_tab(session: Session, tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.HTML") -> None:
-    """Who claims what; a click on a cell shows examples, a click on one of those looks at it."""
+    """Add the matrix of claims; a click on a cell shows its examples, a click on an example predicts it."""
     import gradio as gr
 
     with gr.Row():
         with gr.Column(scale=1, min_width=320):
             matrix = gr.HTML(
-                notice("The members are being asked about the test set …"),
+                notice("Predicting the test set …"),
                 js_on_load=asset("page.js"),
                 elem_id="mcl-matrix",
             )
         with gr.Column(scale=1, min_width=320):
             examples = gr.HTML("", js_on_load=asset("page.js"), elem_id="mcl-examples")
 
-    @told
+    @show_errors
     def show() -> str:
         return members_page.matrix(session)
 
-    @told
+    @show_errors
     def pick(event: gr.EventData) -> str:
         label, _, member = str(event.pick).partition(":")
-        if not (0 <= whole(label) < len(session.pictures.label_names) and 0 <= whole(member) < session.members):
-            raise UsageError("Expected a cell of the matrix.")
-        return members_page.examples(session, whole(label), whole(member))
+        if not (0 <= to_int(label) < len(session.test_set.label_names) and 0 <= to_int(member) < session.members):
+            raise UsageError("This cell does not exist.")
+        return members_page.examples(session, to_int(label), to_int(member))
 
-    @told
+    @show_errors
     def open_one(event: gr.EventData) -> str:
-        return example_page.page(session, session.pick(whole(event.pick)))
+        return example_page.page(session, session.predict_test(to_int(event.pick)))
 
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal", "concurrency_id": "model"}
     tab.select(show, None, matrix, **private)
     matrix.click(pick, None, examples, **private)
     examples.click(open_one, None, answer, **private).then(
-        lambda: gr.Tabs(selected="look"), None, tabs, api_visibility="private"
+        lambda: gr.Tabs(selected="predict"), None, tabs, api_visibility="private"
     )
 
 
 def add_studies_tab(results: Path) -> None:
-    """A study at a scale, as a table that can be sorted."""
+    """Add the table of a study, which can be sorted."""
     import gradio as gr
 
     name, scale = studies_page.first(results)
@@ -132,7 +131,7 @@ def add_studies_tab(results: Path) -> None:
         size = gr.Radio([*scales.NAMES], value=scale, label="Scale")
     table = gr.HTML(studies_page.page(name, scale, results), js_on_load=asset("page.js"), elem_id="mcl-study")
 
-    @told
+    @show_errors
     def show(name: str, scale: str) -> str:
         return studies_page.page(name, scale, results)
 
@@ -141,56 +140,56 @@ def add_studies_tab(results: Path) -> None:
 
 
 def header(session: Session) -> Markup:
-    """What is looked at, in a line."""
+    """Return the name of the run, its configuration and its errors."""
     model_config, metrics = session.specialists.model_config, session.specialists.metrics
     chips = [
         (session.specialists.method.name).upper(),
-        f"{model_config.members} x {model_config.network or 'own network'}",
+        f"{model_config.members} x {model_config.network or 'custom network'}",
         f"{len(model_config.classes)} classes",
     ]
-    for figure, text in (("top1_error", "top-1 error"), ("oracle_error", "oracle error"), ("mean_iou", "mean IoU")):
-        if isinstance(metrics.get(figure), int | float):
-            chips.append(f"{text} {metrics[figure]:.1f} %")
-    said = [tag("span", chip, class_="mcl-chip") for chip in chips]
-    return tag("header", tag("h1", session.name), tag("div", said), class_="mcl-header")
+    for key, text in (("top1_error", "top-1 error"), ("oracle_error", "oracle error"), ("mean_iou", "mean IoU")):
+        if isinstance(metrics.get(key), int | float):
+            chips.append(f"{text} {metrics[key]:.1f} %")
+    spans = [tag("span", chip, class_="mcl-chip") for chip in chips]
+    return tag("header", tag("h1", session.name), tag("div", spans), class_="mcl-header")
 
 
-def told(answer: Callable[..., str]) -> Callable[..., str]:
-    """What cannot be done is said in the page, in its one line."""
+def show_errors(answer: Callable[..., str]) -> Callable[..., str]:
+    """Return the message of an error as a notice in the page."""
 
     @wraps(answer)
     def safe(*arguments: Any) -> str:
         try:
             return answer(*arguments)
-        except TorchmclError as problem:
-            return notice(str(problem), "problem")
+        except TorchmclError as error:
+            return notice(str(error), "problem")
 
     return safe
 
 
-def content(data: object) -> bytes:
-    """A file that came from a browser.
+def decode(data: object) -> bytes:
+    """Decode a file from the browser.
 
-    >>> content("YWI=")
+    >>> decode("YWI=")
     b'ab'
     """
     try:
         return b64decode(str(data), validate=True)
-    except ValueError as problem:
-        raise UsageError("Expected a picture, got something else.") from problem
+    except ValueError as error:
+        raise UsageError("The file was not transferred correctly. Send it again.") from error
 
 
-def whole(text: object) -> int:
-    """A number that came from a browser.
+def to_int(text: object) -> int:
+    """Convert a number from the browser.
 
-    >>> whole("12")
+    >>> to_int("12")
     12
     """
     if not str(text).isdecimal() or len(str(text)) > 9:
-        raise UsageError("Expected a whole number.")
+        raise UsageError("Expected an integer.")
     return int(str(text))
 
 
 def asset(name: str) -> str:
-    """A file beside this one."""
+    """Return the text of a file in this folder."""
     return files("torchmcl.explorer").joinpath(name).read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchmcl._utils.html import Markup, tag
-from torchmcl.analysis import picture as pictures
+from torchmcl.analysis.images import to_rgb
 
 SHOWN = 160  # pixels that the shorter side of an enlarged picture has at least
 
@@ -51,7 +51,7 @@ def percent(part: float) -> str:
 
 def picture(image: Tensor | NDArray[np.uint8], about: str, *, enlarged: bool = True) -> Markup:
     """An image (C, H, W), or (H, W, 3), inside the page itself: no file of the host has an address."""
-    values = pictures.picture(image) if isinstance(image, Tensor) else image
+    values = to_rgb(image) if isinstance(image, Tensor) else image
     return tag("img", src=address(enlarge(values) if enlarged else values), alt=about, loading="lazy")
 
 

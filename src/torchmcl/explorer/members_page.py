@@ -10,7 +10,7 @@ SHOWN = 24
 def matrix(session: Session) -> Markup:
     """Class by member: the part of the class's test examples that each member claims; a cell is a button."""
     if session.test is None:
-        return notice(f"The run's test set is not here, so that nobody can be asked about it. {session.why}")
+        return notice(f"The run's test set is not available. {session.test_error}")
     names = session.test.label_names
     counts = session.claims.counts(len(names), session.members)
     owned = session.specialists.method.owners(session.specialists.memory, None)
@@ -25,9 +25,12 @@ def matrix(session: Session) -> Markup:
         ]
         rows.append(tag("tr", tag("th", name, scope="row", title=name), *cells))
     table = tag("table", tag("thead", tag("tr", tag("th"), *heads)), tag("tbody", *rows), class_="mcl-matrix")
-    told = f"Of each class, the part that each member claims, on {len(session.claims.places):,} test examples."
+    told = (
+        f"Percentage of each class that each member claims, on {len(session.claims.indices):,} test examples. "
+        "The member that is most certain that an example is its own claims it."
+    )
     if owned is not None:
-        told += " A dot marks the classes that training gave to a member."
+        told += " A dot marks the classes that a member owns after training."
     about = tag("p", f"{told} Choose a cell to see its examples.", class_="mcl-legend")
     return join(about, tag("div", table, class_="mcl-scroll"))
 
@@ -35,7 +38,7 @@ def matrix(session: Session) -> Markup:
 def cell(label: int, member: int, name: str, count: int, total: int, owned: bool) -> Markup:
     """One cell, the darker the more."""
     part = count / total if total else 0.0
-    about = f"{name}, member {member + 1}: {count} of {total}" + (", its own class" if owned else "")
+    about = f"{name}, member {member + 1}: {count} of {total}" + (", owned by this member" if owned else "")
     button = tag(
         "button",
         percent(part) if count else "·",
@@ -51,12 +54,12 @@ def cell(label: int, member: int, name: str, count: int, total: int, owned: bool
 
 def examples(session: Session, label: int, member: int) -> Markup:
     """Examples of a class that a member claims, the wrong ones marked."""
-    claims, test = session.claims, session.pictures
+    claims, test = session.claims, session.test_set
     name = test.label_names[label]
-    places = claims.of(label, member).tolist()
+    places = claims.indices[(claims.labels == label) & (claims.member == member)].tolist()
     if not places:
-        return notice(f"Member {member + 1} claims none of {name}.")
-    error = dict(zip(claims.places.tolist(), claims.error.tolist(), strict=True))
+        return notice(f"Member {member + 1} claims no examples of {name}.")
+    error = dict(zip(claims.indices.tolist(), claims.error.tolist(), strict=True))
     few = places[:SHOWN]
     buttons = [
         tag(
@@ -64,14 +67,18 @@ def examples(session: Session, label: int, member: int) -> Markup:
             picture(image, ""),
             class_="wrong" if not session.dense and error[at] else None,
             data_pick=at,
-            title=f"{percent(error[at])} of the pixels wrong" if session.dense else "wrong" if error[at] else "right",
-            aria_label=f"picture {at}",
+            title=f"{percent(error[at])} of the pixels are wrong"
+            if session.dense
+            else "wrong"
+            if error[at]
+            else "correct",
+            aria_label=f"image {at}",
         )
         for at, image in zip(few, session.images(few), strict=True)
     ]
-    told = f"{len(places)} of {name} that member {member + 1} claims" + (
-        f", the first {SHOWN}" if len(places) > SHOWN else ""
+    told = f"{len(places)} examples of {name} claimed by member {member + 1}" + (
+        f" (first {SHOWN})" if len(places) > SHOWN else ""
     )
-    marked = "" if session.dense else " A red frame: the ensemble is wrong."
-    about = tag("p", f"Choose one to look at it.{marked}", class_="mcl-legend")
+    marked = "" if session.dense else " A red frame marks a wrong answer of the ensemble."
+    about = tag("p", f"Choose an example to predict it.{marked}", class_="mcl-legend")
     return join(tag("h3", told), about, grid(buttons, "thumbs wide"))

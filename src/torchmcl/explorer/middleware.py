@@ -1,4 +1,4 @@
-"""What comes before the pages: who may ask, how much, how often, how long, and for which addresses at all."""
+"""Access control in front of the pages: credentials, size, rate and duration of requests, and allowed paths."""
 
 import asyncio
 import logging
@@ -20,14 +20,14 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# All that the pages use. Gradio's files, uploads, proxies, streams and open calls are not among it.
+# All paths that the pages use. Gradio's paths for files, uploads, proxies, streams and direct calls are not among them.
 READ = re.compile(
     r"/|/config|/theme\.css|/favicon\.ico|/manifest\.json|/(assets|static|svelte)/[\w./@-]+"
     r"|/gradio_api/(startup-events|app_id|info|queue/data|heartbeat/\w+)/?"
 )
 WRITE = re.compile(r"/gradio_api/(queue/join|cancel|reset)/?")
 HEADERS = {
-    # The page may ask nobody but this server, whatever a library would like to.
+    # The browser blocks requests to any other server.
     "content-security-policy": "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; form-action 'self'; base-uri 'self'",
     "x-content-type-options": "nosniff",
@@ -38,22 +38,26 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client may do.
+    """The limits of one client.
 
-    A request is of `size` bytes and arrives within `seconds`, `together` of them at once from one address and twice as
-    many from all; `rate` requests a second are allowed to one address, `burst` of them at once.
+    Args:
+        size: the maximum size of a request in bytes
+        seconds: the time in which a request must arrive
+        concurrent: the requests that may arrive at the same time from one client; twice as many from all clients
+        rate: the requests per second
+        burst: the requests that may exceed the rate
     """
 
     size: int = 14_000_000
     seconds: float = 30
-    together: int = 16
+    concurrent: int = 16
     rate: float = 40
     burst: int = 120
 
 
 @dataclass
 class Bucket:
-    """Requests that an address still has; it fills up again as time goes by.
+    """A token bucket: it holds up to `burst` requests and is refilled with `rate` requests per second.
 
     >>> bucket = Bucket(rate=1, burst=2, now=0)
     >>> [bucket.take(at) for at in (0, 0, 0, 1)]
@@ -69,7 +73,7 @@ class Bucket:
         self.left = self.burst
 
     def take(self, now: float) -> bool:
-        """Take one, if there is one."""
+        """Take one request; return False if the bucket is empty."""
         self.left, self.now = min(self.burst, self.left + self.rate * (now - self.now)), now
         if self.left < 1:
             return False
@@ -77,127 +81,130 @@ class Bucket:
         return True
 
 
-class RefusedError(Exception):
-    """A request that is not answered: its status, and a line for the client."""
+class RequestError(Exception):
+    """A request that is refused with an HTTP status and a one-line message."""
 
-    def __init__(self, status: int, line: str) -> None:
-        super().__init__(line)
-        self.status, self.line = status, line
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
 
 
 class AccessMiddleware:
-    """An ASGI application in front of another; nothing that goes wrong behind it is told to the client.
+    """An ASGI application that checks requests before it passes them on, and hides internal errors from clients.
 
-    With `auth`, "user:password" of everyone who may come in, every address asks for them. With `hosts`, only requests
-    to those names are answered, so that no other site's name can be pointed at this server.
+    Args:
+        app: the application behind it
+        auth: "user:password" of each user; everyone has access if empty
+        hosts: the host names that are served, which prevents DNS rebinding; all if empty
+        limits: the limits of each client
     """
 
     def __init__(
         self, app: App, *, auth: Collection[str] = (), hosts: Collection[str] = (), limits: Limits | None = None
     ) -> None:
         self.app, self.hosts, self.limits = app, hosts, limits or Limits()
-        self.auth = [_digest(each.encode()) for each in auth]
+        self.auth = [_digest(secret.encode()) for secret in auth]
         self.requests: dict[str, Bucket] = {}
         self.failures: dict[str, Bucket] = {}
         self.arriving: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request; starting and stopping are passed on."""
+        """Handle one request; events of the application's lifespan are passed on."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # the pages use no sockets
+        if scope["type"] != "http":  # the pages use no web sockets
             return
-        began = False
+        started = False
 
-        async def answer(message: Message) -> None:
-            nonlocal began
+        async def respond(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
-                began = True
+                started = True
                 known = {name for name, _ in message.get("headers", [])}
                 extra = [(name.encode(), text.encode()) for name, text in HEADERS.items() if name.encode() not in known]
                 message = {**message, "headers": [*message.get("headers", []), *extra]}
             await send(message)
 
         try:
-            self._inspect(scope)
+            self._check(scope)
             if scope["method"] == "POST":
-                receive = await self._whole(_client(scope), receive)
-            await self.app(scope, receive, answer)
-        except RefusedError as refused:
-            await _say(answer, refused.status, refused.line)
+                receive = await self._read(_client(scope), receive)
+            await self.app(scope, receive, respond)
+        except RequestError as error:
+            await _send_text(respond, error.status, error.message)
         except Exception:
             logging.getLogger(__name__).exception("a request failed: %s %s", scope["method"], scope["path"])
-            if not began:
-                await _say(answer, 500, "Something went wrong here. The server goes on.")
+            if not started:
+                await _send_text(respond, 500, "Internal server error.")
 
-    def _inspect(self, scope: Scope) -> None:
+    def _check(self, scope: Scope) -> None:
         headers = {name.decode("latin-1").lower(): text.decode("latin-1") for name, text in scope["headers"]}
         host = headers.get("host", "")
         if self.hosts and urlsplit(f"//{host}").hostname not in self.hosts:
-            raise RefusedError(403, "This name is not served here.")
+            raise RequestError(403, "This host name is not served.")
         client = _client(scope)
-        if self.auth and not self._known(headers.get("authorization", ""), client):
-            raise RefusedError(401, "Expected a name and a password.")
+        if self.auth and not self._authorized(headers.get("authorization", ""), client):
+            raise RequestError(401, "A user name and a password are required.")
         path, write = scope["path"], scope["method"] == "POST"
         pattern = WRITE if write else READ
         if scope["method"] not in ("GET", "HEAD", "POST") or not pattern.fullmatch(path) or ".." in path:
-            raise RefusedError(404, "There is nothing here.")
+            raise RequestError(404, "Not found.")
         if write:
             origin = headers.get("origin")
             if origin not in (None, "null") and urlsplit(origin).netloc != host:
-                raise RefusedError(403, "Expected a request of this server's own page.")
+                raise RequestError(403, "Requests from other sites are not allowed.")
             if not _bucket(self.requests, client, self.limits.rate, self.limits.burst).take(time.monotonic()):
-                raise RefusedError(429, "Too many requests. Wait a moment.")
+                raise RequestError(429, "Too many requests. Wait a moment.")
 
-    def _known(self, given: str, client: str) -> bool:
-        """Whether name and password are those of somebody; guessing is slow."""
-        kind, _, secret = given.partition(" ")
+    def _authorized(self, header: str, client: str) -> bool:
+        """Check HTTP Basic credentials; the rate of failures is limited."""
+        kind, _, secret = header.partition(" ")
         if kind.lower() != "basic":
             return False
         try:
             digest = _digest(b64decode(secret, validate=True))
         except ValueError:
             digest = b""
-        if sum(compare_digest(digest, each) for each in self.auth):  # all of them: time tells nothing
+        if sum(compare_digest(digest, known) for known in self.auth):  # compares all, in constant time
             return True
         if not _bucket(self.failures, client, 0.5, 10).take(time.monotonic()):
-            raise RefusedError(429, "Too many wrong passwords. Wait a moment.")
+            raise RequestError(429, "Too many wrong passwords. Wait a moment.")
         return False
 
-    async def _whole(self, client: str, receive: Receive) -> Receive:
-        """Wait for all of a request, but not for too much, nor too long, nor for too many at once."""
+    async def _read(self, client: str, receive: Receive) -> Receive:
+        """Read the body of a request within the limits; return a function that replays it."""
         parts, size, more = [], 0, True
         self.arriving[client] += 1
         try:
-            if max(2 * self.arriving[client], self.arriving.total()) > 2 * self.limits.together:
-                raise RefusedError(429, "Too many requests at once. Wait a moment.")
+            if max(2 * self.arriving[client], self.arriving.total()) > 2 * self.limits.concurrent:
+                raise RequestError(429, "Too many requests at once. Wait a moment.")
             async with asyncio.timeout(self.limits.seconds):
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise RefusedError(400, "The request ended too early.")
+                        raise RequestError(400, "The request is incomplete.")
                     parts.append(message.get("body", b""))
                     size, more = size + len(parts[-1]), message.get("more_body", False)
                     if size > self.limits.size:
-                        raise RefusedError(413, f"Expected at most {self.limits.size // 1000:,} kB, got more.")
-        except TimeoutError as slow:
-            raise RefusedError(408, f"Expected the request within {self.limits.seconds:g} seconds.") from slow
+                        raise RequestError(413, f"The request exceeds {self.limits.size // 1000:,} kB.")
+        except TimeoutError as error:
+            raise RequestError(408, f"The request took more than {self.limits.seconds:g} seconds.") from error
         finally:
             self.arriving[client] -= 1
-            self.arriving += Counter()  # forgets who has none
-        whole = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
+            self.arriving += Counter()  # removes clients without requests
+        body = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
 
         async def replay() -> Message:
-            return whole.pop() if whole else await receive()
+            return body.pop() if body else await receive()
 
         return replay
 
 
 def _bucket(buckets: dict[str, Bucket], client: str, rate: float, burst: float) -> Bucket:
     now = time.monotonic()
-    if len(buckets) > 10_000:  # who has not asked for long is as good as new
-        for name in [name for name, each in buckets.items() if (now - each.now) * rate >= burst]:
+    if len(buckets) > 10_000:  # remove buckets that are full again
+        for name in [name for name, bucket in buckets.items() if (now - bucket.now) * rate >= burst]:
             del buckets[name]
     return buckets.setdefault(client, Bucket(rate, burst, now))
 
@@ -210,8 +217,8 @@ def _digest(secret: bytes) -> bytes:
     return sha256(secret).digest()
 
 
-async def _say(send: Send, status: int, line: str) -> None:
-    body = line.encode()
+async def _send_text(send: Send, status: int, text: str) -> None:
+    body = text.encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b'Basic realm="torchmcl", charset="UTF-8"'))

@@ -1,4 +1,4 @@
-// Of a piece of HTML: what is clicked, dropped or chosen in it, however often its inside was replaced.
+// Handles clicks, dropped files and chosen files in an element whose content is replaced by every answer.
 element.addEventListener('click', event => {
   const button = event.target.closest('[data-pick], [data-page], [data-sort]');
   if (!button || !element.contains(button)) return;
@@ -17,7 +17,7 @@ function sorted(head, column) {
   const order = (a, b) => {
     const [x, y] = [value(a), value(b)], [m, n] = [number(x), number(y)];
     const [no, nor] = [x === '' || x === '–', y === '' || y === '–'];
-    if (no || nor) return no - nor;  // what is missing stays below
+    if (no || nor) return no - nor;  // missing values stay at the end
     return (up ? 1 : -1) * (isNaN(m) || isNaN(n) ? x.localeCompare(y) : m - n);
   };
   body.append(...[...body.rows].sort(order));
@@ -28,7 +28,7 @@ function send(zone, file) {
   const huge = file.size > limit;
   zone.classList.toggle('bad', huge);
   said.textContent = huge
-    ? `${file.name} has ${(file.size / 1e6).toFixed(1)} MB, at most ${limit / 1e6} MB are taken.`
+    ? `${file.name} has ${(file.size / 1e6).toFixed(1)} MB; the limit is ${limit / 1e6} MB.`
     : file.name;
   if (huge) return;
   const reader = new FileReader();
@@ -40,7 +40,7 @@ function send(zone, file) {
 element.addEventListener('change', event => {
   if (event.target.type !== 'file' || !event.target.files.length) return;
   send(event.target.closest('.mcl-drop'), event.target.files[0]);
-  event.target.value = '';  // so that the same file can be chosen again
+  event.target.value = '';  // allows choosing the same file again
 });
 for (const kind of ['dragover', 'dragleave', 'drop']) {
   element.addEventListener(kind, event => {

@@ -11,7 +11,7 @@ from torchmcl._utils.logs import emit, shown_by_logging
 from torchmcl.errors import UsageError
 from torchmcl.explorer.middleware import LOOPBACK, AccessMiddleware
 
-FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")  # none is fetched
+FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")  # no font is downloaded
 LOGGER = logging.getLogger(__name__)
 
 
@@ -24,32 +24,40 @@ def serve(
     results: str = "results",
     verbose: bool = True,
 ) -> None:
-    """Show a run in the browser until it is stopped; loopback alone unless another host is asked for.
+    """Serve a run in the browser until the process is stopped.
 
-    `auth` is USER:PASSWORD, or a file with one such line for everybody who may come in. With `verbose` the address and
-    errors are shown on the console; either way they are records of the logger `torchmcl.explorer`.
+    Args:
+        run: the folder of a run on images
+        host: the address to listen on; the default is reachable from this machine only
+        port: the port; 0 chooses a free one
+        auth: USER:PASSWORD, or a file with one such line per user
+        results: the folder of the studies' results
+        verbose: whether to print the address and errors; they are logged by `torchmcl.explorer` in any case
+
+    Raises:
+        UsageError: if gradio is not installed, or the run, the credentials or the port cannot be used.
     """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         import gradio  # noqa: F401
         import uvicorn
-    except ImportError as absent:
-        raise UsageError("Expected gradio for the explorer, found none. Try: pip install 'torchmcl[web]'") from absent
-    people = credentials(auth)
+    except ImportError as error:
+        raise UsageError("The explorer needs gradio. Install it with: pip install 'torchmcl[web]'") from error
+    users = credentials(auth)
     with bound(host, port) as listening, errors_shown(verbose):
-        app = application(Path(run), Path(results), people, LOOPBACK if host in LOOPBACK else ())
-        place = listening.getsockname()
-        shown = f"[{place[0]}]" if ":" in place[0] else place[0]
-        address = f"Look: http://{shown}:{place[1]}  (Ctrl-C ends it)"
-        emit(LOGGER, logging.INFO, address, partial(print, flush=True) if verbose else None)
-        if host not in LOOPBACK and not people:
-            text = "Everybody who reaches this address can look. Ask for a password: --auth"
+        app = application(Path(run), Path(results), users, LOOPBACK if host in LOOPBACK else ())
+        address, number = listening.getsockname()[:2]
+        url = f"http://{f'[{address}]' if ':' in address else address}:{number}"
+        text = f"Explorer: {url}  (press Ctrl-C to stop)"
+        emit(LOGGER, logging.INFO, text, partial(print, flush=True) if verbose else None)
+        if host not in LOOPBACK and not users:
+            text = "Everyone who can reach this address can use the explorer. Set a password with --auth."
             emit(LOGGER, logging.WARNING, text, partial(print, file=sys.stderr) if verbose else None)
         config = uvicorn.Config(
             app,
             log_level="error",
-            log_config=None,  # its loggers follow the program's configuration
+            log_config=None,  # uvicorn's loggers keep the configuration of the program
             limit_concurrency=256,
             timeout_keep_alive=15,
             timeout_graceful_shutdown=2,
@@ -62,7 +70,7 @@ def serve(
 
 @contextmanager
 def errors_shown(verbose: bool) -> Iterator[None]:
-    """Errors on standard error while this lasts, unless a handler of the caller's shows them."""
+    """Print errors to standard error, unless a logging handler already shows them."""
     if not verbose or shown_by_logging(LOGGER, logging.ERROR):
         yield
         return
@@ -76,8 +84,8 @@ def errors_shown(verbose: bool) -> Iterator[None]:
         package.removeHandler(handler)
 
 
-def application(run: Path, results: Path, people: list[str], hosts: tuple[str, ...]) -> AccessMiddleware:
-    """The pages behind their guard."""
+def application(run: Path, results: Path, users: list[str], hosts: tuple[str, ...]) -> AccessMiddleware:
+    """Build the application with its access control."""
     import gradio as gr
     from fastapi import FastAPI
 
@@ -101,11 +109,11 @@ def application(run: Path, results: Path, people: list[str], hosts: tuple[str, .
         ),
         css=asset("page.css"),
     )
-    return AccessMiddleware(app, auth=people, hosts=hosts)
+    return AccessMiddleware(app, auth=users, hosts=hosts)
 
 
 def credentials(auth: str | None) -> list[str]:
-    """USER:PASSWORD, or the lines of a file of them.
+    """Return the credentials in --auth, which is USER:PASSWORD or a file of such lines.
 
     >>> credentials("me:secret")
     ['me:secret']
@@ -116,15 +124,15 @@ def credentials(auth: str | None) -> list[str]:
     if ":" not in auth or Path(auth).is_file():
         try:
             lines = [line for line in Path(auth).read_text(encoding="utf-8").splitlines() if line.strip()]
-        except (OSError, UnicodeDecodeError) as problem:
-            raise UsageError("Expected --auth USER:PASSWORD, or a file of such lines, got neither.") from problem
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError("--auth is neither USER:PASSWORD nor a file with such lines that can be read.") from error
     if not lines or any(not user or not word for user, _, word in (line.partition(":") for line in lines)):
-        raise UsageError("Expected USER:PASSWORD on every line of --auth, got something else.")
+        raise UsageError("--auth has a line without a user or a password. Write each line as USER:PASSWORD.")
     return lines
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 is any that is free."""
+    """Return a listening socket; port 0 chooses a free port."""
     if not 0 <= port <= 65_535:
         raise UsageError(f"Expected a port from 0 to 65535, got {port}.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -133,9 +141,8 @@ def bound(host: str, port: int) -> socket.socket:
     try:
         listening.bind((host, port))
         listening.listen(128)
-    except OSError as taken:
+    except OSError as error:
         listening.close()
-        raise UsageError(
-            f"Expected to listen on {host}, port {port}, got: {taken.strerror}. Choose another --port."
-        ) from taken
+        message = f"Cannot listen on {host}, port {port}: {error.strerror}. Choose another port with --port."
+        raise UsageError(message) from error
     return listening

@@ -17,155 +17,165 @@ from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization.data_config import of_run
 from torchmcl.structures.output import per_example
 
-MAX_BYTES = 10_000_000  # of a file that is sent
-MAX_PIXELS = 40_000_000  # and of the picture in it: a bomb of a few kilobytes may unfold to gigabytes
-CLAIM_EXAMPLES = 1000  # test examples that the members are asked about for the matrix
+MAX_BYTES = 10_000_000  # of an uploaded file
+MAX_PIXELS = 40_000_000  # of the image in it; a small file can decompress to gigabytes
+CLAIM_EXAMPLES = 1000  # test examples that are predicted for the matrix of claims
 
 
 @dataclass(frozen=True, eq=False)
 class ExampleAnswer:
-    """One picture (C, H, W) uint8, the answer to it (B = 1), where each member looks (M, H, W), and what is true.
+    """An image with the answer of the ensemble.
 
-    `maps` is None where there are none, and `why` says so; `truth` is a class, a mask (H, W), or None.
+    Args:
+        image: uint8 (C, H, W)
+        answer: the answer for a batch of one image
+        maps: the Grad-CAM map of each member, (M, H, W), or None
+        map_error: the reason why there are no maps
+        target: the label, the mask (H, W), or None if unknown
     """
 
     image: Tensor
     answer: Answer
     maps: Tensor | None = None
-    why: str = ""
-    truth: Tensor | None = None
+    map_error: str = ""
+    target: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class MemberClaims:
-    """Who claims what: places (N,) in the test set, their labels (N,), the member (N,) that claims each, and how right.
+    """The member that claims each of N test examples.
 
-    `error` (N,) is 0 or 1, of a mask the part of the pixels that are wrong.
+    Args:
+        indices: the indices of the examples in the test set, (N,)
+        labels: (N,)
+        member: the member that claims each example, (N,)
+        error: the ensemble's error, 0 or 1, or the fraction of wrong pixels, (N,)
     """
 
-    places: Tensor
+    indices: Tensor
     labels: Tensor
     member: Tensor
     error: Tensor
 
-    def of(self, label: int, member: int) -> Tensor:
-        """Places of the examples of a label that a member claims."""
-        return self.places[(self.labels == label) & (self.member == member)]
-
     def counts(self, labels: int, members: int) -> Tensor:
-        """How many examples of each label each member claims, (labels, M)."""
-        found = torch.zeros(labels, members, dtype=torch.int64)
-        return found.index_put_((self.labels, self.member), torch.ones_like(self.labels), accumulate=True)
+        """Return the number of examples of each label that each member claims, (labels, M)."""
+        counts = torch.zeros(labels, members, dtype=torch.int64)
+        return counts.index_put_((self.labels, self.member), torch.ones_like(self.labels), accumulate=True)
 
 
 class Session:
-    """A run that is looked at, by several people at once: one question is answered at a time.
+    """A run that is served to several users; predictions are made one at a time.
 
-    Gradients and hooks live in the modules themselves, so that two questions in one model would mix.
+    Grad-CAM stores gradients and hooks in the modules, so two predictions at the same time would interfere.
+
+    Args:
+        name: the name of the run
+        specialists: the trained ensemble
+        test: the test set
+        test_error: the reason why there is no test set
     """
 
-    def __init__(self, name: str, specialists: Specialists, test: Examples | None = None, why: str = "") -> None:
+    def __init__(self, name: str, specialists: Specialists, test: Examples | None = None, test_error: str = "") -> None:
         if len(specialists.model_config.shape) != 3 or specialists.model_config.dtype != "uint8":
             raise UsageError(
-                f"Expected a run on images to look at, got one on examples {specialists.model_config.shape}. "
-                "Measure it with torchmcl evaluate."
+                f"The explorer needs a run on images; this run has examples of shape {specialists.model_config.shape}. "
+                "Use torchmcl evaluate instead."
             )
-        self.name, self.specialists, self.test, self.why = name, specialists, test, why
+        self.name, self.specialists, self.test, self.test_error = name, specialists, test, test_error
         self.lock = RLock()
 
     @classmethod
     def open(cls, run: Path) -> "Session":
-        """A run in its folder, with its test set where that can be had."""
+        """Load a run, and its test set if that is available."""
         specialists = Specialists.load(run)
         try:
             test = of_run(run, "test")[1].test
-        except TorchmclError as problem:
-            return cls(run.resolve().name, specialists, None, str(problem))
+        except TorchmclError as error:
+            return cls(run.resolve().name, specialists, None, str(error))
         return cls(run.resolve().name, specialists, test)
 
     @property
     def dense(self) -> bool:
-        """Whether each pixel is answered for."""
+        """Whether the run predicts masks."""
         return self.specialists.model_config.dense
 
     @property
     def members(self) -> int:
-        """How many there are."""
+        """The number of members."""
         return self.specialists.model_config.members
 
+    @property
+    def test_set(self) -> Examples:
+        """The test set; raises UsageError if it is not available."""
+        if self.test is None:
+            raise UsageError(f"The run's test set is not available. {self.test_error}")
+        return self.test
+
     def read(self, content: bytes, name: str) -> Tensor:
-        """What somebody sent -> (C, H, W) as the model takes it; it is never written to a disk."""
+        """Decode an uploaded file to the input shape of the model, (C, H, W); it is never written to disk."""
         channels, *size = self.specialists.model_config.shape
         with self.lock, opened(BytesIO(content), name) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise UsageError(
-                    f"Expected an image of at most {MAX_PIXELS // 1_000_000} million pixels, got "
-                    f"{image.width} x {image.height} in {name}. Make it smaller."
+                    f"{name} is too large: it has {image.width} x {image.height} pixels, but at most "
+                    f"{MAX_PIXELS // 1_000_000} million pixels are allowed. Resize it."
                 )
             return torch.from_numpy(pixels(image, size, channels))
 
-    def look(self, image: Tensor, truth: Tensor | None = None) -> ExampleAnswer:
-        """Ask about one picture (C, H, W)."""
+    def predict(self, image: Tensor, target: Tensor | None = None) -> ExampleAnswer:
+        """Predict one image (C, H, W)."""
         with self.lock:
             answer = self.specialists.predict(image[None])
             if self.dense:
-                return ExampleAnswer(image, answer, truth=truth)
+                return ExampleAnswer(image, answer, target=target)
             from torchmcl.analysis.grad_cam import grad_cam
 
             try:
                 maps = grad_cam(self.specialists, image[None], answer.label)[:, 0]
-            except UsageError as problem:
-                return ExampleAnswer(image, answer, None, str(problem), truth)
+            except UsageError as error:
+                return ExampleAnswer(image, answer, None, str(error), target)
             finally:
                 self.specialists.ensemble.zero_grad(set_to_none=True)
-        return ExampleAnswer(image, answer, maps, truth=truth)
+        return ExampleAnswer(image, answer, maps, target=target)
 
-    def pick(self, place: int) -> ExampleAnswer:
-        """Ask about a picture of the test set."""
-        test = self.pictures
-        if not 0 <= place < len(test):
-            raise UsageError(f"Expected a picture from 0 to {len(test) - 1}, got {place}.")
-        return self.look(self.images([place])[0], test.target[place])
+    def predict_test(self, index: int) -> ExampleAnswer:
+        """Predict an image of the test set."""
+        test = self.test_set
+        if not 0 <= index < len(test):
+            raise UsageError(f"Expected an index from 0 to {len(test) - 1}, got {index}.")
+        return self.predict(self.images([index])[0], test.target[index])
 
-    def images(self, places: Sequence[int]) -> Tensor:
-        """Pictures of the test set, (B, C, H, W)."""
-        return self.pictures.images[torch.tensor(list(places), dtype=torch.int64)]
-
-    @property
-    def pictures(self) -> Examples:
-        """The test set."""
-        if self.test is None:
-            raise UsageError(f"Expected the run's test set, it is not here: {self.why}")
-        return self.test
+    def images(self, indices: Sequence[int]) -> Tensor:
+        """Return images of the test set, (B, C, H, W)."""
+        return self.test_set.images[torch.tensor(list(indices), dtype=torch.int64)]
 
     @cached_property
     def claims(self) -> MemberClaims:
-        """Who claims the test set, or as many of each label in it as together are 1,000; asked once."""
-        test = self.pictures
-        places = few_of_each(test.labels, CLAIM_EXAMPLES)
+        """The claims on up to 1,000 test examples, equally many per label; computed once."""
+        test = self.test_set
+        indices = first_of_each(test.labels, CLAIM_EXAMPLES)
         with self.lock:
-            asked = [self._claimed(test, part) for part in places.split(self.specialists.batch_size)]
-        member, error = (torch.cat(part) for part in zip(*asked, strict=True))
-        return MemberClaims(places, test.labels[places], member, error)
+            batches = [self._claims(test, part) for part in indices.split(self.specialists.batch_size)]
+        member, error = (torch.cat(part) for part in zip(*batches, strict=True))
+        return MemberClaims(indices, test.labels[indices], member, error)
 
-    def _claimed(self, test: Examples, part: Tensor) -> tuple[Tensor, Tensor]:
-        answer = self.specialists.predict(test.images[part])  # a batch at a time: masks of a whole set are large
-        target = test.target[part]
+    def _claims(self, test: Examples, indices: Tensor) -> tuple[Tensor, Tensor]:
+        answer, target = self.specialists.predict(test.images[indices]), test.target[indices]
         valid = self.specialists.method.task.valid(target)
         return answer.member, per_example((answer.label != target).double(), valid)
 
 
-def few_of_each(labels: Tensor, limit: int) -> Tensor:
-    """Places of at most `limit` examples, the first of each label, (N,) -> (K,).
+def first_of_each(labels: Tensor, limit: int) -> Tensor:
+    """Return the indices of the first examples of each label, about `limit` in total, (N,) -> (K,).
 
-    >>> few_of_each(torch.tensor([0, 0, 0, 1, 1]), 4)
+    >>> first_of_each(torch.tensor([0, 0, 0, 1, 1]), 4)
     tensor([0, 1, 3, 4])
     """
-    each = max(1, limit // max(1, len(labels.unique())))
-    seen: Counter[int] = Counter()
-    kept = []
-    for place, label in enumerate(labels.tolist()):
-        seen[label] += 1
-        if seen[label] <= each:
-            kept.append(place)
-    return torch.tensor(kept, dtype=torch.int64)
+    per_label = max(1, limit // max(1, len(labels.unique())))
+    count: Counter[int] = Counter()
+    chosen = []
+    for index, label in enumerate(labels.tolist()):
+        count[label] += 1
+        if count[label] <= per_label:
+            chosen.append(index)
+    return torch.tensor(chosen, dtype=torch.int64)

@@ -28,7 +28,7 @@ def page(name: str, scale: str, results: Path) -> Markup:
     notes = [note.replace(f" --results {results}", "") for note in table.notes]
     parts = [tag("h3", table.title), sortable(table), tag("p", table.caption, class_="mcl-legend")]
     if not own.found:
-        parts.insert(1, notice("Nothing is measured yet at this scale; the published numbers stand alone."))
+        parts.insert(1, notice("There are no results at this scale yet. The table shows only the published numbers."))
     if notes:
         parts.append(tag("ul", *(tag("li", note) for note in notes), class_="mcl-notes"))
     return join(parts)

@@ -1,39 +1,55 @@
 import json
 import shlex
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 from torchmcl._utils.validation import OWN
+from torchmcl.serialization.data_config import DataConfig
 from torchmcl.training.config import TrainConfig
 from torchmcl.training.machine import Machine
 
-ALWAYS = ("method", "network", "data", "members")
-DECIDE = (*ALWAYS, "epochs", "seed")  # options that the defaults of others depend on
+REQUIRED = ("method", "network", "data", "members")
+FIRST = (*REQUIRED, "epochs", "seed")  # options on which the defaults of other options depend
 SWITCHES = {"tensorboard", *(field.name for field in fields(Machine) if isinstance(field.default, bool))}
 
 
-def command(config: Mapping[str, Any], out: str) -> str | None:
-    """The line that trains a run anew from what its config.yaml says; None for parts that have no name.
+def train_command(config: Mapping[str, Any], out: str) -> str | None:
+    """Return the command that repeats the training of a config.yaml; None if it used parts without a name.
 
-    >>> command({"method": "amcl", "network": "mlp", "data": "digits", "members": 2, "seed": 0, "beta": 0.1}, "runs/a")
+    >>> config = {"method": "amcl", "network": "mlp", "data": "digits", "members": 2, "seed": 0, "beta": 0.1}
+    >>> train_command(config, "runs/a")
     'torchmcl train --method amcl --network mlp --data digits --members 2 --beta 0.1 --out runs/a'
     """
-    if any(config.get(name) is None or str(config[name]).startswith(OWN) for name in ALWAYS):
+    if any(config.get(name) is None or str(config[name]).startswith(OWN) for name in REQUIRED):
         return None
-    usual = TrainConfig.of(**{name: config[name] for name in DECIDE if name in config}).resolved().flat()
-    usual |= {"seed": 0, "epochs": TrainConfig.of(data=config["data"]).resolved().recipe.epochs}
+    defaults = TrainConfig.of(**{name: config[name] for name in FIRST if name in config}).resolved().flat()
+    defaults |= {"seed": 0, "epochs": TrainConfig.of(data=config["data"]).resolved().recipe.epochs}
     words = ["torchmcl", "train"]
-    for name in (*ALWAYS, *(name for name in config if name not in ALWAYS)):
+    for name in (*REQUIRED, *(name for name in config if name not in REQUIRED)):
         value = config[name]
-        if name not in ALWAYS and value in (None, "default", usual.get(name)):
+        if name not in REQUIRED and value in (None, "default", defaults.get(name)):
             continue
-        words += [f"--{name}"] if name in SWITCHES else [f"--{name}", _word(value)]
+        words += [f"--{name}"] if name in SWITCHES else [f"--{name}", _format(value)]
     return shlex.join([*words, "--out", out])
 
 
-def _word(value: Any) -> str:
-    """An option's value as it is typed."""
+def report_command(
+    runs: Sequence[str | Path], out: str | Path, *, source: DataConfig | None = None, **options: Any
+) -> str:
+    """Return the command that writes a report.
+
+    >>> report_command(["runs/a"], "a.html", source=DataConfig(limit=9), unseen="svhn", data=None)
+    'torchmcl report runs/a -o a.html --unseen svhn --data_limit 9'
+    """
+    values, defaults = asdict(source or DataConfig()), asdict(DataConfig())
+    options |= {f"data_{name}": value for name, value in values.items() if value != defaults[name]}
+    words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+    return shlex.join(["torchmcl", "report", *map(str, runs), "-o", str(out), *words])
+
+
+def _format(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return ",".join(value)
     return str(value) if isinstance(value, str) else json.dumps(value)

@@ -4,128 +4,129 @@ from collections.abc import Callable
 from torchmcl import metrics
 from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.errors import UsageError
-from torchmcl.reporting.metric_descriptions import calibration
+from torchmcl.reporting.metric_descriptions import calibration_error
 from torchmcl.training import guardrails
 
-FAR, MISCALIBRATED, NEVER, ALWAYS, HARDLY = 30, 10, 1, 99, 60  # percent
+# Percent.
+MAX_ERROR_GAP, MAX_CALIBRATION_ERROR = 30, 10
+MAX_AUXILIARY_OWN, MIN_AUXILIARY_OTHER, MIN_UNSEEN_AUROC = 99, 1, 60
 
 
-def shares(evaluation: RunEvaluation) -> list[str]:
-    """Members that starve or take everything, and an ensemble far behind its best member."""
+def uneven_shares(evaluation: RunEvaluation) -> list[str]:
+    """Warn of members that take nothing or everything, and of a top-1 error far above the oracle error."""
     if evaluation.assigned is None:
         return []
     values = evaluation.metrics
-    said = guardrails.check_shares(
+    warnings = guardrails.check_shares(
         evaluation.assigned, evaluation.specialists.method, oracle=values["oracle_error"], top1=values["top1_error"]
     )
-    return [text.replace("this epoch", "the last epoch") for text in said]
+    return [text.replace("this epoch", "the last epoch") for text in warnings]
 
 
-def uncounted(evaluation: RunEvaluation) -> list[str]:
-    """Classes that a memory never saw."""
+def uncounted_classes(evaluation: RunEvaluation) -> list[str]:
+    """Warn of classes without a count in the memory."""
     memory = evaluation.specialists.memory
     if memory is None or not memory.fixed or len(memory.counts) != len(evaluation.groups):
         return []
     return guardrails.check_counts(memory.counts, evaluation.groups)
 
 
-def mixed(evaluation: RunEvaluation) -> list[str]:
-    """Classes that everyone takes some of."""
+def low_purity(evaluation: RunEvaluation) -> list[str]:
+    """Warn of classes that are spread over the members."""
     if evaluation.assigned is None or not evaluation.specialised or evaluation.k >= evaluation.members:
         return []
-    pure, low = (
-        float(100 * metrics.purity(evaluation.assigned, evaluation.k)),
-        50 * (1 + evaluation.k / evaluation.members),
-    )
-    if pure >= low:
+    purity = float(100 * metrics.purity(evaluation.assigned, evaluation.k))
+    if purity >= 50 * (1 + evaluation.k / evaluation.members):
         return []
     return [
-        f"Purity is {pure:.0f} %: classes are spread over members, who specialise little. "
-        "Train longer, or use amcl, whose memory settles whose a class is."
+        f"Purity is {purity:.0f} %: the examples of a class are spread over many members, so members specialise "
+        "little. Train longer, or use amcl, whose memory assigns each class to K members."
     ]
 
 
-def auxiliary(evaluation: RunEvaluation) -> list[str]:
-    """Members that never say that something is not theirs, or say it of their own."""
+def unused_auxiliary(evaluation: RunEvaluation) -> list[str]:
+    """Warn of members that never use the auxiliary class, or use it for their own classes."""
     if not evaluation.auxiliary or evaluation.own is None:
         return []
-    left, own, said = 100 * evaluation.test.gathered("left"), evaluation.own, []
+    left, warnings = 100 * evaluation.test.get("left"), []
     for m in range(evaluation.members):
-        mine, others = left[own[:, m], m], left[~own[:, m], m]
-        if len(mine) and float(mine.mean()) > ALWAYS:
-            said.append(
-                f"Member {m + 1} gives {mine.mean():.0f} % of its own classes to the auxiliary class: it knows nothing."
+        own = evaluation.own[:, m]
+        on_own, on_other = left[own, m], left[~own, m]
+        if len(on_own) and float(on_own.mean()) > MAX_AUXILIARY_OWN:
+            warnings.append(
+                f"Member {m + 1} assigns {on_own.mean():.0f} % of its own classes to the auxiliary class: it has not "
+                "learned them. Train longer."
             )
-        if len(others) and float(others.mean()) < NEVER:
-            said.append(
-                f"Member {m + 1} says “not mine” of {others.mean():.1f} % of others' classes: it answers where it "
-                "knows nothing. Raise gamma, or train longer."
+        if len(on_other) and float(on_other.mean()) < MIN_AUXILIARY_OTHER:
+            warnings.append(
+                f"Member {m + 1} assigns only {on_other.mean():.1f} % of other classes to the auxiliary class, so it "
+                "answers for classes that it has not learned. Raise gamma, or train longer."
             )
-    return said
+    return warnings
 
 
-def short(evaluation: RunEvaluation) -> list[str]:
-    """Trainings that end before specialists have learnt."""
+def short_training(evaluation: RunEvaluation) -> list[str]:
+    """Warn of a training with fewer epochs after the warm-up than in it."""
     epochs = len(evaluation.history)
     if evaluation.specialists.memory is None or not epochs:
         return []
     try:
         after = evaluation.specialists.method.schedule_end(evaluation.config.get("epochs") or epochs)
-    except UsageError:  # an earlier version let a warm-up last longer than the training
+    except UsageError:  # earlier versions allowed a warm-up longer than the training
         after = epochs
     if epochs - after >= after:
         return []
     return [f"{max(epochs - after, 0)} of {epochs} epochs came after the warm-up of {after}. Train longer."]
 
 
-def sure(evaluation: RunEvaluation) -> list[str]:
-    """Confidence that means something else than it says."""
-    ece = calibration(evaluation)
-    if ece <= MISCALIBRATED:
+def miscalibration(evaluation: RunEvaluation) -> list[str]:
+    """Warn of confidence that differs from accuracy."""
+    error = calibration_error(evaluation)
+    if error <= MAX_CALIBRATION_ERROR:
         return []
-    name = evaluation.run or "RUN"
-    return [f"Confidence is off by {ece:.1f} % on average. Mend it: torchmcl calibrate {name} --temperature"]
+    command = f"torchmcl calibrate {evaluation.run or 'RUN'} --temperature"
+    return [f"Confidence differs from accuracy by {error:.1f} points on average. Calibrate the run: {command}"]
 
 
-def unseen(evaluation: RunEvaluation) -> list[str]:
-    """Foreign data that looks like home."""
-    found = evaluation.metrics.get("unseen")
-    if found is None or (best := found["scores"][found["best"]]["auroc"]) >= HARDLY:
+def undetected_unseen(evaluation: RunEvaluation) -> list[str]:
+    """Warn of unseen data that no score detects."""
+    unseen = evaluation.metrics.get("unseen")
+    if unseen is None or (auroc := unseen["scores"][unseen["best"]]["auroc"]) >= MIN_UNSEEN_AUROC:
         return []
-    return [
-        f"Unseen data ({found['data']}) is hardly told: the best score, {found['best']}, has an AUROC of {best:.1f}."
-    ]
+    data, best = unseen["data"], unseen["best"]
+    return [f"Unseen data ({data}) is hardly detected: the best score, {best}, has an AUROC of {auroc:.1f}."]
 
 
-def partly(evaluation: RunEvaluation) -> list[str]:
-    """Less than the whole test set."""
-    whole, asked = evaluation.kept.get("examples"), evaluation.metrics["examples"]
-    if not whole or asked >= whole or evaluation.metrics["data"] != evaluation.config.get("data"):
+def partial_evaluation(evaluation: RunEvaluation) -> list[str]:
+    """Warn of an evaluation on a part of the test set."""
+    total, evaluated = evaluation.training_metrics.get("examples"), evaluation.metrics["examples"]
+    if not total or evaluated >= total or evaluation.metrics["data"] != evaluation.config.get("data"):
         return []
-    return [f"Measured on {asked:,} of {whole:,} test examples."]
+    return [f"Evaluated on {evaluated:,} of {total:,} test examples."]
 
 
 CHECKS: dict[str, Callable[[RunEvaluation], list[str]]] = {
-    "a member takes nothing, or over 95 % of what one can, in the last epoch; the top-1 error is over "
-    f"{FAR} points above the oracle error": shares,
-    "a class had not been seen when the memory was fixed": uncounted,
-    "purity is below the middle between chance (K/M) and 100 %": mixed,
-    f"a member gives over {ALWAYS} % of its own to the auxiliary class, or under {NEVER} % of others'": auxiliary,
-    "fewer epochs follow the warm-up than are in it": short,
-    f"the calibration error is over {MISCALIBRATED} %": sure,
-    f"no score tells unseen data with an AUROC of {HARDLY}": unseen,
-    "only a part of the test set was asked about": partly,
+    "a member takes no examples, or over 95 % of those that it can take, in the last epoch; the top-1 error is over "
+    f"{MAX_ERROR_GAP} points above the oracle error": uneven_shares,
+    "a class had no examples when the memory was fixed": uncounted_classes,
+    "purity is closer to chance (K/M, with K of M members per example) than to 100 %": low_purity,
+    f"a member assigns over {MAX_AUXILIARY_OWN} % of its own classes, or under {MIN_AUXILIARY_OTHER} % of other "
+    "classes, to the auxiliary class": unused_auxiliary,
+    "fewer epochs come after the warm-up than belong to it": short_training,
+    f"the calibration error is over {MAX_CALIBRATION_ERROR} %": miscalibration,
+    f"no score detects the unseen data with an AUROC of {MIN_UNSEEN_AUROC}": undetected_unseen,
+    "only a part of the test set was evaluated": partial_evaluation,
 }
 
 
 def diagnostics(evaluation: RunEvaluation) -> list[str]:
-    """What there is to warn of, each with what to do about it, then what was said during training alone."""
-    found = [text for check in CHECKS.values() for text in check(evaluation)]
-    earlier = [text for text in evaluation.kept.get("warnings", []) if isinstance(text, str)]
-    said = {_kind(text): text for text in earlier}  # of those that differ in numbers alone, the last
-    again = {_kind(text) for text in found}
-    return found + [f"Said during training: {text}" for kind, text in said.items() if kind not in again]
+    """Return the warnings on a run, followed by those from its training that are not repeated."""
+    warnings = [text for check in CHECKS.values() for text in check(evaluation)]
+    known = {_without_numbers(text) for text in warnings}
+    earlier = [text for text in evaluation.training_metrics.get("warnings", []) if isinstance(text, str)]
+    latest = {_without_numbers(text): text for text in earlier}  # one of those that differ only in numbers
+    return warnings + [f"During training: {text}" for key, text in latest.items() if key not in known]
 
 
-def _kind(text: str) -> str:
+def _without_numbers(text: str) -> str:
     return re.sub(r"[\d.,]+", "#", text.replace("this epoch", "the last epoch"))

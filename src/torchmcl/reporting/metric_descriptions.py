@@ -5,137 +5,152 @@ from torchmcl.analysis.run_evaluation import RunEvaluation
 
 NONE = "–"  # noqa: RUF001
 
+Value = Callable[[RunEvaluation], float | None]
+
 
 @dataclass(frozen=True)
-class Measure:
-    """One number of a run, what it means in a sentence, and whether less or more of it is better (-1, 1, or 0)."""
+class MetricDescription:
+    """A metric of the report.
+
+    Args:
+        name: its name
+        description: its meaning in one sentence
+        value: the function that returns its value for a run; None if the run has none
+        direction: -1 if lower is better, 1 if higher is better, 0 if neither
+        unit: the unit behind the number
+        digits: the decimals to show
+    """
 
     name: str
-    meaning: str
-    value: Callable[[RunEvaluation], float | None]
-    better: int = -1
-    unit: str = "%"
+    description: str
+    value: Value
+    direction: int = -1
+    unit: str = " %"
     digits: int = 2
 
-    def text(self, evaluation: RunEvaluation) -> str:
-        """For a cell."""
+    def format(self, evaluation: RunEvaluation) -> str:
+        """Return the value as text."""
         value = self.value(evaluation)
-        return NONE if value is None else f"{value:,.{self.digits}f}{f' {self.unit}' if self.unit else ''}"
+        return NONE if value is None else f"{value:,.{self.digits}f}{self.unit}"
 
     def best(self, evaluations: list[RunEvaluation]) -> set[int]:
-        """Which of several runs have the best value."""
-        values = {
-            at: value for at, evaluation in enumerate(evaluations) if (value := self.value(evaluation)) is not None
-        }
-        if not self.better or len(values) < 2 or len(set(values.values())) == 1:
+        """Return the indices of the runs with the best value; none if all are equal."""
+        values = {i: value for i, run in enumerate(evaluations) if (value := self.value(run)) is not None}
+        if not self.direction or len(values) < 2 or len(set(values.values())) == 1:
             return set()
-        best = max(values.values(), key=lambda value: self.better * value)
-        return {at for at, value in values.items() if value == best}
+        best = max(values.values(), key=lambda value: self.direction * value)
+        return {i for i, value in values.items() if value == best}
 
 
-def measured(name: str) -> Callable[[RunEvaluation], float | None]:
-    """What `torchmcl evaluate` says under a name."""
-    return lambda evaluation: evaluation.metrics.get(name)
-
-
-def kept(name: str) -> Callable[[RunEvaluation], float | None]:
-    """What the training left under a name."""
-    return lambda evaluation: evaluation.kept.get(name)
-
-
-def purity(evaluation: RunEvaluation) -> float | None:
-    """Of the last epoch's assignments; None where everyone takes everything, which is neither pure nor mixed."""
-    alike = evaluation.assigned is not None and bool((evaluation.assigned == evaluation.assigned[:, :1]).all())
-    return None if alike else evaluation.kept.get("purity")
-
-
-def calibration(evaluation: RunEvaluation) -> float:
-    """Expected calibration error in percent, of masks over pixels."""
-    count, confidence, right = evaluation.test.gathered("reliability").sum(0)
+def calibration_error(evaluation: RunEvaluation) -> float:
+    """Return the expected calibration error in percent; for masks, over pixels."""
+    count, confidence, right = evaluation.test.get("reliability").sum(0)
     return float(100 * (right - confidence).abs().sum() / count.sum())
 
 
-def of_best_score(name: str) -> Callable[[RunEvaluation], float | None]:
-    """Of the score that tells unseen data best."""
-    return lambda evaluation: (
-        evaluation.metrics["unseen"]["scores"][evaluation.metrics["unseen"]["best"]][name]
-        if "unseen" in evaluation.metrics
-        else None
-    )
+def _purity(evaluation: RunEvaluation) -> float | None:
+    """Return the purity of the last epoch; None if all members took the same examples."""
+    assigned = evaluation.assigned
+    equal = assigned is not None and bool((assigned == assigned[:, :1]).all())
+    return None if equal else evaluation.training_metrics.get("purity")
 
 
-MEASURES = (
-    Measure(
+def _evaluated(name: str) -> Value:
+    return lambda evaluation: evaluation.metrics.get(name)
+
+
+def _of_best_score(name: str) -> Value:
+    def value(evaluation: RunEvaluation) -> float | None:
+        unseen = evaluation.metrics.get("unseen")
+        return unseen["scores"][unseen["best"]][name] if unseen else None
+
+    return value
+
+
+METRICS = (
+    MetricDescription(
         "Top-1 error",
-        "Percent of the test set that the ensemble's one answer has wrong (of masks: percent of the pixels).",
-        measured("top1_error"),
+        "Percentage of the test set on which the ensemble's answer is wrong; for masks, percentage of pixels.",
+        _evaluated("top1_error"),
     ),
-    Measure(
+    MetricDescription(
         "Oracle error",
-        "Percent that every member has wrong: what would be left if we always knew whom to ask.",
-        measured("oracle_error"),
+        "Percentage on which all members are wrong: the error if the best member were always chosen.",
+        _evaluated("oracle_error"),
     ),
-    Measure(
+    MetricDescription(
         "Strict oracle error",
-        "The same, where a member that says “not mine” counts as wrong even if its second thought is right.",
-        measured("oracle_error_strict"),
+        "The oracle error if a member counts as wrong whenever the auxiliary class is its most probable output.",
+        _evaluated("oracle_error_strict"),
     ),
-    Measure(
+    MetricDescription(
         "Harmonic mean",
-        "Of oracle and top-1 error: low only if both are, and what the number of takers K is chosen by.",
-        measured("harmonic_mean"),
+        "Harmonic mean of oracle and top-1 error. Studies use it to choose K, the number of members that take each "
+        "example.",
+        _evaluated("harmonic_mean"),
     ),
-    Measure(
-        "Mean IoU", "Overlap of found and true areas, over classes: 100 is a perfect mask.", measured("mean_iou"), 1
-    ),
-    Measure(
-        "Calibration error (ECE)",
-        "How far confidence and accuracy are apart, on average: at 5, answers that are 90 % sure may be right 85 %.",
-        calibration,
-    ),
-    Measure(
-        "Negative log-likelihood",
-        "How surprised the ensemble is by the truth; confident mistakes cost most.",
-        measured("nll"),
-        unit="",
-        digits=3,
-    ),
-    Measure(
-        "Brier score",
-        "Squared distance of the probabilities from the truth, from 0 to 2.",
-        measured("brier"),
-        unit="",
-        digits=3,
-    ),
-    Measure(
-        "Area under risk and coverage (AURC)",
-        "Mean error over all ways to accept only the surest answers: how much rejecting the rest helps.",
-        measured("aurc"),
-    ),
-    Measure(
-        "Disagreement",
-        "How often two members answer differently: specialists differ on purpose, copies never do.",
-        measured("disagreement"),
-        0,
-        digits=1,
-    ),
-    Measure(
-        "Purity",
-        "Of all assignments in the last epoch, the part that went to the members that take most of the class.",
-        purity,
-        0,
-        digits=1,
-    ),
-    Measure(
-        "AUROC, unseen data",
-        "How well the best score tells data of other kinds from the test set: 50 is chance, 100 perfect.",
-        of_best_score("auroc"),
+    MetricDescription(
+        "Mean IoU",
+        "Intersection over union of predicted and target regions, averaged over classes. 100 is perfect.",
+        _evaluated("mean_iou"),
         1,
     ),
-    Measure(
-        "FPR95, unseen data",
-        "Percent of the test set that is lost where 95 % of the unseen data are found by that score.",
-        of_best_score("fpr95"),
+    MetricDescription(
+        "Calibration error (ECE)",
+        "Mean difference between confidence and accuracy. At 5, answers with a confidence of 90 % may be correct in "
+        "85 % of cases.",
+        calibration_error,
     ),
-    Measure("Parameters", "Trained numbers, all members together.", kept("parameters"), 0, unit="", digits=0),
+    MetricDescription(
+        "Negative log-likelihood",
+        "Mean negative logarithm of the probability of the correct class. Confident mistakes cost most.",
+        _evaluated("nll"),
+        unit="",
+        digits=3,
+    ),
+    MetricDescription(
+        "Brier score",
+        "Squared distance between the predicted probabilities and the correct class, from 0 to 2.",
+        _evaluated("brier"),
+        unit="",
+        digits=3,
+    ),
+    MetricDescription(
+        "Area under the risk-coverage curve (AURC)",
+        "Mean error over all thresholds of confidence. A low value means that rejecting uncertain answers helps.",
+        _evaluated("aurc"),
+    ),
+    MetricDescription(
+        "Disagreement",
+        "Percentage on which two members give different answers, averaged over all pairs.",
+        _evaluated("disagreement"),
+        0,
+        digits=1,
+    ),
+    MetricDescription(
+        "Purity",
+        "Percentage of the assignments in the last epoch that went to the K members with most examples of the class.",
+        _purity,
+        0,
+        digits=1,
+    ),
+    MetricDescription(
+        "AUROC, unseen data",
+        "How well the best score separates unseen data from the test set. 50 is chance, 100 is perfect.",
+        _of_best_score("auroc"),
+        1,
+    ),
+    MetricDescription(
+        "FPR95, unseen data",
+        "Percentage of the test set that this score rejects when it detects 95 % of the unseen data.",
+        _of_best_score("fpr95"),
+    ),
+    MetricDescription(
+        "Parameters",
+        "Number of trained parameters of all members together.",
+        lambda evaluation: evaluation.training_metrics.get("parameters"),
+        0,
+        unit="",
+        digits=0,
+    ),
 )

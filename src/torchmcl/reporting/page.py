@@ -10,15 +10,15 @@ from torchmcl.analysis.figures.catalogue import Entry
 from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.errors import UsageError
 from torchmcl.reporting import inline, member_cards
-from torchmcl.reporting.command import command
+from torchmcl.reporting.command import train_command
 from torchmcl.reporting.diagnostics import CHECKS, diagnostics
-from torchmcl.reporting.metric_descriptions import MEASURES, NONE
+from torchmcl.reporting.metric_descriptions import METRICS, NONE
 
 TOPICS = {
-    "Who takes what": ("assignment_matrix", "share_over_time", "assignment_ratios"),
-    "What members know": ("member_errors", "cross_entropy"),
-    "How sure they are": ("auxiliary_density", "confidence_histograms", "reliability", "risk_coverage", "unseen_roc"),
-    "What they see": ("grad_cam_grid", "overlays"),
+    "Assignment of examples": ("assignment_matrix", "share_over_time", "assignment_ratios"),
+    "Errors of the members": ("member_errors", "cross_entropy"),
+    "Confidence": ("auxiliary_density", "confidence_histograms", "reliability", "risk_coverage", "unseen_roc"),
+    "Example images": ("grad_cam_grid", "overlays"),
 }
 TILES = ("Top-1 error", "Oracle error", "Calibration error (ECE)", "Purity")
 
@@ -28,10 +28,10 @@ def page(evaluations: Sequence[RunEvaluation], *, made_by: str) -> Markup:
     evaluations = distinct(evaluations)
     sections = {
         "Warnings": warnings(evaluations),
-        "Numbers": numbers(evaluations),
+        "Metrics": numbers(evaluations),
         **{name: topic(name, entries(names), evaluations) for name, names in TOPICS.items()},
         "Members": cards(evaluations),
-        "How it was made": making(evaluations, made_by),
+        "Reproduction": making(evaluations, made_by),
     }
     there = {name: made for name, made in sections.items() if made is not None}
     title = f"Report: {evaluations[0].name}" if len(evaluations) == 1 else f"Report: {len(evaluations)} runs compared"
@@ -46,7 +46,7 @@ def page(evaluations: Sequence[RunEvaluation], *, made_by: str) -> Markup:
     body = [
         header(evaluations, list(there)),
         tag("main", list(there.values())),
-        tag("footer", f"Written by torchmcl {versions()['torchmcl']}. This file holds everything it shows."),
+        tag("footer", f"Written by torchmcl {versions()['torchmcl']}. This file needs no other files."),
     ]
     return join(Markup("<!doctype html>\n"), tag("html", head, tag("body", body), lang="en"), Markup("\n"))
 
@@ -91,27 +91,34 @@ def header(evaluations: Sequence[RunEvaluation], sections: Sequence[str]) -> Mar
 
 def trained(evaluation: RunEvaluation) -> str:
     """One run in a sentence."""
-    model_config, epochs = evaluation.specialists.model_config, len(evaluation.history)
-    network = f"{model_config.network} networks" if model_config.network else "networks of your own"
-    length = f", trained for {epochs} epoch{'s' if epochs != 1 else ''}" if epochs else ""
+    model_config, method, epochs = (
+        evaluation.specialists.model_config,
+        evaluation.specialists.method,
+        len(evaluation.history),
+    )
+    network = f"{model_config.network} networks" if model_config.network else "custom networks"
+    length = f" for {epochs} epoch{'s' if epochs != 1 else ''}" if epochs else ""
     names = evaluation.specialists.classes
     kind = f"masks of {few(names)}" if evaluation.dense else f"{len(names)} classes: {few(names)}"
-    return (
-        f"{evaluation.members} {network} in one ensemble, by {evaluation.specialists.method.name.upper()}{length}. "
-        "Asked about "
-        f"{evaluation.metrics['examples']:,} test examples of {evaluation.metrics['data']}, with {kind}."
+    text = (
+        f"An ensemble of {evaluation.members} {network}, trained with {method.name.upper()}{length}. "
+        f"K = {evaluation.k} of the {evaluation.members} members take each training example. "
     )
+    if evaluation.auxiliary:
+        text += "An additional output, the auxiliary class, is for examples that a member leaves to the others. "
+    examples, data = evaluation.metrics["examples"], evaluation.metrics["data"]
+    return f"{text}Evaluated on {examples:,} test examples of {data}, with {kind}."
 
 
 def tiles(evaluation: RunEvaluation) -> Markup:
     """The few numbers that matter most."""
-    found = [measure for measure in MEASURES if measure.name in TILES and measure.value(evaluation) is not None]
+    found = [measure for measure in METRICS if measure.name in TILES and measure.value(evaluation) is not None]
     return tag(
         "div",
         [
             tag(
                 "div",
-                tag("div", measure.text(evaluation), class_="value"),
+                tag("div", measure.format(evaluation), class_="value"),
                 tag("div", measure.name, class_="name"),
                 class_="card tile",
             )
@@ -129,29 +136,31 @@ def warnings(evaluations: Sequence[RunEvaluation]) -> Markup:
         tag("li", tag("span", evaluation.name, class_="of") if several else None, text) for evaluation, text in found
     ]
     checks = tag(
-        "details", tag("summary", "What is checked"), tag("ul", [tag("li", f"Whether {text}.") for text in CHECKS])
+        "details",
+        tag("summary", "Checks"),
+        tag("ul", [tag("li", f"Whether {text}.") for text in CHECKS]),
     )
-    shown = tag("ul", items, class_="warnings") if items else tag("p", "Nothing to warn of.", class_="fine")
+    shown = tag("ul", items, class_="warnings") if items else tag("p", "No warnings.", class_="fine")
     return section("Warnings", shown, checks)
 
 
 def numbers(evaluations: Sequence[RunEvaluation]) -> Markup:
     """Every measure with its meaning, a column a run; the best of several is marked."""
     rows = []
-    for measure in MEASURES:
+    for measure in METRICS:
         if all(measure.value(evaluation) is None for evaluation in evaluations):
             continue
         best = measure.best(list(evaluations))
-        name = tag("th", measure.name, tag("span", measure.meaning, class_="note"), scope="row")
+        name = tag("th", measure.name, tag("span", measure.description, class_="note"), scope="row")
         cells = [
-            tag("td", measure.text(evaluation), class_="best" if at in best else None)
+            tag("td", measure.format(evaluation), class_="best" if at in best else None)
             for at, evaluation in enumerate(evaluations)
         ]
         rows.append(tag("tr", name, cells))
     head = tag(
         "thead", tag("tr", tag("th", ""), [tag("th", evaluation.name, scope="col") for evaluation in evaluations])
     )
-    return section("Numbers", boxed(tag("table", head if len(evaluations) > 1 else None, tag("tbody", rows))))
+    return section("Metrics", boxed(tag("table", head if len(evaluations) > 1 else None, tag("tbody", rows))))
 
 
 def topic(title: str, chosen: Sequence[Entry], evaluations: Sequence[RunEvaluation]) -> Markup | None:
@@ -162,21 +171,21 @@ def topic(title: str, chosen: Sequence[Entry], evaluations: Sequence[RunEvaluati
 
 def figures(entry: Entry, evaluations: Sequence[RunEvaluation]) -> Markup | None:
     """A figure of all runs together, or one of each run that it fits beside each other."""
-    parts = entry.parts(evaluations)
+    parts = entry.split(evaluations)
     if not parts:
         return None
     drawn = [drawing(entry, runs, number) for number, runs in enumerate(parts)]
-    if len(evaluations) > 1 and not entry.together:
+    if len(evaluations) > 1 and not entry.joint:
         of = [tag("p", runs[0].name, class_="of") for runs in parts]
         pairs = [tag("div", name, picture) for name, picture in zip(of, drawn, strict=True)]
-        drawn = [tag("div", pairs, class_="compared broad" if entry.to_float32 else "compared")]
-    to_float32 = entry.to_float32 or len(parts) > 1
+        drawn = [tag("div", pairs, class_="compared broad" if entry.wide else "compared")]
+    wide = entry.wide or len(parts) > 1
     return tag(
         "article",
         tag("h3", entry.title),
-        tag("p", entry.meaning, class_="note"),
+        tag("p", entry.description, class_="note"),
         drawn,
-        class_="card figure wide" if to_float32 else "card figure",
+        class_="card figure wide" if wide else "card figure",
     )
 
 
@@ -187,7 +196,7 @@ def drawing(entry: Entry, runs: Sequence[RunEvaluation], number: int) -> Markup:
         drawn = inline.svg(entry.draw(*runs), about, key=f"{entry.name}-{number}")
     except UsageError as problem:
         return tag("p", f"Not drawn. {problem}", class_="note")
-    if entry.to_float32:  # scrolls by itself, by keys too
+    if entry.wide:  # scrolls by itself, by keys too
         return tag("div", drawn, class_="drawing broad", tabindex="0", role="group", aria_label=about)
     return tag("div", drawn, class_="drawing")
 
@@ -196,7 +205,7 @@ def cards(evaluations: Sequence[RunEvaluation]) -> Markup:
     """Members of each run."""
     about = tag(
         "p",
-        "What each member knows, and, out of its own, the test examples it is most and least right about.",
+        "The classes that each member owns, and the test examples of these with its lowest and highest loss.",
         class_="about",
     )
     if len(evaluations) == 1:
@@ -216,19 +225,21 @@ def cards(evaluations: Sequence[RunEvaluation]) -> Markup:
 
 def making(evaluations: Sequence[RunEvaluation], made_by: str) -> Markup:
     """Settings, commands and versions."""
-    lines = [(f"Train {evaluation.name}", command(evaluation.config, evaluation.run)) for evaluation in evaluations]
+    lines = [
+        (f"Train {evaluation.name}", train_command(evaluation.config, evaluation.run)) for evaluation in evaluations
+    ]
     lines.append(("Write this report", made_by))
     commands = [tag("div", tag("h3", name), tag("pre", tag("code", line))) for name, line in lines if line]
     now = versions("lightning", "numpy", "matplotlib", "captum")
     then = [
-        (f"{evaluation.name} was trained with", evaluation.kept["versions"])
+        (f"{evaluation.name} was trained with", evaluation.training_metrics["versions"])
         for evaluation in evaluations
-        if evaluation.kept.get("versions")
+        if evaluation.training_metrics.get("versions")
     ]
     then.append(("This report was written with", now))
     used = [tag("p", tag("b", f"{name}: "), listed(found)) for name, found in then]
     return section(
-        "How it was made",
+        "Reproduction",
         tag(
             "div",
             tag("div", commands, class_="card stack"),

@@ -1,50 +1,45 @@
 import os
-import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torchmcl._utils import atomic
+from torchmcl.analysis import style
 from torchmcl.analysis.evaluation import run_evaluation
 from torchmcl.errors import UsageError
+from torchmcl.reporting.command import report_command
 from torchmcl.reporting.page import page
-from torchmcl.serialization.data_config import DataConfig
 
 
 def write(
     runs: Sequence[str | Path], out: str | Path = "report.html", *, unseen: str | None = None, **options: Any
 ) -> Path:
-    """Write one self-contained page on some runs, compared with each other where there are several -> its path.
+    """Write one self-contained HTML page on one or several runs.
 
-    `unseen` and the other options are those of `run_evaluation`.
+    Args:
+        runs: the folders of the runs
+        out: the file to write
+        unseen: the unseen data to evaluate on, see `torchmcl.analysis.evaluation.evaluate_run`
+        **options: the other options of `torchmcl.analysis.evaluation.run_evaluation`
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UsageError: if a run cannot be evaluated, the file cannot be written, or matplotlib is not installed.
     """
     path = Path(out)
     if not runs:
-        raise UsageError("Expected the folder of at least one run, got none.")
+        raise UsageError("A report needs at least one run. Name its folder.")
     if path.is_dir():
-        raise UsageError(f"Expected a file for the report, got the folder {path}. Try: -o {path / 'report.html'}")
+        raise UsageError(f"Cannot write the report to {path}: it is a folder. Use -o {path / 'report.html'}")
     parent = next(part for part in (path.absolute().parent, *path.absolute().parents) if part.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise UsageError(f"Expected to be allowed to write into {parent}, am not. Choose another -o.")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as absent:
-        raise UsageError("Expected matplotlib for a report, found none. Try: pip install 'torchmcl[plots]'") from absent
+        problem = "permission denied" if parent.is_dir() else "it is not a folder"
+        raise UsageError(f"Cannot write to {parent}: {problem}. Choose another file with -o.")
+    style.new()  # raises an error early if matplotlib is not installed
     evaluations = [run_evaluation(run, unseen=unseen, **options) for run in runs]
-    text = page(evaluations, made_by=line(runs, out, unseen=unseen, **options))
+    text = page(evaluations, made_by=report_command(runs, out, unseen=unseen, **options))
     atomic.make_folder(path.parent)
     atomic.write(path, text)
     return path
-
-
-def line(runs: Sequence[str | Path], out: str | Path, *, source: DataConfig | None = None, **options: Any) -> str:
-    """The command that writes a report.
-
-    >>> line(["runs/a"], "a.html", source=DataConfig(limit=9), unseen="svhn", data=None)
-    'torchmcl report runs/a -o a.html --unseen svhn --data_limit 9'
-    """
-    chosen, usual = asdict(source or DataConfig()), asdict(DataConfig())
-    options |= {f"data_{name}": value for name, value in chosen.items() if value != usual[name]}
-    words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
-    return shlex.join(["torchmcl", "report", *map(str, runs), "-o", str(out), *words])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchmcl import data as sets
-from torchmcl.analysis.density import WORST, counted
+from torchmcl.analysis.density import MAX_CROSS_ENTROPY, bin_counts
 from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
 from torchmcl.inference.predictor import Specialists
@@ -38,7 +38,7 @@ def confidence(trained: Trained, argument: str) -> dict[str, Any]:
     """Histogram of the probability that the ensemble gives to the truth, for each class, over 0 to 1."""
     target = trained.examples.target
     truth = labelled(trained.combined).gather(1, target[:, None])[:, 0]
-    return {name: counted(truth[target == c]) for c, name in enumerate(trained.examples.classes)}
+    return {name: bin_counts(truth[target == c]) for c, name in enumerate(trained.examples.classes)}
 
 
 def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
     entropy = -members.gather(2, target[None, :, None].expand(len(members), -1, 1))[:, :, 0].clamp_min(1e-12).log()
     said: dict[str, Any] = {
         "cross_entropy": {
-            name: {"histogram": counted(part, WORST), "mean": round(float(part.mean()), 4)}
+            name: {"histogram": bin_counts(part, MAX_CROSS_ENTROPY), "mean": round(float(part.mean()), 4)}
             for name, part in (("own", entropy[own]), ("others'", entropy[~own]))
         }
     }
@@ -61,7 +61,8 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
         seen = members[:, :, -1]
         parts = {"own": seen[own], "others'": seen[~own], "unseen": unseen.flatten()}
         said["auxiliary"] = {
-            name: {"histogram": counted(part), "median": round(float(part.median()), 4)} for name, part in parts.items()
+            name: {"histogram": bin_counts(part), "median": round(float(part.median()), 4)}
+            for name, part in parts.items()
         }
         # How well the least auxiliary probability of all members tells unseen images from test images.
         said["auroc"] = round(100 * float(auroc(seen.amin(0), unseen.amin(0))), 2)

@@ -21,7 +21,7 @@ from torchmcl.analysis.figures.reliability import reliability
 from torchmcl.analysis.figures.risk_coverage import risk_coverage
 from torchmcl.analysis.figures.share_over_time import share_over_time
 from torchmcl.analysis.figures.unseen_roc import roc, unseen_roc
-from torchmcl.analysis.picture import picture
+from torchmcl.analysis.images import to_rgb
 from torchmcl.errors import UsageError
 
 
@@ -51,16 +51,16 @@ def test_several_runs_share_a_figure_or_have_their_own(two, tmp_path, monkeypatc
 
 
 def test_the_same_figure_gives_the_same_bytes(digits_look, tmp_path):
-    for kind in style.KINDS:
+    for kind in style.FORMATS:
         one, two = (style.save(risk_coverage(digits_look), tmp_path / f"{n}.{kind}").read_bytes() for n in range(2))
         assert one == two
-    with pytest.raises(UsageError, match="end in"):
+    with pytest.raises(UsageError, match="ends in"):
         style.save(risk_coverage(digits_look), tmp_path / "figure.docx")
 
 
 def test_the_matrix_is_what_was_assigned(digits_look):
     axes = assignment_matrix(digits_look).axes[0]
-    assigned = np.array(digits_look.kept["assigned"])
+    assigned = np.array(digits_look.training_metrics["assigned"])
     expected = [f"{value:.0f}" for value in (100 * assigned / assigned.sum(1, keepdims=True)).ravel()]
     assert texts(axes) == expected
     frames = {(int(frame.get_y()), int(frame.get_x())) for frame in axes.patches}
@@ -89,8 +89,8 @@ def test_ratios_by_hand(digits_look):
 
 def test_confidence_has_every_example_once(digits_look):
     titles = [axes.get_title("left") for axes in confidence_histograms(digits_look).axes]
-    wrong = int(digits_look.test.gathered("wrong").sum())
-    assert titles[:2] == [f"right ({len(digits_look.examples) - wrong})", f"wrong ({wrong})"]
+    wrong = int(digits_look.test.get("wrong").sum())
+    assert titles[:2] == [f"correct ({len(digits_look.examples) - wrong})", f"incorrect ({wrong})"]
     assert titles[2].startswith("unseen: digits")
 
 
@@ -107,7 +107,7 @@ def test_densities_integrate_to_one(digits_look):
 
 def test_entropy_of_one_run_and_of_two(two):
     one = cross_entropy(two[0]).axes
-    assert [text.get_text() for text in one[0].get_legend().texts] == ["own classes", "others' classes"]
+    assert [text.get_text() for text in one[0].get_legend().texts] == ["own classes", "other classes"]
     own, others = cross_entropy(*two).axes
     assert [text.get_text() for text in own.get_legend().texts] == ["run", "again"]
     mine, expected = own.patches[0].get_data().values, one[0].patches[0].get_data().values
@@ -121,7 +121,7 @@ def test_members_errors_are_those_measured(digits_look):
     assert heights[0] == pytest.approx(digits_look.metrics["members"], abs=0.01)
     own = digits_look.own
     for m in range(3):
-        wrong = digits_look.test.gathered("errors")[:, m]
+        wrong = digits_look.test.get("errors")[:, m]
         expected = 100 * wrong[own[:, m]].mean() if own[:, m].any() else 0
         assert heights[1, m] == pytest.approx(float(expected), abs=0.01)
     lines = {line.get_label(): line.get_ydata()[0] for line in axes.lines}
@@ -188,12 +188,12 @@ def test_styles_differ_without_colour():
 
 
 def test_names_of_others_are_only_names():
-    assert style.named("50$ and 60$") == r"50\$ and 60\$"
-    assert style.named("a\x00b") == "a b"
-    assert len(style.named("x" * 90)) <= 24
+    assert style.label("50$ and 60$") == r"50\$ and 60\$"
+    assert style.label("a\x00b") == "a b"
+    assert len(style.label("x" * 90)) <= 24
 
 
 def test_any_image_can_be_shown():
-    assert picture(torch.zeros(1, 2, 3, dtype=torch.uint8)).shape == (2, 3, 3)
-    assert picture(torch.rand(5, 2, 3)).shape == (2, 3, 3)
-    assert picture(torch.full((3, 2, 2), 7.0)).max() == 0
+    assert to_rgb(torch.zeros(1, 2, 3, dtype=torch.uint8)).shape == (2, 3, 3)
+    assert to_rgb(torch.rand(5, 2, 3)).shape == (2, 3, 3)
+    assert to_rgb(torch.full((3, 2, 2), 7.0)).max() == 0

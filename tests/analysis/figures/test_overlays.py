@@ -21,7 +21,7 @@ def test_a_grid_of_chosen_images(trained):
     figure = overlays(*trained, chosen=[0, 5])
     assert len(figure.axes) == 2 * (2 + 3)
     titles = [axes.get_title() for axes in figure.axes[:5]]
-    assert titles[:2] == ["a", "truth"]
+    assert titles[:2] == ["a", "target"]
     assert titles[2].startswith("member 1: ")
     assert titles[-1].startswith("ensemble: ")
 

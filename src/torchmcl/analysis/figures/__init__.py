@@ -1,1 +1,1 @@
-"""Figures of trained runs, one per file, and the catalogue that lists them. Measurements belong to `analysis`."""
+"""Figures of trained runs, one per file, and the catalogue that lists them. Evaluation belongs to `analysis`."""

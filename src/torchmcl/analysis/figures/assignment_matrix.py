@@ -8,34 +8,33 @@ from torchmcl.analysis.run_evaluation import RunEvaluation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NUMBERED = 40  # more groups than this have no room for numbers
+MAX_NUMBERED = 40  # groups; a larger matrix has no numbers in its cells
 
 
 def assignment_matrix(evaluation: RunEvaluation) -> "Figure":
-    """Which member took what of each class in the last epoch, in percent of the class; owners are framed."""
+    """Plot the percentage of each class that each member took in the last epoch; owners are framed."""
     from matplotlib.patches import Rectangle
 
     assert evaluation.assigned is not None
     assert evaluation.owners is not None
-    part = (100 * evaluation.assigned / evaluation.assigned.sum(1, keepdim=True).clamp_min(1e-9)).numpy()
-    groups, members = part.shape
-    few, size = groups <= NUMBERED, 0.25 if groups <= 20 else 0.19
-    figure = style.new(max(2.3 + 0.52 * members, 3.4), 0.9 + (size * groups if few else 6.0))
+    percent = (100 * evaluation.assigned / evaluation.assigned.sum(1, keepdim=True).clamp_min(1e-9)).numpy()
+    groups, members = percent.shape
+    numbered, size = groups <= MAX_NUMBERED, 0.25 if groups <= 20 else 0.19
+    figure = style.new(max(2.3 + 0.52 * members, 3.4), 0.9 + (size * groups if numbered else 6.0))
     axes = figure.subplots()
-    seen = np.ma.masked_less(part, 0.5)  # nothing is no colour, on any paper
-    axes.pcolormesh(seen, cmap="Blues", vmin=0, vmax=100, edgecolors="white" if few else "none", linewidth=1)
-    for group, member in np.argwhere(evaluation.owners.numpy()) if few and not evaluation.owners.all() else ():
-        frame = Rectangle(
-            (member, group), 1, 1, fill=False, edgecolor=style.OWNER, linewidth=1.6, clip_on=False, zorder=3
-        )
+    visible = np.ma.masked_less(percent, 0.5)  # empty cells show the background in both themes
+    axes.pcolormesh(visible, cmap="Blues", vmin=0, vmax=100, edgecolors="white" if numbered else "none", linewidth=1)
+    for group, member in np.argwhere(evaluation.owners.numpy()) if numbered and not evaluation.owners.all() else ():
+        frame = Rectangle((member, group), 1, 1, fill=False, edgecolor=style.OWNER, linewidth=1.6, zorder=3)
+        frame.set_clip_on(False)
         axes.add_patch(frame)
-    for (group, member), value in np.ndenumerate(part) if few else ():
+    for (group, member), value in np.ndenumerate(percent) if numbered else ():
         colour = style.BRIGHT if value > 55 else style.DARK if value >= 0.5 else style.GREY
         axes.text(member + 0.5, group + 0.5, f"{value:.0f}", ha="center", va="center", fontsize=30 * size, color=colour)
     axes.set(xlabel="member", xlim=(0, members), ylim=(groups, 0))
     axes.set_xticks(np.arange(members) + 0.5, [str(m + 1) for m in range(members)])
-    shown = range(0, groups, 1 if few else -(-groups // NUMBERED))
-    axes.set_yticks([at + 0.5 for at in shown], [style.named(evaluation.groups[at], 18) for at in shown])
+    named = range(0, groups, 1 if numbered else -(-groups // MAX_NUMBERED))
+    axes.set_yticks([group + 0.5 for group in named], [style.label(evaluation.groups[group], 18) for group in named])
     axes.xaxis.set_label_position("top")
     axes.xaxis.tick_top()
     style.tidy(axes)

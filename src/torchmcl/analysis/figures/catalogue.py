@@ -25,47 +25,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A figure: its name, its title, what it tells, of which runs it can be drawn, and how.
+    """A figure of the catalogue.
 
-    Where `together`, several runs go into one figure; else each has its own. A `to_float32` one needs a whole page.
+    Args:
+        name: the name of its file
+        title: its title in the report
+        description: how to read it
+        draw: the function that draws it
+        applies: whether it can be drawn for a run
+        joint: whether several runs share one figure
+        wide: whether it needs the full width of a page
     """
 
     name: str
     title: str
-    meaning: str
+    description: str
     draw: "Callable[..., Figure]"
-    fits: Callable[[RunEvaluation], bool] = lambda evaluation: True
-    together: bool = False
-    to_float32: bool = False
+    applies: Callable[[RunEvaluation], bool] = lambda evaluation: True
+    joint: bool = False
+    wide: bool = False
 
-    def parts(self, evaluations: Sequence[RunEvaluation]) -> list[tuple[RunEvaluation, ...]]:
-        """The runs that it fits, as they go into figures: all into one, or each into its own."""
-        fitting = [evaluation for evaluation in evaluations if self.fits(evaluation)]
-        return [tuple(fitting)] if self.together and fitting else [(evaluation,) for evaluation in fitting]
+    def split(self, evaluations: Sequence[RunEvaluation]) -> list[tuple[RunEvaluation, ...]]:
+        """Group the runs to which the figure applies, one group per figure."""
+        applicable = [evaluation for evaluation in evaluations if self.applies(evaluation)]
+        return [tuple(applicable)] if self.joint and applicable else [(evaluation,) for evaluation in applicable]
 
 
 FIGURES = (
     Entry(
         "assignment_matrix",
-        "Who took which class",
-        "Percent of each class's training examples that each member took in the last epoch. A frame marks whose the "
-        "class is. One dark cell a row is full specialisation; even rows are none.",
+        "Assignment of classes",
+        "Percent of each class's training examples that each member took in the last epoch. A frame marks the owners "
+        "of a class. With full specialisation each row has one dark cell; without, all cells of a row are similar.",
         assignment_matrix,
         lambda evaluation: evaluation.assigned is not None and evaluation.owners is not None,
     ),
     Entry(
         "share_over_time",
         "Share over time",
-        "Percent of all assignments that each member took in each epoch. A line that falls to 0 is a member that "
-        "starves; one that rises to the top takes everything.",
+        "A member's share: the percentage of all assignments that it took in each epoch. A share of 0 means that the "
+        "member no longer learns; a share near the maximum means that it takes almost every example.",
         share_over_time,
         lambda evaluation: len(evaluation.history) > 0,
     ),
     Entry(
         "assignment_ratios",
-        "How classes were divided up",
-        "For each class, the part each member wanted by its loss alone, summed up to an epoch: how early members "
-        "agree on whose a class is.",
+        "Assignment of classes over time",
+        "For each class, the share of each member if examples were assigned by loss only, summed up to an epoch. It "
+        "shows how early the members divide the classes among themselves.",
         assignment_ratios,
         lambda evaluation: (
             evaluation.assignment_history is not None
@@ -74,85 +81,88 @@ FIGURES = (
     ),
     Entry(
         "member_errors",
-        "Each member's error",
-        "Alone, a specialist is wrong about what is not its own: look at its own classes. The oracle error is what is "
-        "left if the best member always answered, the top-1 error what the ensemble makes of it.",
+        "Error of each member",
+        "A specialist has a high error on classes that it does not own; compare the errors on own classes. The oracle "
+        "error counts an example as wrong only if all members are wrong; the top-1 error is that of the ensemble.",
         member_errors,
     ),
     Entry(
         "cross_entropy",
-        "Cross-entropy, own and others'",
-        "How surprised members are by the truth. Far apart: they know their own and keep out of the rest.",
+        "Cross-entropy on own and other classes",
+        "The members' loss on the classes that they own and on all others. Two separate peaks mean that the members "
+        "are specialised.",
         cross_entropy,
         lambda evaluation: evaluation.specialised,
-        together=True,
+        joint=True,
     ),
     Entry(
         "auxiliary_density",
-        "How probable “not mine” is",
-        "The auxiliary class should have nothing of a member's own classes, and everything of others' and of unseen "
-        "data.",
+        "Probability of the auxiliary class",
+        "The auxiliary class is an additional output for examples that a member leaves to the others. Its probability "
+        "should be near 0 on a member's own classes and near 1 on other classes and on unseen data.",
         auxiliary_density,
         lambda evaluation: evaluation.auxiliary and evaluation.specialised,
     ),
     Entry(
         "confidence_histograms",
         "Confidence",
-        "The probability of the ensemble's answer: high where it is right, low where it is wrong or has never seen "
-        "such a thing, if it can be trusted.",
+        "The probability of the ensemble's answer. It should be high for correct answers and low for incorrect ones "
+        "and for unseen data.",
         confidence_histograms,
     ),
     Entry(
         "reliability",
         "Reliability",
-        "On the diagonal, an answer that is 80 % sure is right 80 times of 100; below it, the ensemble is too sure.",
+        "Accuracy at each level of confidence. On the diagonal, answers with a confidence of 80 % are correct in 80 % "
+        "of cases; below it, the ensemble is overconfident.",
         reliability,
-        together=True,
+        joint=True,
     ),
     Entry(
         "risk_coverage",
         "Risk and coverage",
-        "The error if only the surest answers are accepted: the faster it falls to the left, the more rejection helps.",
+        "The error if only the most confident answers are accepted. The faster it falls to the left, the more "
+        "rejection helps.",
         risk_coverage,
-        together=True,
+        joint=True,
     ),
     Entry(
         "unseen_roc",
-        "Unseen data",
-        "How well scores tell data of other kinds from the test set, from 50 (not at all) to 100.",
+        "Detection of unseen data",
+        "How well each score separates unseen data from the test set. An AUROC of 50 is chance, 100 is perfect.",
         unseen_roc,
         lambda evaluation: evaluation.unseen is not None,
-        together=True,
+        joint=True,
     ),
     Entry(
         "grad_cam_grid",
-        "Where members look",
-        "Grad-CAM of every member for the true class, bright where it looks, on images that members differ on most. "
-        "Above each: the member's probability of the truth. A frame marks whose the class is.",
+        "Grad-CAM",
+        "The image regions that each member uses for the target class, on images where the members differ most. The "
+        "number above a map is the member's probability of the target class. A frame marks the owners of the class.",
         grad_cam_grid,
-        lambda evaluation: evaluation.pictures and not evaluation.dense,
-        to_float32=True,
+        lambda evaluation: evaluation.has_images and not evaluation.dense,
+        wide=True,
     ),
     Entry(
         "overlays",
         "Masks",
-        "Images that members differ on most: the truth, what each member says, and the ensemble. Orange is the "
-        "foreground, green the auxiliary class; percent of wrong pixels above each.",
+        "The target mask, the mask of each member and the mask of the ensemble, on images where the members differ "
+        "most. Orange is the foreground, green the auxiliary class. The number is the percentage of wrong pixels.",
         lambda evaluation: overlays(evaluation.specialists, evaluation.examples),
         lambda evaluation: evaluation.dense,
-        to_float32=True,
+        wide=True,
     ),
 )
 
 
 def draw(evaluations: Sequence[RunEvaluation], folder: str | Path, *, kind: str = "pdf") -> Iterator[Path]:
-    """Write every figure that fits the runs into a folder, one file each; what cannot be drawn is left out."""
-    known_name("format", kind, style.KINDS)
+    """Write all figures that apply to the runs into a folder; skip those that cannot be drawn."""
+    known_name("format", kind, style.FORMATS)
     for entry in FIGURES:
-        for runs in entry.parts(evaluations):
+        for runs in entry.split(evaluations):
             try:
                 figure = entry.draw(*runs)
             except UsageError:
                 continue
-            run = f"{runs[0].name}-" if len(evaluations) > 1 and not entry.together else ""
+            run = f"{runs[0].name}-" if len(evaluations) > 1 and not entry.joint else ""
             yield style.save(figure, Path(folder) / f"{run}{entry.name}.{kind}")

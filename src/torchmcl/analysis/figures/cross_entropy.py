@@ -1,35 +1,35 @@
 from typing import TYPE_CHECKING
 
 from torchmcl.analysis import style
-from torchmcl.analysis.density import WORST, counted, density
+from torchmcl.analysis.density import MAX_CROSS_ENTROPY, bin_counts, density
 from torchmcl.analysis.run_evaluation import RunEvaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SIDES = ("own classes", "others' classes")
+SIDES = ("own classes", "other classes")
 
 
 def cross_entropy(*evaluations: RunEvaluation) -> "Figure":
-    """Members' cross-entropy of the truth on their own classes and on others'; of several runs, a panel each."""
-    figure = style.new(4.6 if len(evaluations) == 1 else 7.0, 3.0)
-    curves = [(style.named(evaluation.name), halves(evaluation)) for evaluation in evaluations]
-    if len(evaluations) == 1:
-        panels = [figure.subplots()]
-        density(panels[0], zip(SIDES, curves[0][1], strict=True), WORST)
-    else:
+    """Plot members' cross-entropy on their own and on other classes; several runs share one panel for each."""
+    several = len(evaluations) > 1
+    figure = style.new(7.0 if several else 4.6, 3.0)
+    curves = [(style.label(evaluation.name), _histograms(evaluation)) for evaluation in evaluations]
+    if several:
         panels = list(figure.subplots(1, 2, sharey=True))
-        for half, axes in enumerate(panels):
-            density(axes, [(name, parts[half]) for name, parts in curves], WORST)
-            axes.set_title(SIDES[half])
+        for side, axes in enumerate(panels):
+            density(axes, [(name, histograms[side]) for name, histograms in curves], MAX_CROSS_ENTROPY)
+            axes.set_title(SIDES[side])
+    else:
+        panels = [figure.subplots()]
+        density(panels[0], zip(SIDES, curves[0][1], strict=True), MAX_CROSS_ENTROPY)
     for axes in panels:
-        axes.set_xlabel(f"cross-entropy; last bin: {WORST:g} and more")
+        axes.set_xlabel(f"cross-entropy (last bin: {MAX_CROSS_ENTROPY:g} or more)")
     panels[0].set_ylabel("density")
     return figure
 
 
-def halves(evaluation: RunEvaluation) -> tuple[list[int], list[int]]:
-    """Histograms of what is a member's own, and of what is not."""
+def _histograms(evaluation: RunEvaluation) -> tuple[list[int], list[int]]:
     assert evaluation.own is not None
-    entropy = evaluation.test.gathered("cross_entropy")
-    return counted(entropy[evaluation.own], WORST), counted(entropy[~evaluation.own], WORST)
+    values, own = evaluation.test.get("cross_entropy"), evaluation.own
+    return bin_counts(values[own], MAX_CROSS_ENTROPY), bin_counts(values[~own], MAX_CROSS_ENTROPY)

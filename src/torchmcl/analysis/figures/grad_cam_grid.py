@@ -13,27 +13,20 @@ if TYPE_CHECKING:
 
 
 def grad_cam_grid(evaluation: RunEvaluation, chosen: Sequence[int] | None = None, *, count: int = 5) -> "Figure":
-    """Where every member looks for the truth, on chosen test images or the most telling; owners are framed."""
-    truth = (-evaluation.test.gathered("cross_entropy")).exp()  # (N, M)
+    """Plot Grad-CAM maps for the target class on chosen test images, or on `count` informative ones."""
+    members = (-evaluation.test.get("cross_entropy")).exp()  # probability of the target, (N, M)
     labels = evaluation.examples.target
     if chosen is None:
-        chosen = informative_examples(1 - truth.T, 1 - evaluation.test.gathered("truth"), labels.tolist(), count)
+        ensemble_errors = 1 - evaluation.test.get("target_probability")
+        chosen = informative_examples(1 - members.T, ensemble_errors, labels.tolist(), count)
     images = evaluation.images(chosen)
     maps = grad_cam(evaluation.specialists, images, labels[list(chosen)])
-    own = (
-        torch.zeros_like(truth, dtype=torch.bool)
-        if evaluation.own is None or not evaluation.specialised
-        else evaluation.own
-    )
-    return grid(
-        [
-            Row(
-                style.named(evaluation.examples.classes[int(labels[at])], 14),
-                images[row].numpy(),
-                maps[:, row].numpy(),
-                truth[at].tolist(),
-                own[at].tolist(),
-            )
-            for row, at in enumerate(chosen)
-        ]
-    )
+    own = torch.zeros_like(members, dtype=torch.bool)  # no frames unless members specialise
+    if evaluation.own is not None and evaluation.specialised:
+        own = evaluation.own
+    rows = []
+    for i, example in enumerate(chosen):
+        title = style.label(evaluation.examples.classes[int(labels[example])], 14)
+        values = members[example].tolist(), own[example].tolist()
+        rows.append(Row(title, images[i].numpy(), maps[:, i].numpy(), *values))
+    return grid(rows)

@@ -10,25 +10,24 @@ if TYPE_CHECKING:
 
 
 def member_errors(evaluation: RunEvaluation) -> "Figure":
-    """Each member's error on all of the test set, and on its own and others' classes; lines: oracle and top-1 error."""
-    wrong = 100 * evaluation.test.gathered("errors")  # (N, M)
-    parts = {"all": wrong.mean(0)}
+    """Plot each member's error on all, on its own and on other classes; lines mark the oracle and top-1 error."""
+    wrong = 100 * evaluation.test.get("errors")  # (N, M)
+    parts = {"all classes": wrong.mean(0)}
     if evaluation.specialised and evaluation.own is not None:
         own = evaluation.own.to(wrong)
-        parts["own classes"] = (wrong * own).sum(0) / own.sum(0)  # not a number where a member owns nothing
-        parts["others' classes"] = (wrong * (1 - own)).sum(0) / (1 - own).sum(0)
+        parts["own classes"] = (wrong * own).sum(0) / own.sum(0)  # NaN if a member owns no class
+        parts["other classes"] = (wrong * (1 - own)).sum(0) / (1 - own).sum(0)
     figure = style.new(max(4.6, 1.6 + 0.6 * evaluation.members))
     axes = figure.subplots()
     width = 0.84 / len(parts)
     for number, (name, values) in enumerate(parts.items()):
-        places = np.arange(evaluation.members) + (number - (len(parts) - 1) / 2) * width
-        axes.bar(places, values.nan_to_num(0).numpy(), width, label=name, **style.bar(number))
+        x = np.arange(evaluation.members) + (number - (len(parts) - 1) / 2) * width
+        axes.bar(x, values.nan_to_num(0).numpy(), width, label=name, **style.bar(number))
     for name, key, dashes in (("top-1", "top1_error", "--"), ("oracle", "oracle_error", ":")):
         axes.axhline(evaluation.metrics[key], color="black", linewidth=1.2, linestyle=dashes, label=f"{name} error")
     axes.set_xticks(range(evaluation.members), [str(m + 1) for m in range(evaluation.members)])
-    axes.set(
-        xlabel="member", ylabel="error in percent" + (" of the pixels" if evaluation.dense else ""), ylim=(0, None)
-    )
+    ylabel = "error in percent of the pixels" if evaluation.dense else "error in percent"
+    axes.set(xlabel="member", ylabel=ylabel, ylim=(0, None))
     style.tidy(axes, grid="y")
     style.legend(axes, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return figure

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchmcl.analysis import style
+from torchmcl.analysis.images import to_rgb
 from torchmcl.analysis.informative import informative_examples
-from torchmcl.analysis.picture import picture
 from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
-from torchmcl.inference.predictor import Answer, Specialists
+from torchmcl.inference.predictor import Specialists
 from torchmcl.metrics import pixel_errors
 from torchmcl.structures.state import IGNORE
 
@@ -19,72 +19,78 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FOREGROUND = (230, 159, 0)  # orange, and further classes
-OTHERS = ((86, 180, 233), (204, 121, 167), (240, 228, 66), (0, 114, 178))
+COLOURS = ((230, 159, 0), (86, 180, 233), (204, 121, 167), (240, 228, 66), (0, 114, 178))  # of classes 1, 2, …
 AUXILIARY = (0, 158, 80)  # green, as in the paper
 
 
 def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int] | None = None) -> "Figure":
-    """A grid: for each chosen image of `examples` itself, the truth, what each member says, and the ensemble.
+    """Plot images with the target mask, the mask of each member, and the mask of the ensemble, one image per row.
 
-    Classes are laid over the image in colour, pixels that a member gives to the auxiliary class in green; a title has
-    the member's error in percent of the pixels, auxiliary ones counted as its best real class. Three telling images
-    are chosen unless given.
+    Classes are drawn over the image in colour, pixels of the auxiliary class in green. Each title contains the error
+    in percent of the pixels; for it, an auxiliary pixel counts as the member's most probable real class.
+
+    Args:
+        specialists: a trained segmentation ensemble
+        examples: images with masks (N, H, W)
+        chosen: the indices of the images; three informative ones if None
+
+    Raises:
+        UsageError: if the examples have no masks.
     """
     if examples.target.ndim < 3:
-        raise UsageError(f"Expected masks (N, H, W) to lay over images, got targets {tuple(examples.target.shape)}.")
+        raise UsageError(f"Expected masks (N, H, W), got targets {tuple(examples.target.shape)}.")
     chosen = most_informative(specialists, examples) if chosen is None else chosen
-    few = examples.subset(torch.tensor(list(chosen)))
-    images = few.images[torch.arange(len(few))]
+    subset = examples.subset(torch.tensor(list(chosen)))
+    images = subset.images[torch.arange(len(subset))]
     answer = specialists.predict(images, batch_size=64)
     members, classes = len(answer.members), len(specialists.classes)
     ignored = specialists.method.task.ignore_index
-    errors = 100 * pixel_errors(answer.members[:, :, :classes], few.target, ignored)
-    together = 100 * pixel_errors(answer.probabilities[None], few.target, ignored)[0]
+    errors = 100 * pixel_errors(answer.members[:, :, :classes], subset.target, ignored)
+    ensemble_errors = 100 * pixel_errors(answer.probabilities[None], subset.target, ignored)[0]
     height, width = images.shape[2:]
-    figure = style.new(1.75 * (members + 3), len(few) * (1.75 * height / width + 0.3))
-    grid = figure.subplots(len(few), members + 3, squeeze=False)
-    for row, axes in enumerate(grid):
-        name = few.groups[int(few.group[row])] if few.group is not None else ""
-        show(axes[0], images[row], None, style.named(name, 26))
-        show(axes[1], images[row], few.target[row], "truth")
+    figure = style.new(1.75 * (members + 3), len(subset) * (1.75 * height / width + 0.3))
+    for row, axes in enumerate(figure.subplots(len(subset), members + 3, squeeze=False)):
+        name = subset.groups[int(subset.group[row])] if subset.group is not None else ""
+        show(axes[0], images[row], None, style.label(name, 26))
+        show(axes[1], images[row], subset.target[row], "target")
         for m in range(members):
-            said = answer.members[m, row].argmax(0)
-            show(axes[2 + m], images[row], said, f"member {m + 1}: {errors[m, row]:.1f} %", auxiliary=classes)
-        show(axes[-1], images[row], answer.label[row], f"ensemble: {together[row]:.1f} %")
+            mask = answer.members[m, row].argmax(0)
+            show(axes[2 + m], images[row], mask, f"member {m + 1}: {errors[m, row]:.1f} %", auxiliary=classes)
+        show(axes[-1], images[row], answer.label[row], f"ensemble: {ensemble_errors[row]:.1f} %")
     return figure
 
 
 def most_informative(specialists: Specialists, examples: Examples, count: int = 3) -> list[int]:
-    """Images that members differ on most and the ensemble gets right; see `informative_examples`."""
-    answer: Answer = specialists.predict(examples.images[torch.arange(len(examples))], batch_size=64)
+    """Return the indices of images on which members differ most and the ensemble is right."""
+    answer = specialists.predict(examples.images[torch.arange(len(examples))], batch_size=64)
     ignored = specialists.method.task.ignore_index
     errors = pixel_errors(answer.members, examples.target, ignored)
-    together = pixel_errors(answer.probabilities[None], examples.target, ignored)[0]
+    ensemble_errors = pixel_errors(answer.probabilities[None], examples.target, ignored)[0]
     groups = range(len(examples)) if examples.group is None else examples.group.tolist()
-    return informative_examples(errors, together, groups, count)
+    return informative_examples(errors, ensemble_errors, groups, count)
 
 
 def show(axes: "Axes", image: Tensor, label: Tensor | None, title: str, *, auxiliary: int | None = None) -> None:
-    """An image (C, H, W) with classes (H, W) laid over it."""
-    axes.imshow(laid_over(image, label, auxiliary=auxiliary), interpolation="none")
+    """Draw an image (C, H, W) with the mask (H, W) over it."""
+    axes.imshow(overlay(image, label, auxiliary=auxiliary), interpolation="none")
     axes.set_title(title, fontsize=8)
     axes.axis("off")
 
 
-def laid_over(image: Tensor, label: Tensor | None, *, auxiliary: int | None = None) -> NDArray[np.uint8]:
-    """Classes (H, W) in colour over an image (C, H, W) -> (H, W, 3) bytes.
+def overlay(image: Tensor, label: Tensor | None, *, auxiliary: int | None = None) -> NDArray[np.uint8]:
+    """Draw a mask (H, W) in colour over an image (C, H, W) -> (H, W, 3) uint8.
 
-    The first class and pixels to ignore are left as they are.
+    Pixels of class 0 and ignored pixels keep their grey value.
 
-    >>> laid_over(torch.zeros(1, 1, 2, dtype=torch.uint8), torch.tensor([[0, 1]]), auxiliary=2)[0].tolist()
+    >>> overlay(torch.zeros(1, 1, 2, dtype=torch.uint8), torch.tensor([[0, 1]]), auxiliary=2)[0].tolist()
     [[0, 0, 0], [126, 87, 0]]
     """
-    plain = picture(image)
+    rgb = to_rgb(image)
     if label is None:
-        return plain
-    shown = 0.35 * plain + 0.65 * plain.mean(-1, keepdims=True)  # colours are for the classes
+        return rgb
+    blended = 0.35 * rgb + 0.65 * rgb.mean(-1, keepdims=True)  # desaturated, so that the classes stand out
     for c in (c for c in label.unique().tolist() if c not in (0, IGNORE)):
-        colour = AUXILIARY if c == auxiliary else (FOREGROUND, *OTHERS)[(c - 1) % (1 + len(OTHERS))]
-        shown[label.numpy() == c] = 0.45 * shown[label.numpy() == c] + 0.55 * np.array(colour)
-    return shown.clip(0, 255).astype(np.uint8)
+        colour = AUXILIARY if c == auxiliary else COLOURS[(c - 1) % len(COLOURS)]
+        pixels = label.numpy() == c
+        blended[pixels] = 0.45 * blended[pixels] + 0.55 * np.array(colour)
+    return blended.clip(0, 255).astype(np.uint8)

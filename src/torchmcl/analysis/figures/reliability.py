@@ -10,21 +10,20 @@ if TYPE_CHECKING:
 
 
 def reliability(*evaluations: RunEvaluation) -> "Figure":
-    """How often the ensemble is right at each confidence, above how many answers have it; a line a run."""
+    """Plot accuracy against confidence, above the distribution of confidence; one line per run."""
     figure = style.new(4.6, 3.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    upper.plot((0, 100), (0, 100), color=style.GREY, linewidth=1, label="as right as sure")
+    upper.plot((0, 100), (0, 100), color=style.GREY, linewidth=1, label="perfect calibration")
     for number, evaluation in enumerate(evaluations):
-        count, confidence, right = evaluation.test.gathered("reliability").sum(0).numpy()
-        there = count > 0
+        count, confidence, right = evaluation.test.get("reliability").sum(0).numpy()
+        filled = count > 0
         ece = 100 * np.abs(right - confidence).sum() / count.sum()
-        label = f"ECE {ece:.1f} %" if len(evaluations) == 1 else f"{style.named(evaluation.name)}, ECE {ece:.1f} %"
-        place, height = 100 * confidence[there] / count[there], 100 * right[there] / count[there]
-        mark = "osD^vP"[number % 6]
-        upper.plot(place, height, marker=mark, markersize=3.5, label=label, clip_on=False, **style.line(number))
-        edges = np.linspace(0, 100, len(count) + 1)
-        lower.stairs(100 * count / count.sum(), edges, **style.line(number))
-    upper.set(ylabel="percent right", xlim=(0, 100), ylim=(0, 100))
+        label = f"ECE {ece:.1f} %" if len(evaluations) == 1 else f"{style.label(evaluation.name)}, ECE {ece:.1f} %"
+        x, y = 100 * confidence[filled] / count[filled], 100 * right[filled] / count[filled]
+        marker = "osD^vP"[number % 6]
+        upper.plot(x, y, marker=marker, markersize=3.5, label=label, clip_on=False, **style.line(number))
+        lower.stairs(100 * count / count.sum(), np.linspace(0, 100, len(count) + 1), **style.line(number))
+    upper.set(ylabel="accuracy in percent", xlim=(0, 100), ylim=(0, 100))
     lower.set(xlabel="confidence in percent", ylabel="percent of\nanswers")
     for axes in (upper, lower):
         style.tidy(axes, grid="both")

@@ -9,23 +9,22 @@ from torchmcl.analysis.run_evaluation import RunEvaluation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-POINTS = 300  # of a curve: more would not be seen
+MAX_POINTS = 300  # per curve
 
 
 def risk_coverage(*evaluations: RunEvaluation) -> "Figure":
-    """The error among the surest answers, the more of them are accepted; a line a run, a dot its own threshold."""
+    """Plot the error among the most confident answers against their share; a dot marks a calibrated threshold."""
     figure = style.new()
     axes = figure.subplots()
     for number, evaluation in enumerate(evaluations):
-        confidence, wrong = evaluation.test.gathered("confidence"), evaluation.test.gathered("wrong")
+        confidence, wrong = evaluation.test.get("confidence"), evaluation.test.get("wrong")
         coverage, risk = (100 * values.numpy() for values in metrics.risk_coverage(confidence, wrong))
-        few = np.unique(np.linspace(0, len(risk) - 1, POINTS).round().astype(int))
-        label = "accepted by confidence" if len(evaluations) == 1 else style.named(evaluation.name)
-        axes.plot(coverage[few], risk[few], label=label, **style.line(number))
-        kept = evaluation.metrics.get("rejection")
-        if kept is not None and kept["accepted_error"] is not None and kept["threshold"] > 0:
-            axes.plot(kept["coverage"], kept["accepted_error"], "o", color=style.line(number)["color"])
-    axes.set(xlabel="percent accepted", ylabel="error among them in percent", xlim=(0, 100), ylim=(0, None))
+        shown = np.unique(np.linspace(0, len(risk) - 1, MAX_POINTS).round().astype(int))
+        axes.plot(coverage[shown], risk[shown], label=style.label(evaluation.name), **style.line(number))
+        rejection = evaluation.metrics.get("rejection")
+        if rejection is not None and rejection["accepted_error"] is not None and rejection["threshold"] > 0:
+            axes.plot(rejection["coverage"], rejection["accepted_error"], "o", color=style.line(number)["color"])
+    axes.set(xlabel="accepted answers in percent", ylabel="error among them in percent", xlim=(0, 100), ylim=(0, None))
     style.tidy(axes, grid="both")
     if len(evaluations) > 1:
         style.legend(axes)

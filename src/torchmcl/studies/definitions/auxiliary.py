@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchmcl.analysis import style
-from torchmcl.analysis.density import WORST, density
+from torchmcl.analysis.density import MAX_CROSS_ENTROPY, density
 from torchmcl.studies.scales import UNSEEN, Scale
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.study import Results, errors, spread, titled
@@ -82,7 +82,7 @@ def figure(results: Results) -> "Figure | None":
             for method, of_method in told.items()
             if of_method
         }
-        density(axis, curves.items(), WORST)
+        density(axis, curves.items(), MAX_CROSS_ENTROPY)
         axis.set(title=f"cross-entropy, {title}", xlabel="cross-entropy; last bin: 15 and more")
     axes[0].set_ylabel("density")
     return made

@@ -3,11 +3,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-def picture(image: Tensor | NDArray[np.generic]) -> NDArray[np.uint8]:
-    """An image (C, H, W) for people: (H, W, 3) bytes; numbers that are no bytes are stretched from least to most.
+def to_rgb(image: Tensor | NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Convert an image (C, H, W) to (H, W, 3) uint8; other types are scaled from their minimum and maximum to 0..255.
 
     >>> import torch
-    >>> picture(torch.tensor([[[-1.0, 1.0]]]))[0, :, 0]
+    >>> to_rgb(torch.tensor([[[-1.0, 1.0]]]))[0, :, 0]
     array([  0, 255], dtype=uint8)
     """
     values = np.asarray(image)
