@@ -54,8 +54,8 @@ def opened(browser: object, address: str, *, width: str = "desktop", scheme: str
 
     `seen.page` is playwright's page: click, fill, set_input_files, screenshot. Check at the end: `seen.inspect()`.
     """
-    to_float32, high = WIDTHS[width]
-    context = browser.new_context(viewport={"width": to_float32, "height": high}, color_scheme=scheme)
+    wide, high = WIDTHS[width]
+    context = browser.new_context(viewport={"width": wide, "height": high}, color_scheme=scheme)
     seen = Seen(context.new_page())
 
     def guard(route: object) -> None:

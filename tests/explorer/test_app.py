@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from torchmcl import UsageError
-from torchmcl._utils.html import tag
 from torchmcl.data import from_arrays
 from torchmcl.explorer import example_page, members_page, studies_page
+from torchmcl.explorer.elements import render
 from torchmcl.explorer.serve import bound, credentials
 from torchmcl.explorer.session import Session
 from torchmcl.inference.predictor import Specialists
@@ -33,9 +33,14 @@ def numbers(html):
     return [text.replace("&lt;", "<").replace("&gt;", ">") for text in re.findall(r'class="number">(.+?)</span>', html)]
 
 
+def cards(session, example):
+    """The members' cards in the page of an example."""
+    return re.findall(r'<section class="mcl-card.*?</section>', example_page.page(session, example), re.DOTALL)
+
+
 def test_bars_are_the_probabilities(session):
     example = session.predict_test(5)
-    card = example_page.card(session, example, 1)
+    card = cards(session, example)[1]
     said = example.answer.members[1, 0]
     shown = numbers(card)
     assert len(shown) == 11
@@ -47,7 +52,7 @@ def test_bars_are_the_probabilities(session):
 
 def test_the_claimed_card_alone_is_framed(session):
     example = session.predict_test(5)
-    framed = [m for m in range(3) if "mcl-card own" in example_page.card(session, example, m)]
+    framed = [m for m, card in enumerate(cards(session, example)) if "mcl-card own" in card]
     assert framed == [int(example.answer.member[0])]
 
 
@@ -74,7 +79,8 @@ def test_masks_are_laid_over(masks):
     assert ">Target<" in page
     assert page.count(">wrong pixels<") == 2
     wrong = float((example.answer.label[0] != masks.test.target[3]).float().mean())
-    assert f"{100 * wrong:.1f}".removesuffix(".0") in example_page.truth(masks, example)
+    said = re.search(r'class="mcl-truth">(.*?)</p>', page, re.DOTALL)[1]
+    assert f"{100 * wrong:.1f}".removesuffix(".0") in said
 
 
 def test_masks_have_a_matrix_of_groups(masks):
@@ -115,7 +121,8 @@ def test_rows_of_a_table_are_no_pictures(digits_test):
 
 
 def test_cells_of_a_table_are_text():
-    html = studies_page.sortable(Table("t", ("<a>", "paper top-1"), [("<b>", "1.5"), ("c", "–")]))  # noqa: RUF001
+    table = Table("t", ("<a>", "paper top-1"), [("<b>", "1.5"), ("c", "–")])  # noqa: RUF001
+    html = studies_page.render_table(table, [], results=True)
     assert "<b>" not in html
     assert html.count('class="number paper"') == 3
 
@@ -158,4 +165,5 @@ def test_a_port_that_is_taken():
 
 
 def test_attributes_are_escaped():
-    assert tag("a", title='"<') == '<a title="&quot;&lt;"></a>'
+    assert "<b>" not in render("notice", text="<b>", kind="note")
+    assert '"<' not in render("notice", text="", kind='"<')

@@ -13,7 +13,6 @@ from PIL import Image
 
 from browser import opened
 from torchmcl import cli, reporting
-from torchmcl._utils.html import tag
 from torchmcl.analysis.evaluation import run_evaluation
 from torchmcl.analysis.figures import catalogue
 from torchmcl.cli.entry import build_parser, plain_name
@@ -22,7 +21,7 @@ from torchmcl.reporting.command import train_command
 from torchmcl.reporting.diagnostics import diagnostics
 from torchmcl.reporting.inline import svg, thumbnail
 from torchmcl.reporting.metric_descriptions import METRICS, NONE
-from torchmcl.reporting.page import distinct, entries, figures
+from torchmcl.reporting.page import TEMPLATES, distinct, entries, figures
 from torchmcl.serialization.model_files import read_config
 from torchmcl.training import fit
 from torchmcl.training.config import TrainConfig
@@ -211,7 +210,8 @@ def test_without_matplotlib_it_says_what_it_needs(digits_run, tmp_path, monkeypa
 def test_without_captum_the_rest_is_there(digits_look, monkeypatch):
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     (entry,) = entries(["grad_cam_grid"])
-    assert "Not drawn. Grad-CAM needs captum" in figures(entry, [digits_look])
+    drawn = figures(entry, [digits_look])
+    assert "Not drawn. Grad-CAM needs captum" in TEMPLATES.get_template("figures.html").module.figure(drawn)
 
 
 def test_a_table_has_no_pictures(tmp_path):
@@ -288,7 +288,8 @@ def test_an_untrained_auxiliary_class_is_noticed(masks_look, digits_look):
 
 
 def test_text_is_escaped_and_markup_is_not():
-    assert tag("p", "<b>", tag("i", '"'), title='"<') == '<p title="&quot;&lt;">&lt;b&gt;<i>&quot;</i></p>'
+    template = TEMPLATES.from_string('<p title="{{ title }}">{{ text }}<i></i></p>')
+    assert template.render(title='"<', text="<b>") == '<p title="&#34;&lt;">&lt;b&gt;<i></i></p>'
 
 
 def test_two_figures_of_one_page_share_no_names(digits_look):
@@ -305,8 +306,8 @@ def test_two_figures_of_one_page_share_no_names(digits_look):
 
 def test_thumbnails_are_small():
     large = np.random.default_rng(0).integers(0, 255, (600, 800, 3), dtype=np.uint8)
-    assert len(thumbnail(large, "")) < 40_000
-    assert 'width="8"' in thumbnail(large[:8, :8], "")
+    assert len(thumbnail(large).src) < 40_000
+    assert thumbnail(large[:8, :8]).width == 8
 
 
 def test_a_saved_model_needs_data(digits_run, tmp_path):

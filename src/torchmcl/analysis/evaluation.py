@@ -72,16 +72,13 @@ def run_evaluation(
     examples, name, source = _test_examples(run, specialists, data, source)
     examples = _spread(examples, limit)
     recorder = Recorder(specialists, examples.target)
-    temperature, combine = specialists.model_config.rejection.temperature, specialists.method.combine
+    method, temperature = specialists.method, specialists.model_config.rejection.temperature
     values = evaluate(
-        specialists.method,
-        recorder,
-        specialists.loader(examples),
-        lambda output: tempered(combine(output), temperature),
+        method, recorder, specialists.loader(examples), lambda output: tempered(method.combine(output), temperature)
     )
     values = {
         "run": str(run),
-        "method": specialists.method.name,
+        "method": method.name,
         "data": name,
         "accuracy": round(100 - values["top1_error"], 4),
         **values,

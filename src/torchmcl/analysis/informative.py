@@ -7,12 +7,7 @@ def informative_examples(errors: Tensor, ensemble_errors: Tensor, groups: Sequen
     """Return the indices of examples on which members differ most and the ensemble is right.
 
     At most one example per group is chosen; the order alternates between the members that are best on the examples.
-
-    Args:
-        errors: the error of each member on each example, (M, N)
-        ensemble_errors: the error of the ensemble on each example, (N,)
-        groups: the group of each example, such as its class
-        count: the maximum number of examples
+    The errors are (M, N) and (N,).
 
     >>> import torch
     >>> informative_examples(torch.tensor([[0.0, 1.0, 0.1], [1.0, 0.0, 0.1]]), torch.zeros(3), [0, 1, 2], 2)

@@ -27,11 +27,8 @@ class Recorder(nn.Module):
         output: EnsembleOutput = self.ensemble(x)
         answer = self.specialists.postprocess(output)
         scores = unseen_scores.MemberScores.of(output, answer.probabilities, self.specialists.method)
-        record = {
-            **unseen_scores.compute(scores),
-            "confidence": per_example(answer.confidence),
-            "member": answer.member,
-        }
+        record = unseen_scores.compute(scores)
+        record |= {"confidence": per_example(answer.confidence), "member": answer.member}
         if answer.label.ndim == 1:  # the masks of a data set may not fit in memory
             record["label"] = answer.label
         if scores.auxiliary is not None:
@@ -55,18 +52,11 @@ class Recorder(nn.Module):
 
 
 def errors(logits: Tensor, answer: Answer, target: Tensor, valid: Tensor | None = None) -> dict[str, Tensor]:
-    """Compare the outputs of members and ensemble with the target; masks are averaged over their valid pixels.
+    """Compare logits (M, B, C or C + 1, …) and the ensemble's answer with the target (B, …).
 
-    Args:
-        logits: the members' logits, (M, B, C or C + 1, …)
-        answer: the ensemble's answer
-        target: (B, …)
-        valid: the pixels to count, bool (B, …); all if None
-
-    Returns:
-        `wrong` (B,), the ensemble's error; `errors` (B, M), each member's error over the real classes;
-        `target_probability` (B,), the ensemble's probability of the target; `cross_entropy` (B, M), each member's;
-        `reliability` (1, 3, 15), see `metrics.reliability`.
+    Masks are averaged over their `valid` pixels, bool (B, …). Returns `wrong` (B,), the ensemble's error; `errors`
+    (B, M), each member's error over the real classes; `target_probability` (B,), the ensemble's probability of the
+    target; `cross_entropy` (B, M), each member's; and `reliability` (1, 3, 15), see `metrics.reliability`.
     """
     combined, known = answer.probabilities, target.long()
     known = known if valid is None else known.masked_fill(~valid, 0)

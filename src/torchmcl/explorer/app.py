@@ -7,11 +7,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmcl._utils.html import Markup, tag
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.explorer import example_page, members_page, studies_page
-from torchmcl.explorer.elements import notice
-from torchmcl.explorer.session import Session
+from torchmcl.explorer.elements import notice, render
+from torchmcl.explorer.session import MAX_BYTES, Session
 from torchmcl.studies import names as study_names
 from torchmcl.studies import scales
 
@@ -29,7 +28,7 @@ def build(session: Session, results: Path) -> "gr.Blocks":
     import gradio as gr
 
     with gr.Blocks(title=f"{session.name} · torchmcl", analytics_enabled=False) as blocks:
-        gr.HTML(header(session))
+        gr.HTML(render("header", session=session))
         with gr.Tabs(selected="predict") as tabs:
             with gr.Tab("Predict", id="predict"):
                 answer = add_example_tab(session)
@@ -50,11 +49,11 @@ def add_example_tab(session: Session) -> "gr.HTML":
     names = session.test.label_names if session.test is not None else ()
     with gr.Row():
         with gr.Column(scale=2, min_width=300):
-            sent = gr.HTML(example_page.drop(), js_on_load=asset("page.js"), elem_id="mcl-upload")
+            sent = gr.HTML(render("upload", limit=MAX_BYTES), js_on_load=asset("page.js"), elem_id="mcl-upload")
             chosen = gr.Dropdown([ALL, *names], value=ALL, label="Test images", visible=bool(names))
             grid = gr.HTML(example_page.thumbnails(session, None, 0), js_on_load=asset("page.js"), elem_id="mcl-picks")
         with gr.Column(scale=5, min_width=320):
-            answer = gr.HTML(example_page.empty(), js_on_load=SCROLL, elem_id="mcl-answer")
+            answer = gr.HTML(example_page.EMPTY, js_on_load=SCROLL, elem_id="mcl-answer")
 
     def label(name: str) -> int | None:
         return names.index(name) if name in names else None
@@ -90,11 +89,8 @@ def add_members_tab(session: Session, tab: "gr.Tab", tabs: "gr.Tabs", answer: "g
 
     with gr.Row():
         with gr.Column(scale=1, min_width=320):
-            matrix = gr.HTML(
-                notice("Predicting the test set …"),
-                js_on_load=asset("page.js"),
-                elem_id="mcl-matrix",
-            )
+            waiting = notice("Predicting the test set …")
+            matrix = gr.HTML(waiting, js_on_load=asset("page.js"), elem_id="mcl-matrix")
         with gr.Column(scale=1, min_width=320):
             examples = gr.HTML("", js_on_load=asset("page.js"), elem_id="mcl-examples")
 
@@ -137,21 +133,6 @@ def add_studies_tab(results: Path) -> None:
 
     for control in (chosen, size):
         control.input(show, [chosen, size], table, api_visibility="private", show_progress="minimal")
-
-
-def header(session: Session) -> Markup:
-    """Return the name of the run, its configuration and its errors."""
-    model_config, metrics = session.specialists.model_config, session.specialists.metrics
-    chips = [
-        (session.specialists.method.name).upper(),
-        f"{model_config.members} x {model_config.network or 'custom network'}",
-        f"{len(model_config.classes)} classes",
-    ]
-    for key, text in (("top1_error", "top-1 error"), ("oracle_error", "oracle error"), ("mean_iou", "mean IoU")):
-        if isinstance(metrics.get(key), int | float):
-            chips.append(f"{text} {metrics[key]:.1f} %")
-    spans = [tag("span", chip, class_="mcl-chip") for chip in chips]
-    return tag("header", tag("h1", session.name), tag("div", spans), class_="mcl-header")
 
 
 def show_errors(answer: Callable[..., str]) -> Callable[..., str]:

@@ -38,21 +38,13 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one client.
+    """The limits of one client."""
 
-    Args:
-        size: the maximum size of a request in bytes
-        seconds: the time in which a request must arrive
-        concurrent: the requests that may arrive at the same time from one client; twice as many from all clients
-        rate: the requests per second
-        burst: the requests that may exceed the rate
-    """
-
-    size: int = 14_000_000
-    seconds: float = 30
-    concurrent: int = 16
-    rate: float = 40
-    burst: int = 120
+    size: int = 14_000_000  # bytes of a request
+    seconds: float = 30  # until a request must have arrived
+    concurrent: int = 16  # requests that arrive at the same time; twice as many from all clients together
+    rate: float = 40  # requests per second
+    burst: int = 120  # requests that may exceed the rate
 
 
 @dataclass
@@ -187,7 +179,7 @@ class AccessMiddleware:
                     parts.append(message.get("body", b""))
                     size, more = size + len(parts[-1]), message.get("more_body", False)
                     if size > self.limits.size:
-                        raise RequestError(413, f"The request exceeds {self.limits.size // 1000:,} kB.")
+                        raise RequestError(413, f"Too large: at most {self.limits.size // 1000:,} kB are allowed.")
         except TimeoutError as error:
             raise RequestError(408, f"The request took more than {self.limits.seconds:g} seconds.") from error
         finally:

@@ -16,24 +16,24 @@ function sorted(head, column) {
   const number = text => parseFloat(text.replaceAll(',', ''));
   const order = (a, b) => {
     const [x, y] = [value(a), value(b)], [m, n] = [number(x), number(y)];
-    const [no, nor] = [x === '' || x === '–', y === '' || y === '–'];
-    if (no || nor) return no - nor;  // missing values stay at the end
+    const [xMissing, yMissing] = [x === '' || x === '–', y === '' || y === '–'];
+    if (xMissing || yMissing) return xMissing - yMissing;  // missing values stay at the end
     return (up ? 1 : -1) * (isNaN(m) || isNaN(n) ? x.localeCompare(y) : m - n);
   };
   body.append(...[...body.rows].sort(order));
 }
 
 function send(zone, file) {
-  const said = zone.querySelector('.mcl-said'), limit = Number(zone.dataset.limit);
+  const status = zone.querySelector('.mcl-said'), limit = Number(zone.dataset.limit);
   const huge = file.size > limit;
   zone.classList.toggle('bad', huge);
-  said.textContent = huge
+  status.textContent = huge
     ? `${file.name} has ${(file.size / 1e6).toFixed(1)} MB; the limit is ${limit / 1e6} MB.`
     : file.name;
   if (huge) return;
   const reader = new FileReader();
   reader.onload = () => trigger('upload', {name: file.name, data: reader.result.split(',')[1] ?? ''});
-  reader.onerror = () => { said.textContent = `${file.name} cannot be read.`; };
+  reader.onerror = () => { status.textContent = `${file.name} cannot be read.`; };
   reader.readAsDataURL(file);
 }
 

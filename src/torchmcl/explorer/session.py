@@ -1,4 +1,3 @@
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,38 +23,23 @@ CLAIM_EXAMPLES = 1000  # test examples that are predicted for the matrix of clai
 
 @dataclass(frozen=True, eq=False)
 class ExampleAnswer:
-    """An image with the answer of the ensemble.
+    """An image with the answer of the ensemble."""
 
-    Args:
-        image: uint8 (C, H, W)
-        answer: the answer for a batch of one image
-        maps: the Grad-CAM map of each member, (M, H, W), or None
-        map_error: the reason why there are no maps
-        target: the label, the mask (H, W), or None if unknown
-    """
-
-    image: Tensor
-    answer: Answer
-    maps: Tensor | None = None
-    map_error: str = ""
-    target: Tensor | None = None
+    image: Tensor  # uint8 (C, H, W)
+    answer: Answer  # for a batch of one image
+    maps: Tensor | None = None  # Grad-CAM of each member, (M, H, W)
+    map_error: str = ""  # the reason why there are no maps
+    target: Tensor | None = None  # a label or a mask (H, W), if known
 
 
 @dataclass(frozen=True, eq=False)
 class MemberClaims:
-    """The member that claims each of N test examples.
+    """The member that claims each of N test examples, and the error of the ensemble."""
 
-    Args:
-        indices: the indices of the examples in the test set, (N,)
-        labels: (N,)
-        member: the member that claims each example, (N,)
-        error: the ensemble's error, 0 or 1, or the fraction of wrong pixels, (N,)
-    """
-
-    indices: Tensor
-    labels: Tensor
-    member: Tensor
-    error: Tensor
+    indices: Tensor  # in the test set, (N,)
+    labels: Tensor  # (N,)
+    member: Tensor  # the member that claims the example, (N,)
+    error: Tensor  # 0 or 1, or the fraction of wrong pixels, (N,)
 
     def counts(self, labels: int, members: int) -> Tensor:
         """Return the number of examples of each label that each member claims, (labels, M)."""
@@ -67,12 +51,7 @@ class Session:
     """A run that is served to several users; predictions are made one at a time.
 
     Grad-CAM stores gradients and hooks in the modules, so two predictions at the same time would interfere.
-
-    Args:
-        name: the name of the run
-        specialists: the trained ensemble
-        test: the test set
-        test_error: the reason why there is no test set
+    `test_error` is the reason why there is no test set.
     """
 
     def __init__(self, name: str, specialists: Specialists, test: Examples | None = None, test_error: str = "") -> None:
@@ -171,11 +150,6 @@ def first_of_each(labels: Tensor, limit: int) -> Tensor:
     >>> first_of_each(torch.tensor([0, 0, 0, 1, 1]), 4)
     tensor([0, 1, 3, 4])
     """
-    per_label = max(1, limit // max(1, len(labels.unique())))
-    count: Counter[int] = Counter()
-    chosen = []
-    for index, label in enumerate(labels.tolist()):
-        count[label] += 1
-        if count[label] <= per_label:
-            chosen.append(index)
-    return torch.tensor(chosen, dtype=torch.int64)
+    names = labels.unique()
+    count = max(1, limit // len(names))
+    return torch.cat([(labels == name).nonzero()[:count, 0] for name in names]).sort().values

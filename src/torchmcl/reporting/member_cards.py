@@ -1,11 +1,11 @@
-"""Members as cards: what each knows, its best and its worst examples."""
+"""The values of the members' cards: share and errors, owned classes, and examples."""
 
 from collections.abc import Sequence
-from textwrap import shorten
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from torchmcl._utils.html import Markup, tag
 from torchmcl.analysis import style
 from torchmcl.analysis.figures.overlays import overlay
 from torchmcl.analysis.images import to_rgb
@@ -13,89 +13,67 @@ from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.reporting.inline import thumbnail
 from torchmcl.reporting.metric_descriptions import NONE
 
-SHOWN, CHIPS = 4, 12
+MAX_EXAMPLES = 4  # per strip
 
 
-def cards(evaluation: RunEvaluation) -> Markup:
-    """A card for each member."""
-    return tag("div", [card(evaluation, m) for m in range(evaluation.members)], class_="cards")
-
-
-def card(evaluation: RunEvaluation, m: int) -> Markup:
-    """One member's."""
+def card(evaluation: RunEvaluation, m: int) -> dict[str, Any]:
+    """Return the values of one member's card."""
     own = torch.ones(len(evaluation.examples), dtype=torch.bool) if evaluation.own is None else evaluation.own[:, m]
-    head = tag(
-        "h4", tag("span", class_="swatch", style=f"background: {style.line(m)['color']}"), f"Member {m + 1}", id=None
-    )
-    parts = [head, facts(evaluation, m, own), classes(evaluation, m)]
-    if evaluation.has_images and bool(own.any()):
-        parts.append(examples(evaluation, m, own.nonzero()[:, 0]))
-    return tag("article", parts, class_="card member")
+    owned = [] if evaluation.owners is None else evaluation.owners[:, m].nonzero()[:, 0].tolist()
+    note = ""
+    if evaluation.owners is None:
+        note = "The run has no record of its assignments."
+    elif not owned:
+        note = "Owns no class."
+    elif bool(evaluation.owners.all()):
+        note = "Owns all classes, like every other member."
+    return {
+        "colour": style.line(m)["color"],
+        "facts": _facts(evaluation, m, own),
+        "note": note,
+        "classes": [evaluation.groups[group] for group in owned],
+        "strips": _strips(evaluation, m, own.nonzero()[:, 0]) if evaluation.has_images and bool(own.any()) else [],
+    }
 
 
-def facts(evaluation: RunEvaluation, m: int, own: torch.Tensor) -> Markup:
-    """Its share and its errors."""
-    wrong = 100 * evaluation.test.get("errors")[:, m]
-    rows = []
-    if evaluation.assigned is not None:
-        rows.append(
-            ("share of all assignments", f"{100 * evaluation.assigned[:, m].sum() / evaluation.assigned.sum():.0f} %")
-        )
+def _facts(evaluation: RunEvaluation, m: int, own: Tensor) -> list[tuple[str, str]]:
+    wrong, assigned = 100 * evaluation.test.get("errors")[:, m], evaluation.assigned
+    facts = []
+    if assigned is not None:
+        facts.append(("share of all assignments", f"{100 * assigned[:, m].sum() / assigned.sum():.0f} %"))
     if evaluation.specialised:
-        rows.append(("error on own classes", f"{wrong[own].mean():.1f} %" if bool(own.any()) else NONE))
-    rows.append(("error on all classes", f"{wrong.mean():.1f} %"))
+        facts.append(("error on own classes", f"{wrong[own].mean():.1f} %" if bool(own.any()) else NONE))
+    facts.append(("error on all classes", f"{wrong.mean():.1f} %"))
     if evaluation.auxiliary and evaluation.specialised and bool((~own).any()):
         left = evaluation.test.get("left")[:, m]
-        rows.append(("auxiliary on other classes", f"{100 * left[~own].mean():.0f} %"))
-    return tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in rows], class_="facts")
+        facts.append(("auxiliary on other classes", f"{100 * left[~own].mean():.0f} %"))
+    return facts
 
 
-def classes(evaluation: RunEvaluation, m: int) -> Markup:
-    """What it knows."""
-    if evaluation.owners is None:
-        return tag("p", "The run has no record of its assignments.", class_="note")
-    if not bool(evaluation.owners[:, m].any()):
-        return tag("p", "Owns no class.", class_="note")
-    if bool(evaluation.owners.all()):
-        return tag("p", "Owns all classes, like every other member.", class_="note")
-    mine = [evaluation.groups[at] for at in evaluation.owners[:, m].nonzero()[:, 0].tolist()]
-    chips = [tag("li", shorten(name, 30, placeholder="…"), title=name) for name in mine[:CHIPS]]
-    if len(mine) > CHIPS:
-        chips.append(tag("li", f"and {len(mine) - CHIPS} more", class_="more"))
-    return tag("ul", chips, class_="chips")
+def _strips(evaluation: RunEvaluation, m: int, own: Tensor) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return the examples of the member's own classes with the lowest and the highest loss."""
+    loss = evaluation.test.get("cross_entropy")[own, m]
+    order = own[loss.argsort(stable=True)].tolist()
+    lowest, highest = order[:MAX_EXAMPLES], order[MAX_EXAMPLES:][::-1][:MAX_EXAMPLES]
+    strips = {"Lowest loss": lowest, "Highest loss": highest}
+    return [(title, _examples(evaluation, m, chosen)) for title, chosen in strips.items() if chosen]
 
 
-def examples(evaluation: RunEvaluation, m: int, mine: torch.Tensor) -> Markup:
-    """The images of its own that it is most and least right about."""
-    entropy = evaluation.test.get("cross_entropy")[mine, m]
-    order = mine[entropy.argsort(stable=True)].tolist()
-    best, worst = order[:SHOWN], order[::-1][: min(SHOWN, max(len(order) - SHOWN, 0))]
-    shown = [strip(evaluation, m, best, "Lowest loss")]
-    if worst:
-        shown.append(strip(evaluation, m, worst, "Highest loss"))
-    return tag("div", shown, class_="strips")
-
-
-def strip(evaluation: RunEvaluation, m: int, chosen: Sequence[int], title: str) -> Markup:
-    """Images in a row, each with what it shows and what the member said."""
-    images = evaluation.images(chosen)
-    said = evaluation.specialists.predict(images, batch_size=64).members[m]
-    figures = []
-    for row, at in enumerate(chosen):
+def _examples(evaluation: RunEvaluation, m: int, chosen: Sequence[int]) -> list[dict[str, Any]]:
+    """Return images with their label and the member's prediction."""
+    images, classes = evaluation.images(chosen), evaluation.specialists.classes
+    outputs = evaluation.specialists.predict(images, batch_size=64).members[m]
+    examples = []
+    for image, output, index in zip(images, outputs, chosen, strict=True):
         if evaluation.dense:
-            label, error = said[row].argmax(0), 100 * float(evaluation.test.get("errors")[at, m])
-            shown = overlay(images[row], label, auxiliary=len(evaluation.specialists.classes))
-            words = (
-                evaluation.groups[int(evaluation.examples.labels[at])] if evaluation.own is not None else "",
-                f"{error:.1f} % wrong",
-            )
+            rgb = overlay(image, output.argmax(0), auxiliary=len(classes))
+            name = evaluation.groups[int(evaluation.examples.labels[index])] if evaluation.own is not None else ""
+            text = f"{100 * float(evaluation.test.get('errors')[index, m]):.1f} % wrong"
         else:
-            truth, top = int(evaluation.examples.target[at]), int(said[row].argmax())
-            shown, name = to_rgb(images[row]), evaluation.examples.classes[truth]
-            answer = (
-                "auxiliary class" if top == len(evaluation.specialists.classes) else evaluation.specialists.classes[top]
-            )
-            words = (name, f"{100 * said[row, truth]:.0f} %") if top == truth else (name, f"predicted {answer}")
-        caption = tag("figcaption", tag("b", words[0], title=words[0]), words[1])
-        figures.append(tag("figure", thumbnail(shown, ", ".join(filter(None, words))), caption))
-    return tag("div", tag("h5", title), tag("div", figures, class_="strip"))
+            target, predicted = int(evaluation.examples.target[index]), int(output.argmax())
+            rgb, name = to_rgb(image), evaluation.examples.classes[target]
+            text = f"predicted {(*classes, 'auxiliary')[predicted]}"
+            if predicted == target:
+                text = f"{100 * output[target]:.0f} %"
+        examples.append({"image": thumbnail(rgb), "name": name, "text": text})
+    return examples

@@ -10,28 +10,18 @@ Value = Callable[[RunEvaluation], float | None]
 
 @dataclass(frozen=True)
 class MetricDescription:
-    """A metric of the report.
-
-    Args:
-        name: its name
-        description: its meaning in one sentence
-        value: the function that returns its value for a run; None if the run has none
-        direction: -1 if lower is better, 1 if higher is better, 0 if neither
-        unit: the unit behind the number
-        digits: the decimals to show
-    """
+    """A metric of the report."""
 
     name: str
     description: str
-    value: Value
-    direction: int = -1
-    unit: str = " %"
-    digits: int = 2
+    value: Value  # None for runs without it
+    direction: int = -1  # -1: lower is better, 1: higher is better, 0: neither
+    template: str = "{:,.2f} %"
 
     def format(self, evaluation: RunEvaluation) -> str:
         """Return the value as text."""
         value = self.value(evaluation)
-        return NONE if value is None else f"{value:,.{self.digits}f}{self.unit}"
+        return NONE if value is None else self.template.format(value)
 
     def best(self, evaluations: list[RunEvaluation]) -> set[int]:
         """Return the indices of the runs with the best value; none if all are equal."""
@@ -105,15 +95,13 @@ METRICS = (
         "Negative log-likelihood",
         "Mean negative logarithm of the probability of the correct class. Confident mistakes cost most.",
         _evaluated("nll"),
-        unit="",
-        digits=3,
+        template="{:,.3f}",
     ),
     MetricDescription(
         "Brier score",
         "Squared distance between the predicted probabilities and the correct class, from 0 to 2.",
         _evaluated("brier"),
-        unit="",
-        digits=3,
+        template="{:,.3f}",
     ),
     MetricDescription(
         "Area under the risk-coverage curve (AURC)",
@@ -125,14 +113,14 @@ METRICS = (
         "Percentage on which two members give different answers, averaged over all pairs.",
         _evaluated("disagreement"),
         0,
-        digits=1,
+        "{:,.1f} %",
     ),
     MetricDescription(
         "Purity",
         "Percentage of the assignments in the last epoch that went to the K members with most examples of the class.",
         _purity,
         0,
-        digits=1,
+        "{:,.1f} %",
     ),
     MetricDescription(
         "AUROC, unseen data",
@@ -150,7 +138,6 @@ METRICS = (
         "Number of trained parameters of all members together.",
         lambda evaluation: evaluation.training_metrics.get("parameters"),
         0,
-        unit="",
-        digits=0,
+        "{:,.0f}",
     ),
 )

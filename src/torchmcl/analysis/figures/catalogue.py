@@ -25,25 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A figure of the catalogue.
+    """A figure of the catalogue."""
 
-    Args:
-        name: the name of its file
-        title: its title in the report
-        description: how to read it
-        draw: the function that draws it
-        applies: whether it can be drawn for a run
-        joint: whether several runs share one figure
-        wide: whether it needs the full width of a page
-    """
-
-    name: str
-    title: str
-    description: str
+    name: str  # of its file
+    title: str  # in the report
+    description: str  # how to read it
     draw: "Callable[..., Figure]"
     applies: Callable[[RunEvaluation], bool] = lambda evaluation: True
-    joint: bool = False
-    wide: bool = False
+    joint: bool = False  # several runs share one figure
+    wide: bool = False  # it needs the full width of a page
 
     def split(self, evaluations: Sequence[RunEvaluation]) -> list[tuple[RunEvaluation, ...]]:
         """Group the runs to which the figure applies, one group per figure."""
@@ -55,8 +45,8 @@ FIGURES = (
     Entry(
         "assignment_matrix",
         "Assignment of classes",
-        "Percent of each class's training examples that each member took in the last epoch. A frame marks the owners "
-        "of a class. With full specialisation each row has one dark cell; without, all cells of a row are similar.",
+        "Percentage of each class's training examples that each member took in the last epoch. A frame marks the "
+        "members that own the class. With full specialisation each row has K dark cells; without, its cells are equal.",
         assignment_matrix,
         lambda evaluation: evaluation.assigned is not None and evaluation.owners is not None,
     ),
@@ -138,7 +128,7 @@ FIGURES = (
         "grad_cam_grid",
         "Grad-CAM",
         "The image regions that each member uses for the target class, on images where the members differ most. The "
-        "number above a map is the member's probability of the target class. A frame marks the owners of the class.",
+        "number above a map is the member's probability of the target class. A frame marks its owners.",
         grad_cam_grid,
         lambda evaluation: evaluation.has_images and not evaluation.dense,
         wide=True,

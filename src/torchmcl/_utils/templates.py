@@ -1,0 +1,11 @@
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+
+def environment(package: str) -> Environment:
+    """Return the environment of the HTML templates in a package's folder `templates`; values are escaped.
+
+    >>> environment("torchmcl.reporting").from_string("<p>{{ text }}</p>").render(text="1 < 2")
+    '<p>1 &lt; 2</p>'
+    """
+    loader, undefined = PackageLoader(package), StrictUndefined
+    return Environment(loader=loader, autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
