@@ -3,7 +3,7 @@ import torch
 
 from torchmcl import metrics
 from torchmcl.errors import UsageError
-from torchmcl.metrics.shapes import check
+from torchmcl.metrics.shapes import check_shapes
 
 MEMBERS = "probabilities (M, B, C, …) and target (B, …)"
 
@@ -18,7 +18,7 @@ MEMBERS = "probabilities (M, B, C, …) and target (B, …)"
     ],
 )
 def test_fits(pattern: str, shapes: list[tuple[int, ...]]) -> None:
-    check(pattern, *map(torch.zeros, shapes))
+    check_shapes(pattern, *map(torch.zeros, shapes))
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_fits(pattern: str, shapes: list[tuple[int, ...]]) -> None:
 )
 def test_does_not_fit(pattern: str, shapes: list[tuple[int, ...]]) -> None:
     with pytest.raises(UsageError) as error:
-        check(pattern, *map(torch.zeros, shapes))
+        check_shapes(pattern, *map(torch.zeros, shapes))
     assert str(error.value) == f"Expected {pattern}, got {' and '.join(map(str, shapes))}."
 
 

@@ -136,7 +136,7 @@ def test_a_collection_hands_each_class_its_inputs_by_name() -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Metric) else "",
 )
 def test_other_members_than_it_was_made_for(metric: Metric, inputs: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match=f"Expected 5 members, for which {type(metric).__name__} was made, got 3"):
+    with pytest.raises(UsageError, match=f"Expected 5 members, as passed to {type(metric).__name__}, got 3"):
         metric.update(*(INPUTS[name] for name in inputs))
 
 

@@ -1,7 +1,8 @@
-"""What the field reports: pure functions of probabilities, weights and scores, and a torchmetrics class for each.
+"""Metrics of ensembles: a function of tensors for each metric, and a torchmetrics class that computes it over batches.
 
-Fractions, not percent; tensors, not floats. A class accumulates over batches and processes and equals its function on
-all examples at once.
+Axes are M members, B examples, C classes and, as `…`, pixels. Errors and shares are fractions, not percent, and all
+results are tensors. Tensors of other shapes and empty tensors raise UsageError. Evaluating a run belongs to `analysis`,
+and the losses of training to `objectives`.
 """
 
 from torchmcl.metrics.calibration import ECE, NLL, Brier, brier, ece, nll, reliability
@@ -33,48 +34,11 @@ from torchmcl.metrics.segmentation import (
 )
 from torchmcl.metrics.unseen import AUPR, AUROC, FPR95, aupr, auroc, fpr_at_95_tpr
 
-__all__ = [
-    "AUPR",
-    "AURC",
-    "AUROC",
-    "ECE",
-    "FPR95",
-    "NLL",
-    "Brier",
-    "Disagreement",
-    "HarmonicMean",
-    "MeanIoU",
-    "MemberErrors",
-    "MemberPixelErrors",
-    "OracleError",
-    "OraclePixelError",
-    "Purity",
-    "Share",
-    "Top1Error",
-    "Top1PixelError",
-    "aupr",
-    "aurc",
-    "auroc",
-    "brier",
-    "disagreement",
-    "ece",
-    "fpr_at_95_tpr",
-    "harmonic_mean",
-    "mean_iou",
-    "member_errors",
-    "member_pixel_errors",
-    "members_wrong",
-    "nll",
-    "oracle_error",
-    "oracle_pixel_error",
-    "oracle_wrong",
-    "pixel_errors",
-    "purity",
-    "reliability",
-    "risk_coverage",
-    "share",
-    "taken",
-    "top1_error",
-    "top1_pixel_error",
-    "top1_wrong",
-]
+__all__ = ["ECE", "NLL", "Brier", "brier", "ece", "nll", "reliability"]
+__all__ += ["Disagreement", "Purity", "Share", "disagreement", "purity", "share", "taken"]
+__all__ += ["HarmonicMean", "MemberErrors", "OracleError", "Top1Error", "harmonic_mean", "member_errors"]
+__all__ += ["members_wrong", "oracle_error", "oracle_wrong", "top1_error", "top1_wrong"]
+__all__ += ["AURC", "aurc", "risk_coverage"]
+__all__ += ["MeanIoU", "MemberPixelErrors", "OraclePixelError", "Top1PixelError"]
+__all__ += ["mean_iou", "member_pixel_errors", "oracle_pixel_error", "pixel_errors", "top1_pixel_error"]
+__all__ += ["AUPR", "AUROC", "FPR95", "aupr", "auroc", "fpr_at_95_tpr"]

@@ -4,120 +4,153 @@ import torch
 from torch import Tensor
 
 from torchmcl.errors import UsageError
-from torchmcl.metrics.shapes import check
-from torchmcl.metrics.stateful import Average, MemberAverage, Total
+from torchmcl.metrics.shapes import check_shapes
+from torchmcl.metrics.stateful import MeanMetric, SumMetric
 from torchmcl.structures.output import to_float32
 
 
 def disagreement(probabilities: Tensor) -> Tensor:
-    """How often two members answer differently, mean over pairs of members and examples, (M, B, C) -> ().
+    """Compute how often two members predict different classes: mean_B mean_{m<n} [argmax p_m != argmax p_n].
 
-    mean_B mean_{m<n} [argmax p_m != argmax p_n]; 0 for one member.
+    Args:
+        probabilities: the members' probabilities or logits, (M, B, C)
 
-    >>> disagreement(torch.tensor([[[.9, .1]], [[.8, .2]], [[.3, .7]]]))  # 2 of 3 pairs
+    Returns:
+        A scalar between 0 and 1; 0 for one member.
+
+    >>> disagreement(torch.tensor([[[0.9, 0.1]], [[0.8, 0.2]], [[0.3, 0.7]]]))  # 2 of 3 pairs
     tensor(0.6667)
     """
-    return _disagreements(probabilities).mean()
+    return _example_disagreement(probabilities).mean()
 
 
 def share(weights: Tensor) -> Tensor:
-    """Share of the examples that each member takes, (M, B) -> (M,); they sum to K.
+    """Compute the share of the examples that each member takes: mean_B w_m.
 
-    mean_B w_m.
+    Args:
+        weights: the assignment, (M, B)
 
-    >>> share(torch.tensor([[1., 1., 1., 0.], [0., 0., 0., 1.]]))
+    Returns:
+        Shares between 0 and 1, (M,). Their sum is K.
+
+    >>> share(torch.tensor([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]))
     tensor([0.7500, 0.2500])
     """
-    return _weights(weights).mean(1)
+    return _as_weights(weights).mean(1)
 
 
 def taken(weights: Tensor, group: Tensor, groups: int) -> Tensor:
-    """What each member takes of each class, (M, B), (B,) -> (groups, M).
+    """Count the examples of each class that each member takes: counts[g, m] = sum_{b: group_b = g} w_mb.
 
-    counts[g, m] = sum_{b: group_b = g} w_mb.
+    Args:
+        weights: the assignment, (M, B)
+        group: the class of each example, (B,)
+        groups: the number of classes
 
-    >>> taken(torch.tensor([[1., 0., 1.], [0., 1., 0.]]), torch.tensor([0, 1, 1]), groups=2)
+    Returns:
+        Counts, (groups, M).
+
+    >>> taken(torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]), torch.tensor([0, 1, 1]), groups=2)
     tensor([[1., 0.],
             [1., 1.]])
     """
-    check("weights (M, B) and group (B,)", weights, group)
+    check_shapes("weights (M, B) and group (B,)", weights, group)
     weights = to_float32(weights).T
     return weights.new_zeros(groups, weights.shape[1]).index_add(0, group.long(), weights)
 
 
 def purity(counts: Tensor, k: int = 1) -> Tensor:
-    """Of all assignments, the part that went to the top k members of its class, (classes, M) -> ().
+    """Compute the fraction of examples taken by the top k members of their class: sum_c (k largest of counts_c) / sum.
 
-    sum_c (k largest of counts_c) / sum counts. 1 where every class has its own k members, k/M where each is spread
-    evenly over all M, and nan where nothing has been assigned, so that a report before the first epoch does not fail.
+    Args:
+        counts: the number of examples of each class that each member took, (classes, M)
+        k: the number of members per class
 
-    >>> purity(torch.tensor([[9., 1.], [0., 10.]])), purity(torch.zeros(2, 2))
+    Returns:
+        A scalar: 1 if each class has its own k members, k/M if all members take equally many examples of each class,
+        and nan if all counts are 0, as in a report before the first epoch.
+
+    Raises:
+        UsageError: if k is not between 1 and M
+
+    >>> purity(torch.tensor([[9.0, 1.0], [0.0, 10.0]])), purity(torch.zeros(2, 2))
     (tensor(0.9500), tensor(nan))
     """
-    check("counts (classes, M)", counts)
+    check_shapes("counts (classes, M)", counts)
     if not 1 <= k <= counts.shape[1]:
         raise UsageError(f"Expected 1 <= k <= {counts.shape[1]} members, got k={k}.")
     counts = to_float32(counts)
     return counts.topk(k, dim=1).values.sum() / counts.sum()
 
 
-def _disagreements(probabilities: Tensor) -> Tensor:
-    """Part of the pairs of members that differ on each example, (M, B, C) -> (B,).
-
-    Counted by votes, not by pairs: v_c (v_c - 1) of the M (M - 1) ordered pairs agree on class c.
-    """
-    check("probabilities (M, B, C)", probabilities)
+def _example_disagreement(probabilities: Tensor) -> Tensor:
+    """Return the fraction of pairs of members that disagree on each example, (M, B, C) -> (B,)."""
+    check_shapes("probabilities (M, B, C)", probabilities)
     M, _, C = probabilities.shape
-    pairs = M * (M - 1)
+    pairs = M * (M - 1)  # ordered; of them, v_c (v_c - 1) agree on class c if it has v_c votes
     votes = torch.nn.functional.one_hot(probabilities.argmax(2), C).sum(0)
     return (pairs - (votes * (votes - 1)).sum(1)) / max(pairs, 1)
 
 
-def _weights(weights: Tensor) -> Tensor:
-    check("weights (M, B)", weights)
+def _as_weights(weights: Tensor) -> Tensor:
+    check_shapes("weights (M, B)", weights)
     return to_float32(weights)
 
 
 @final
-class Disagreement(Average):
-    """`disagreement` over all batches.
+class Disagreement(MeanMetric):
+    """Compute `disagreement` over all batches.
 
     >>> metric = Disagreement()
-    >>> metric.update(torch.tensor([[[.9, .1]], [[.8, .2]], [[.3, .7]]]))
+    >>> metric.update(torch.tensor([[[0.9, 0.1]], [[0.8, 0.2]], [[0.3, 0.7]]]))
     >>> metric.compute()
     tensor(0.6667)
     """
 
-    higher_is_better = None  # members that differ are not yet members that are right
+    higher_is_better = None  # members that disagree can all be wrong
 
     def update(self, probabilities: Tensor) -> None:
-        """Take in probabilities (M, B, C)."""
-        self._average(_disagreements(probabilities))
+        """Add a batch of the members' probabilities, (M, B, C)."""
+        self._add_values(_example_disagreement(probabilities))
 
 
 @final
-class Share(MemberAverage):
-    """`share` over all batches, (M,).
+class Share(MeanMetric):
+    """Compute `share` over all batches.
+
+    Args:
+        members: the number of members M
 
     >>> metric = Share(members=2)
-    >>> metric.update(torch.tensor([[1., 1., 1., 0.], [0., 0., 0., 1.]]))
+    >>> metric.update(torch.tensor([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]))
     >>> metric.compute()
     tensor([0.7500, 0.2500])
     """
 
-    higher_is_better = None  # even is better, and that is not one number
+    higher_is_better = None  # equal shares are better
+
+    def __init__(self, members: int, **options: Any) -> None:
+        super().__init__(members, **options)
 
     def update(self, weights: Tensor) -> None:
-        """Take in weights (M, B)."""
-        self._average(_weights(weights))
+        """Add a batch of weights, (M, B)."""
+        self._add_values(_as_weights(weights))
 
 
 @final
-class Purity(Total):
-    """`purity` of what was taken in all batches.
+class Purity(SumMetric):
+    """Compute `purity` over all batches.
+
+    Args:
+        classes: the number of classes
+        members: the number of members M
+        k: the number of members per class
+
+    Raises:
+        UsageError: if k is not between 1 and M
 
     >>> metric = Purity(classes=2, members=2)
-    >>> metric.update(torch.tensor([[1., 0., 1.], [0., 1., 0.]]), torch.tensor([0, 1, 1]))
+    >>> metric.update(torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]), torch.tensor([0, 1, 1]))
     >>> metric.compute()
     tensor(0.6667)
     """
@@ -127,12 +160,12 @@ class Purity(Total):
     def __init__(self, classes: int, members: int, k: int = 1, **options: Any) -> None:
         super().__init__(classes, members, **options)
         self.k = k
-        purity(self.total, k)  # refuses a wrong k now, not after an epoch
+        purity(self.total, k)  # raises for a wrong k before the first epoch
 
     def update(self, weights: Tensor, group: Tensor) -> None:
-        """Take in weights (M, B), the class (B,) of each example."""
+        """Add a batch: weights (M, B) and the class of each example (B,)."""
         self._add(taken(weights, group, len(self.total)))
 
     def compute(self) -> Tensor:
-        """Purity of all assignments so far."""
+        """Return the purity of all assignments since the last reset."""
         return purity(self.total, self.k).float()

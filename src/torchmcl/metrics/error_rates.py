@@ -3,53 +3,74 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from torchmcl.metrics.shapes import check
-from torchmcl.metrics.stateful import Average, MemberAverage
+from torchmcl.metrics.shapes import check_shapes
+from torchmcl.metrics.stateful import ErrorMetric, MeanMetric
 from torchmcl.structures.output import to_float32
-
-_MEMBERS = "probabilities (M, B, C, …) and target (B, …)"
-_COMBINED = "probabilities (B, C, …) and target (B, …)"
 
 
 def members_wrong(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Whether each member is wrong, example by example: (M, B, C, …), (B, …) -> bool (M, B, …).
+    """Return whether each member is wrong on each example: argmax_c p_m(c) != y.
 
-    wrong_m = [argmax_c p_m(c) != y], the lower class where two are equal. Logits do as well.
+    Args:
+        probabilities: the members' probabilities or logits, (M, B, C, …); the lower class wins a tie
+        target: the correct classes, (B, …)
 
-    >>> members_wrong(torch.tensor([[[.9, .1], [.2, .8]], [[.4, .6], [.3, .7]]]), torch.tensor([0, 0]))
+    Returns:
+        Booleans, (M, B, …).
+
+    >>> members_wrong(torch.tensor([[[0.9, 0.1], [0.2, 0.8]], [[0.4, 0.6], [0.3, 0.7]]]), torch.tensor([0, 0]))
     tensor([[False,  True],
             [ True,  True]])
     """
-    check(_MEMBERS, probabilities, target)
+    check_shapes("probabilities (M, B, C, …) and target (B, …)", probabilities, target)
     return _wrong(probabilities, target)
 
 
 def oracle_wrong(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Whether every member is wrong, example by example: (M, B, C, …), (B, …) -> bool (B, …).
+    """Return whether all members are wrong on each example.
 
-    >>> oracle_wrong(torch.tensor([[[.9, .1], [.2, .8]], [[.4, .6], [.3, .7]]]), torch.tensor([0, 0]))
+    Args:
+        probabilities: the members' probabilities or logits, (M, B, C, …)
+        target: the correct classes, (B, …)
+
+    Returns:
+        Booleans, (B, …).
+
+    >>> oracle_wrong(torch.tensor([[[0.9, 0.1], [0.2, 0.8]], [[0.4, 0.6], [0.3, 0.7]]]), torch.tensor([0, 0]))
     tensor([False,  True])
     """
     return members_wrong(probabilities, target).all(0)
 
 
 def top1_wrong(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Whether the combined answer is wrong, example by example: (B, C, …), (B, …) -> bool (B, …).
+    """Return whether the combined prediction is wrong on each example: argmax_c p(c) != y.
 
-    >>> top1_wrong(torch.tensor([[.9, .1], [.2, .8]]), torch.tensor([0, 0]))
+    Args:
+        probabilities: the combined probabilities, (B, C, …)
+        target: the correct classes, (B, …)
+
+    Returns:
+        Booleans, (B, …).
+
+    >>> top1_wrong(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0]))
     tensor([False,  True])
     """
-    check(_COMBINED, probabilities, target)
+    check_shapes("probabilities (B, C, …) and target (B, …)", probabilities, target)
     return _wrong(probabilities, target)
 
 
 def oracle_error(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Oracle error: the part of the examples that every member has wrong, (M, B, C, …), (B, …) -> ().
+    """Compute the fraction of examples on which all members are wrong: mean_B min_m [argmax_c p_m(c) != y].
 
-    mean_B min_m [argmax_c p_m(c) != y]. Over the C real classes this is the published number. With the auxiliary
-    column left in, (M, B, C + 1), it is the strict variant: an auxiliary class on top is no answer, so it is wrong.
+    Args:
+        probabilities: the members' probabilities or logits, (M, B, C, …). C classes give the published metric. With
+            the auxiliary class as the last of C + 1 outputs, a member that predicts it is wrong: the strict variant
+        target: the correct classes, (B, …)
 
-    >>> strict = torch.tensor([[[.3, .1, .6], [.1, .9, .0]]])  # one member; the auxiliary class is the last
+    Returns:
+        A scalar between 0 and 1.
+
+    >>> strict = torch.tensor([[[0.3, 0.1, 0.6], [0.1, 0.9, 0.0]]])  # one member; the auxiliary class is the last
     >>> target = torch.tensor([0, 1])
     >>> oracle_error(strict[..., :-1], target), oracle_error(strict, target)
     (tensor(0.), tensor(0.5000))
@@ -58,33 +79,48 @@ def oracle_error(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def top1_error(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Top-1 error: the part of the examples that the combined answer has wrong, (B, C, …), (B, …) -> ().
+    """Compute the fraction of examples on which the combined prediction is wrong: mean_B [argmax_c p(c) != y].
 
-    mean_B [argmax_c p(c) != y].
+    Args:
+        probabilities: the combined probabilities, (B, C, …)
+        target: the correct classes, (B, …)
 
-    >>> top1_error(torch.tensor([[.9, .1], [.2, .8]]), torch.tensor([0, 0]))
+    Returns:
+        A scalar between 0 and 1.
+
+    >>> top1_error(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0]))
     tensor(0.5000)
     """
     return top1_wrong(probabilities, target).float().mean()
 
 
 def member_errors(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Each member's own error, (M, B, C, …), (B, …) -> (M,).
+    """Compute the error of each member: mean_B [argmax_c p_m(c) != y].
 
-    error_m = mean_B [argmax_c p_m(c) != y].
+    Args:
+        probabilities: the members' probabilities or logits, (M, B, C, …)
+        target: the correct classes, (B, …)
 
-    >>> member_errors(torch.tensor([[[.9, .1], [.2, .8]], [[.4, .6], [.3, .7]]]), torch.tensor([0, 0]))
+    Returns:
+        Errors between 0 and 1, (M,).
+
+    >>> member_errors(torch.tensor([[[0.9, 0.1], [0.2, 0.8]], [[0.4, 0.6], [0.3, 0.7]]]), torch.tensor([0, 0]))
     tensor([0.5000, 1.0000])
     """
     return members_wrong(probabilities, target).flatten(1).float().mean(1)
 
 
 def harmonic_mean(oracle: Tensor, top1: Tensor) -> Tensor:
-    """Harmonic mean of two errors, () and () -> (); what the paper chooses K by.
+    """Compute the harmonic mean of two scalar errors, 2 o t / (o + t), by which Kim et al. 2022 choose K.
 
-    2 o t / (o + t), and 0 where either error is 0.
+    Args:
+        oracle: the oracle error o
+        top1: the top-1 error t
 
-    >>> harmonic_mean(torch.tensor(.1), torch.tensor(.3)), harmonic_mean(torch.tensor(0.), torch.tensor(0.))
+    Returns:
+        A scalar between 0 and 1; 0 if either error is 0.
+
+    >>> harmonic_mean(torch.tensor(0.1), torch.tensor(0.3)), harmonic_mean(torch.tensor(0.0), torch.tensor(0.0))
     (tensor(0.1500), tensor(0.))
     """
     oracle, top1 = to_float32(oracle), to_float32(top1)
@@ -92,67 +128,61 @@ def harmonic_mean(oracle: Tensor, top1: Tensor) -> Tensor:
 
 
 def _wrong(probabilities: Tensor, target: Tensor) -> Tensor:
-    # Counted from the end, the class axis is where the target's batch axis is, members or not, pixels or not.
+    # Counted from the last axis, the class axis of probabilities is the batch axis of the target.
     return probabilities.argmax(-target.ndim) != target
 
 
 @final
-class OracleError(Average):
-    """`oracle_error` over all batches; keep the auxiliary column for the strict variant.
+class OracleError(ErrorMetric):
+    """Compute `oracle_error` over all batches; include the auxiliary class for the strict variant.
 
     >>> metric = OracleError()
-    >>> metric.update(torch.tensor([[[.9, .1]], [[.4, .6]]]), torch.tensor([1]))
-    >>> metric.update(torch.tensor([[[.9, .1]], [[.6, .4]]]), torch.tensor([1]))
+    >>> metric.update(torch.tensor([[[0.9, 0.1]], [[0.4, 0.6]]]), torch.tensor([1]))
+    >>> metric.update(torch.tensor([[[0.9, 0.1]], [[0.6, 0.4]]]), torch.tensor([1]))
     >>> metric.compute()
     tensor(0.5000)
     """
 
-    higher_is_better = False
-
-    def update(self, probabilities: Tensor, target: Tensor) -> None:
-        """Take in probabilities (M, B, C, …), target (B, …)."""
-        self._average(oracle_wrong(probabilities, target))
+    _values = staticmethod(oracle_wrong)
 
 
 @final
-class Top1Error(Average):
-    """`top1_error` over all batches.
+class Top1Error(ErrorMetric):
+    """Compute `top1_error` over all batches.
 
     >>> metric = Top1Error()
-    >>> metric.update(torch.tensor([[.9, .1], [.2, .8]]), torch.tensor([0, 0]))
+    >>> metric.update(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0]))
     >>> metric.compute()
     tensor(0.5000)
     """
 
-    higher_is_better = False
-
-    def update(self, probabilities: Tensor, target: Tensor) -> None:
-        """Take in combined probabilities (B, C, …), target (B, …)."""
-        self._average(top1_wrong(probabilities, target))
+    _values = staticmethod(top1_wrong)
 
 
 @final
-class MemberErrors(MemberAverage):
-    """`member_errors` over all batches, (M,).
+class MemberErrors(ErrorMetric):
+    """Compute `member_errors` over all batches.
+
+    Args:
+        members: the number of members M
 
     >>> metric = MemberErrors(members=2)
-    >>> metric.update(torch.tensor([[[.9, .1]], [[.4, .6]]]), torch.tensor([1]))
+    >>> metric.update(torch.tensor([[[0.9, 0.1]], [[0.4, 0.6]]]), torch.tensor([1]))
     >>> metric.compute()
     tensor([1., 0.])
     """
 
-    higher_is_better = False
+    _values = staticmethod(members_wrong)
 
-    def update(self, probabilities: Tensor, target: Tensor) -> None:
-        """Take in probabilities (M, B, C, …), target (B, …)."""
-        self._average(members_wrong(probabilities, target))
+    def __init__(self, members: int, **options: Any) -> None:
+        super().__init__(members, **options)
 
 
 @final
-class HarmonicMean(Average):
-    """`harmonic_mean` of the oracle error and the top-1 error over all batches.
+class HarmonicMean(MeanMetric):
+    """Compute the `harmonic_mean` of the oracle error and the top-1 error over all batches.
 
-    >>> members = torch.tensor([[[.9, .1], [.9, .1]], [[.4, .6], [.8, .2]]])
+    >>> members = torch.tensor([[[0.9, 0.1], [0.9, 0.1]], [[0.4, 0.6], [0.8, 0.2]]])
     >>> metric = HarmonicMean()
     >>> metric.update(members, members.mean(0), torch.tensor([1, 1]))
     >>> metric.compute()  # of 1/2 and 1
@@ -165,10 +195,9 @@ class HarmonicMean(Average):
         super().__init__(2, **options)
 
     def update(self, probabilities: Tensor, combined: Tensor, target: Tensor) -> None:
-        """Take in the members' probabilities (M, B, C), the combined ones (B, C), target (B,)."""
-        self._average(torch.stack([oracle_wrong(probabilities, target), top1_wrong(combined, target)]))
+        """Add a batch: the members' probabilities (M, B, C), the combined ones (B, C) and the target (B,)."""
+        self._add_values(torch.stack([oracle_wrong(probabilities, target), top1_wrong(combined, target)]))
 
     def compute(self) -> Tensor:
-        """Harmonic mean of the two errors over all examples so far."""
-        oracle, top1 = super().compute()
-        return harmonic_mean(oracle, top1)
+        """Return the harmonic mean of both errors over all examples since the last reset."""
+        return harmonic_mean(*super().compute())

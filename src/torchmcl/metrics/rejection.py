@@ -3,59 +3,71 @@ from typing import final
 import torch
 from torch import Tensor
 
-from torchmcl.metrics.shapes import check
-from torchmcl.metrics.stateful import Whole
+from torchmcl.metrics.shapes import check_shapes
+from torchmcl.metrics.stateful import CurveMetric
 from torchmcl.structures.output import to_float32
 
 _INPUTS = "confidence (B,) and wrong (B,)"
 
 
 def risk_coverage(confidence: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
-    """Error among the most confident examples, for each number of them: (B,), (B,) -> coverage (B,), risk (B,).
+    """Compute the risk-coverage curve: the error on the i most confident examples, for each i.
 
-    coverage_i = i / B, risk_i = 1/i sum of wrong over the i most confident. Examples of one confidence have no order
-    among them, so the risk is the expected one over all their orders: each counts as the mean of its tie.
+    coverage_i = i / B, risk_i = 1/i * (wrong predictions among the i most confident examples). If examples have the
+    same confidence, the risk is the expected value over their orders.
 
-    >>> risk_coverage(torch.tensor([.9, .5, .5]), torch.tensor([False, False, True]))
+    Args:
+        confidence: the confidence of each prediction, (B,)
+        wrong: whether it is wrong, (B,)
+
+    Returns:
+        The coverage and the risk, (B,) each.
+
+    >>> risk_coverage(torch.tensor([0.9, 0.5, 0.5]), torch.tensor([False, False, True]))
     (tensor([0.3333, 0.6667, 1.0000]), tensor([0.0000, 0.2500, 0.3333]))
     """
-    check(_INPUTS, confidence, wrong)
+    check_shapes(_INPUTS, confidence, wrong)
     _, tie, size = torch.unique(confidence, return_inverse=True, return_counts=True)
     wrong = to_float32(wrong)
     mean = wrong.new_zeros(len(size)).index_add(0, tie, wrong) / size
-    expected = mean[tie.sort(descending=True).values]  # a tie's number is its rank by confidence
+    expected = mean[tie.sort(descending=True).values]  # ties are numbered by confidence
     accepted = torch.arange(1, len(tie) + 1, device=tie.device)
     return accepted / len(tie), expected.cumsum(0) / accepted
 
 
 def aurc(confidence: Tensor, wrong: Tensor) -> Tensor:
-    """Area under the risk-coverage curve: the mean risk over all coverages, (B,), (B,) -> ().
+    """Compute the area under the risk-coverage curve: 1/B sum_i risk_i, see `risk_coverage`.
 
-    1/B sum_i risk_i.
+    Args:
+        confidence: the confidence of each prediction, (B,)
+        wrong: whether it is wrong, (B,)
 
-    >>> aurc(torch.tensor([.9, .5, .4]), torch.tensor([False, True, False]))  # risks 0, 1/2, 1/3
+    Returns:
+        A scalar between 0 and 1.
+
+    >>> aurc(torch.tensor([0.9, 0.5, 0.4]), torch.tensor([False, True, False]))  # risks 0, 1/2, 1/3
     tensor(0.2778)
     """
     return risk_coverage(confidence, wrong)[1].mean()
 
 
 @final
-class AURC(Whole):
-    """`aurc` of all batches.
+class AURC(CurveMetric):
+    """Compute `aurc` over all batches.
 
     >>> metric = AURC()
-    >>> metric.update(torch.tensor([.9, .4]), torch.tensor([False, False]))
-    >>> metric.update(torch.tensor([.5]), torch.tensor([True]))
+    >>> metric.update(torch.tensor([0.9, 0.4]), torch.tensor([False, False]))
+    >>> metric.update(torch.tensor([0.5]), torch.tensor([True]))
     >>> metric.compute()
     tensor(0.2778)
     """
 
     higher_is_better = False
-    names = ("confidence", "wrong")
+    states = ("confidence", "wrong")
     function = staticmethod(aurc)
 
     def update(self, confidence: Tensor, wrong: Tensor) -> None:
-        """Take in confidence (B,), whether the answer is wrong (B,)."""
-        check(_INPUTS, confidence, wrong)
-        self._keep("confidence", confidence)
-        self._keep("wrong", wrong)
+        """Add a batch: the confidence of each prediction (B,) and whether it is wrong (B,)."""
+        check_shapes(_INPUTS, confidence, wrong)
+        self._append("confidence", confidence)
+        self._append("wrong", wrong)

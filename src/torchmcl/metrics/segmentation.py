@@ -5,16 +5,22 @@ from torch import Tensor
 
 from torchmcl.errors import UsageError
 from torchmcl.metrics.error_rates import members_wrong
-from torchmcl.metrics.shapes import check
-from torchmcl.metrics.stateful import Average, MemberAverage, Total
+from torchmcl.metrics.shapes import check_shapes
+from torchmcl.metrics.stateful import ErrorMetric, SumMetric
 
 
 def pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Each member's part of wrong pixels in each image, (M, B, C, …), (B, …) -> (M, B).
+    """Compute the fraction of wrong pixels of each member in each image: e_mb = mean_pixels [argmax_c p_m(c) != y].
 
-    e_mb = mean_pixels [argmax_c p_m(c) != y], over the pixels whose label is not `ignore_index`; 0 where there is none.
+    Args:
+        probabilities: the members' probabilities or logits, (M, B, C, …)
+        target: the correct classes, (B, …)
+        ignore_index: the label of pixels that do not count
 
-    >>> background, foreground = torch.tensor([[.9, .9], [.1, .1]]), torch.tensor([[.1, .1], [.9, .9]])
+    Returns:
+        Errors between 0 and 1, (M, B); 0 for an image in which no pixel counts.
+
+    >>> background, foreground = torch.tensor([[0.9, 0.9], [0.1, 0.1]]), torch.tensor([[0.1, 0.1], [0.9, 0.9]])
     >>> pixel_errors(torch.stack([background, foreground])[:, None], torch.tensor([[0, 0]]))
     tensor([[0.],
             [1.]])
@@ -28,11 +34,19 @@ def pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None
 
 
 def oracle_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Part of wrong pixels of the best member of each image, (M, B, C, …), (B, …) -> ().
+    """Compute the fraction of wrong pixels of the best member of each image: mean_B min_m e_mb, see `pixel_errors`.
 
-    mean_B min_m e_mb. The member is chosen for the image as a whole; `oracle_error` would choose one for each pixel.
+    One member is chosen per image, whereas `oracle_error` chooses one per pixel.
 
-    >>> left, right = torch.tensor([[.9, .1], [.1, .9]]), torch.tensor([[.1, .9], [.9, .1]])
+    Args:
+        probabilities: the members' probabilities or logits, (M, B, C, …)
+        target: the correct classes, (B, …)
+        ignore_index: the label of pixels that do not count
+
+    Returns:
+        A scalar between 0 and 1.
+
+    >>> left, right = torch.tensor([[0.9, 0.1], [0.1, 0.9]]), torch.tensor([[0.1, 0.9], [0.9, 0.1]])
     >>> oracle_pixel_error(torch.stack([left, right])[:, None], torch.tensor([[0, 0]]))
     tensor(0.5000)
     """
@@ -40,22 +54,34 @@ def oracle_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int 
 
 
 def top1_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Part of wrong pixels of the combined answer, (B, C, …), (B, …) -> ().
+    """Compute the fraction of wrong pixels of the combined prediction: mean_B mean_pixels [argmax_c p(c) != y].
 
-    mean_B mean_pixels [argmax_c p(c) != y].
+    Args:
+        probabilities: the combined probabilities, (B, C, …)
+        target: the correct classes, (B, …)
+        ignore_index: the label of pixels that do not count
 
-    >>> top1_pixel_error(torch.tensor([[[.9, .1], [.1, .9]]]), torch.tensor([[0, 0]]))
+    Returns:
+        A scalar between 0 and 1.
+
+    >>> top1_pixel_error(torch.tensor([[[0.9, 0.1], [0.1, 0.9]]]), torch.tensor([[0, 0]]))
     tensor(0.5000)
     """
     return _image_errors(probabilities[None], target, ignore_index).mean()
 
 
 def member_pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Each member's part of wrong pixels, mean over images, (M, B, C, …), (B, …) -> (M,).
+    """Compute the fraction of wrong pixels of each member: mean_B e_mb, see `pixel_errors`.
 
-    mean_B e_mb.
+    Args:
+        probabilities: the members' probabilities or logits, (M, B, C, …)
+        target: the correct classes, (B, …)
+        ignore_index: the label of pixels that do not count
 
-    >>> background, foreground = torch.tensor([[.9, .9], [.1, .1]]), torch.tensor([[.1, .1], [.9, .9]])
+    Returns:
+        Errors between 0 and 1, (M,).
+
+    >>> background, foreground = torch.tensor([[0.9, 0.9], [0.1, 0.1]]), torch.tensor([[0.1, 0.1], [0.9, 0.9]])
     >>> member_pixel_errors(torch.stack([background, foreground])[:, None], torch.tensor([[0, 0]]))
     tensor([0., 1.])
     """
@@ -63,25 +89,35 @@ def member_pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int
 
 
 def mean_iou(prediction: Tensor, target: Tensor, classes: int, ignore_index: int | None = None) -> Tensor:
-    """Intersection over union of each class over all pixels, mean over classes, (B, …), (B, …) -> ().
+    """Compute the mean over classes of the intersection over union: mean_c |p = c and y = c| / |p = c or y = c|.
 
-    mean_c |prediction = c and target = c| / |prediction = c or target = c|, over the classes that occur in either.
+    Args:
+        prediction: the predicted classes p, (B, …)
+        target: the correct classes y, (B, …)
+        classes: the number of classes; those that occur in neither tensor do not count
+        ignore_index: the label of pixels that do not count
+
+    Returns:
+        A scalar between 0 and 1.
+
+    Raises:
+        UsageError: if a class is not between 0 and classes - 1
 
     >>> mean_iou(torch.tensor([[0, 0, 1, 1]]), torch.tensor([[0, 1, 1, 1]]), classes=3)  # of 1/2 and 2/3
     tensor(0.5833)
     """
-    return _mean_over_present(_overlap(prediction, target, classes, ignore_index))
+    return _mean_ratio(_overlap(prediction, target, classes, ignore_index))
 
 
 def _image_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None) -> Tensor:
-    """`pixel_errors` of the images that have a pixel to count, (M, images)."""
+    """Compute `pixel_errors` for the images in which a pixel counts, (M, images)."""
     errors = pixel_errors(probabilities, target, ignore_index)
     return errors if ignore_index is None else errors[:, target.ne(ignore_index).flatten(1).any(1)]
 
 
-def _overlap(prediction: Tensor, target: Tensor, classes: int, ignore_index: int | None = None) -> Tensor:
-    """Pixels in the intersection and in the union of each class, (2, classes)."""
-    check("prediction (B, …) and target (B, …)", prediction, target)
+def _overlap(prediction: Tensor, target: Tensor, classes: int, ignore_index: int | None) -> Tensor:
+    """Count the pixels in the intersection and in the union of each class, (2, classes)."""
+    check_shapes("prediction (B, …) and target (B, …)", prediction, target)
     if ignore_index is not None:
         valid = target != ignore_index
         if not valid.any():
@@ -91,84 +127,88 @@ def _overlap(prediction: Tensor, target: Tensor, classes: int, ignore_index: int
     low, high = torch.stack([prediction, target]).aminmax()
     if low < 0 or high >= classes:
         raise UsageError(f"Expected classes from 0 to {classes - 1}, got {int(low)} to {int(high)}.")
-    found, truth, both = (
+    predicted, correct, both = (
         torch.bincount(pixels.flatten(), minlength=classes)
         for pixels in (prediction, target, target[prediction == target])
     )
-    return torch.stack([both, found + truth - both])
+    return torch.stack([both, predicted + correct - both])
 
 
-def _mean_over_present(overlap: Tensor) -> Tensor:
-    both, either = overlap
-    return (both / either).nanmean()  # 0/0 for a class that is in neither
+def _mean_ratio(overlap: Tensor) -> Tensor:
+    intersection, union = overlap
+    return (intersection / union).nanmean()  # 0/0 for a class that does not occur
+
+
+class _PixelErrorMetric(ErrorMetric):
+    def __init__(self, *shape: int, ignore_index: int | None = None, **options: Any) -> None:
+        super().__init__(*shape, **options)
+        self.ignore_index = ignore_index
 
 
 @final
-class OraclePixelError(Average):
-    """`oracle_pixel_error` over all batches.
+class OraclePixelError(_PixelErrorMetric):
+    """Compute `oracle_pixel_error` over all batches.
+
+    Args:
+        ignore_index: the label of pixels that do not count
 
     >>> metric = OraclePixelError()
-    >>> metric.update(torch.tensor([[[[.9, .9], [.1, .1]]], [[[.9, .1], [.1, .9]]]]), torch.tensor([[0, 1]]))
+    >>> members = torch.tensor([[[[0.9, 0.9], [0.1, 0.1]]], [[[0.9, 0.1], [0.1, 0.9]]]])
+    >>> metric.update(members, torch.tensor([[0, 1]]))
     >>> metric.compute()
     tensor(0.)
     """
 
-    higher_is_better = False
-
-    def __init__(self, *, ignore_index: int | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self.ignore_index = ignore_index
-
-    def update(self, probabilities: Tensor, target: Tensor) -> None:
-        """Take in probabilities (M, B, C, …), target (B, …)."""
-        self._average(_image_errors(probabilities, target, self.ignore_index).amin(0))
+    def _values(self, probabilities: Tensor, target: Tensor) -> Tensor:
+        return _image_errors(probabilities, target, self.ignore_index).amin(0)
 
 
 @final
-class Top1PixelError(Average):
-    """`top1_pixel_error` over all batches.
+class Top1PixelError(_PixelErrorMetric):
+    """Compute `top1_pixel_error` over all batches.
+
+    Args:
+        ignore_index: the label of pixels that do not count
 
     >>> metric = Top1PixelError()
-    >>> metric.update(torch.tensor([[[.9, .1], [.1, .9]]]), torch.tensor([[0, 0]]))
+    >>> metric.update(torch.tensor([[[0.9, 0.1], [0.1, 0.9]]]), torch.tensor([[0, 0]]))
     >>> metric.compute()
     tensor(0.5000)
     """
 
-    higher_is_better = False
-
-    def __init__(self, *, ignore_index: int | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self.ignore_index = ignore_index
-
-    def update(self, probabilities: Tensor, target: Tensor) -> None:
-        """Take in combined probabilities (B, C, …), target (B, …)."""
-        self._average(_image_errors(probabilities[None], target, self.ignore_index)[0])
+    def _values(self, probabilities: Tensor, target: Tensor) -> Tensor:
+        return _image_errors(probabilities[None], target, self.ignore_index)[0]
 
 
 @final
-class MemberPixelErrors(MemberAverage):
-    """`member_pixel_errors` over all batches, (M,).
+class MemberPixelErrors(_PixelErrorMetric):
+    """Compute `member_pixel_errors` over all batches.
+
+    Args:
+        members: the number of members M
+        ignore_index: the label of pixels that do not count
 
     >>> metric = MemberPixelErrors(members=2)
-    >>> metric.update(torch.tensor([[[[.9, .9], [.1, .1]]], [[[.9, .1], [.1, .9]]]]), torch.tensor([[0, 1]]))
+    >>> members = torch.tensor([[[[0.9, 0.9], [0.1, 0.1]]], [[[0.9, 0.1], [0.1, 0.9]]]])
+    >>> metric.update(members, torch.tensor([[0, 1]]))
     >>> metric.compute()
     tensor([0.5000, 0.0000])
     """
 
-    higher_is_better = False
-
     def __init__(self, members: int, *, ignore_index: int | None = None, **options: Any) -> None:
-        super().__init__(members, **options)
-        self.ignore_index = ignore_index
+        super().__init__(members, ignore_index=ignore_index, **options)
 
-    def update(self, probabilities: Tensor, target: Tensor) -> None:
-        """Take in probabilities (M, B, C, …), target (B, …)."""
-        self._average(_image_errors(probabilities, target, self.ignore_index))
+    def _values(self, probabilities: Tensor, target: Tensor) -> Tensor:
+        return _image_errors(probabilities, target, self.ignore_index)
 
 
 @final
-class MeanIoU(Total):
-    """`mean_iou` over all batches: pixels are counted over the whole set, then divided.
+class MeanIoU(SumMetric):
+    """Compute `mean_iou` over all batches from the pixel counts of all images.
+
+    Args:
+        classes: the number of classes
+        ignore_index: the label of pixels that do not count
 
     >>> metric = MeanIoU(classes=2)
     >>> metric.update(torch.tensor([[0, 0]]), torch.tensor([[0, 1]]))
@@ -184,9 +224,9 @@ class MeanIoU(Total):
         self.classes, self.ignore_index = classes, ignore_index
 
     def update(self, prediction: Tensor, target: Tensor) -> None:
-        """Take in predicted classes (B, …), target (B, …)."""
+        """Add a batch: the predicted classes (B, …) and the target (B, …)."""
         self._add(_overlap(prediction, target, self.classes, self.ignore_index))
 
     def compute(self) -> Tensor:
-        """Mean over the classes that occurred so far."""
-        return _mean_over_present(self.total)
+        """Return the mean over the classes that occurred since the last reset."""
+        return _mean_ratio(self.total)

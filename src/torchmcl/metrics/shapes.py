@@ -7,34 +7,35 @@ from torch import Tensor
 from torchmcl.errors import UsageError
 
 
-def check(pattern: str, *tensors: Tensor, empty: bool = False) -> None:
-    """Raise unless the tensors have the shapes that the pattern names, one size a letter, and something in them.
+def check_shapes(pattern: str, *tensors: Tensor, empty: bool = False) -> None:
+    """Raise UsageError if tensors do not have the shapes in a pattern, or if one is empty and `empty` is False.
 
-    `…` stands for any further axes, the same ones wherever it occurs.
+    Each letter stands for one size. `…` stands for any number of axes, with the same sizes in all tensors.
 
-    >>> check("probabilities (M, B, C, …) and target (B, …)", torch.zeros(5, 64, 10, 8, 8), torch.zeros(64, 8, 8))
-    >>> check("probabilities (M, B, C) and target (B,)", torch.zeros(5, 64, 10), torch.zeros(32))
+    >>> members = torch.zeros(5, 64, 10, 8, 8)
+    >>> check_shapes("probabilities (M, B, C, …) and target (B, …)", members, torch.zeros(64, 8, 8))
+    >>> check_shapes("probabilities (M, B, C) and target (B,)", torch.zeros(5, 64, 10), torch.zeros(32))
     Traceback (most recent call last):
         ...
     torchmcl.errors.UsageError: Expected probabilities (M, B, C) and target (B,), got (5, 64, 10) and (32,).
     """
     sizes: dict[str, object] = {}
-    fit = all(_fits(axes, tensor.shape, sizes) for axes, tensor in zip(_axes(pattern), tensors, strict=True))
-    if not fit or (not empty and any(tensor.numel() == 0 for tensor in tensors)):
-        expected = f"{pattern} that are not empty" if fit else pattern
+    matches = all(_matches(axes, tensor.shape, sizes) for axes, tensor in zip(_axes(pattern), tensors, strict=True))
+    if not matches or (not empty and any(tensor.numel() == 0 for tensor in tensors)):
+        expected = f"{pattern} that are not empty" if matches else pattern
         raise UsageError(f"Expected {expected}, got {' and '.join(str(tuple(tensor.shape)) for tensor in tensors)}.")
 
 
 @cache
 def _axes(pattern: str) -> tuple[tuple[str, ...], ...]:
-    """The axes of each bracket: "weights (M, B) and group (B,)" -> (("M", "B"), ("B",))."""
+    """Return the axes of each tensor: "weights (M, B) and group (B,)" -> (("M", "B"), ("B",))."""
     return tuple(tuple(re.findall(r"[^\s,]+", axes)) for axes in re.findall(r"\((.*?)\)", pattern))
 
 
-def _fits(axes: tuple[str, ...], shape: torch.Size, sizes: dict[str, object]) -> bool:
-    """Bind each axis to its size, `…` to all the sizes that are left; false where a name already has another size."""
+def _matches(axes: tuple[str, ...], shape: torch.Size, sizes: dict[str, object]) -> bool:
+    """Store the size of each axis in `sizes`; return False if an axis already has another size there."""
     named = len(axes) - 1
-    found = (*shape[:named], tuple(shape[named:])) if axes[-1] == "…" else tuple(shape)
-    return len(found) == len(axes) and all(
-        sizes.setdefault(axis, size) == size for axis, size in zip(axes, found, strict=True)
+    actual = (*shape[:named], tuple(shape[named:])) if axes[-1] == "…" else tuple(shape)
+    return len(actual) == len(axes) and all(
+        sizes.setdefault(axis, size) == size for axis, size in zip(axes, actual, strict=True)
     )

@@ -1,3 +1,5 @@
+"""Base classes of the stateful metrics. Each metric is defined next to the function that it computes."""
+
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,56 +11,53 @@ from torchmcl.errors import UsageError
 from torchmcl.structures.output import to_float32
 
 
-class Shell(Metric):
-    """What every metric that keeps state shares. Abstract."""
+class BaseMetric(Metric):
+    """A metric whose states keep their precision when the module changes its own. Abstract."""
 
     is_differentiable = False
     full_state_update = False
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> nn.Module:
-        """Follow the module to its device, but not to its precision.
-
-        torchmetrics guards its states against `.half()`, not against `.to(torch.bfloat16)`, in which counting ends
-        at 256 and which is how Lightning sets "bf16-true".
-        """
+        # torchmetrics protects states from `.half()`, but not from `.to(torch.bfloat16)`, which Lightning uses for
+        # "bf16-true". In bfloat16, counts would stop at 256.
         dtype = self._dtype
         super()._apply(fn, exclude_state=tuple(self._defaults))
         self._dtype = dtype
         for name, default in self._defaults.items():
-            self._defaults[name] = self._placed(default)
-            setattr(self, name, self._placed(getattr(self, name)))
+            self._defaults[name] = self._to_device(default)
+            setattr(self, name, self._to_device(getattr(self, name)))
         return self
 
-    def _placed(self, state: Any) -> Any:
+    def _to_device(self, state: Any) -> Any:
         if isinstance(state, list):
-            return [self._placed(part) for part in state]
-        narrow = self.device.type == "mps" and state.dtype == torch.float64  # which that device does not have
-        return state.to(self.device, torch.float32 if narrow else state.dtype)
+            return [self._to_device(part) for part in state]
+        unsupported = self.device.type == "mps" and state.dtype == torch.float64
+        return state.to(self.device, torch.float32 if unsupported else state.dtype)
 
 
-class Total(Shell):
-    """A sum over batches, in float64 so that many small ones do not drift, or in integers. Abstract."""
+class SumMetric(BaseMetric):
+    """A metric of a sum over batches, in float64 so that rounding errors do not add up, or in integers. Abstract."""
 
     total: Tensor
 
     def __init__(self, *shape: int, dtype: torch.dtype = torch.float64, **options: Any) -> None:
         super().__init__(**options)
         self.add_state("total", torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
-        # A MetricCollection takes metrics of equal states for one and goes on with the first alone, as it would with
-        # OracleError and Top1Error after a batch without mistakes. A state of its own name tells a class apart.
+        # A MetricCollection merges metrics with equal states, as OracleError and Top1Error have after a batch without
+        # errors. A state with a different name in each class prevents this.
         self.add_state(type(self).__name__, torch.zeros(()), dist_reduce_fx="sum")
 
     def _add(self, sums: Tensor) -> None:
-        """Add sums (*shape); one member's would broadcast to the totals of five, so the members are compared."""
-        if sums.shape != self.total.shape:
-            made, got = self.total.shape[-1], sums.shape[-1]
-            raise UsageError(f"Expected {made} members, for which {type(self).__name__} was made, got {got}.")
-        # Not in place, which would fail on a state that was reset under torch.inference_mode.
+        if sums.shape != self.total.shape:  # the sums of one member would broadcast to all members
+            raise UsageError(
+                f"Expected {self.total.shape[-1]} members, as passed to {type(self).__name__}, got {sums.shape[-1]}."
+            )
+        # Not in place, which would fail if the state was reset under torch.inference_mode.
         self.total = self.total + sums.to(self.total.dtype)
 
 
-class Average(Total):
-    """A mean over examples: the sum of their values and their number. Abstract."""
+class MeanMetric(SumMetric):
+    """A metric of a mean over examples: their sum and their number. Abstract."""
 
     count: Tensor
 
@@ -66,43 +65,50 @@ class Average(Total):
         super().__init__(*shape, **options)
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
-    def _average(self, values: Tensor) -> None:
-        """Take in values (*shape, B, …), one for each example."""
+    def _add_values(self, values: Tensor) -> None:
+        """Add one value per example, (*shape, B, …)."""
         values = values.detach().flatten(self.total.ndim)
         self._add(values.sum(-1, dtype=self.total.dtype))
         self.count = self.count + values.shape[-1]
 
     def compute(self) -> Tensor:
-        """Mean over all examples so far, (*shape)."""
+        """Return the mean over all examples since the last reset, (*shape)."""
         return (self.total / self.count).float()
 
 
-class MemberAverage(Average):
-    """A mean over examples for each member, (M,). Abstract."""
+class ErrorMetric(MeanMetric):
+    """A mean error or loss over examples. Abstract: subclasses define `_values`, the values of each example."""
 
-    def __init__(self, members: int, **options: Any) -> None:
-        super().__init__(members, **options)
+    higher_is_better = False
+    _values: Callable[[Tensor, Tensor], Tensor]
+
+    def update(self, probabilities: Tensor, target: Tensor) -> None:
+        """Add a batch; the arguments have the shapes that the function of this metric expects."""
+        self._add_values(self._values(probabilities, target))
 
 
-class Whole(Shell):
-    """A curve, which has no running sum: keeps every example, and hands all of them to `function`. Abstract."""
+class CurveMetric(BaseMetric):
+    """A metric that needs all examples at once, such as the area under a curve. Abstract.
 
-    names: tuple[str, ...]
+    Subclasses define `function` and `states`, the names of its arguments.
+    """
+
+    states: tuple[str, ...]
     function: Callable[..., Tensor]
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        for name in self.names:
+        for name in self.states:
             self.add_state(name, [], dist_reduce_fx="cat")
 
-    def _keep(self, name: str, values: Tensor) -> None:
-        # float32 also because torchmetrics fills in for a process without data with an empty tensor of that type.
+    def _append(self, name: str, values: Tensor) -> None:
+        # torchmetrics represents a process without data by an empty tensor in float32.
         getattr(self, name).append(to_float32(values.detach()))
 
-    def _kept(self, name: str) -> Tensor:
-        state: Tensor | list[Tensor] = getattr(self, name)  # a tensor once it is gathered from the processes
+    def _concatenated(self, name: str) -> Tensor:
+        state: Tensor | list[Tensor] = getattr(self, name)  # a tensor after it is gathered from the processes
         return state if isinstance(state, Tensor) else torch.cat([torch.empty(0, device=self.device), *state])
 
     def compute(self) -> Tensor:
-        """The pure function of all examples so far."""
-        return self.function(*map(self._kept, self.names)).float()
+        """Return the value of `function` for all examples since the last reset."""
+        return self.function(*map(self._concatenated, self.states)).float()

@@ -1,4 +1,4 @@
-"""Telling unseen data: outliers are the positive class, a higher score is more foreign."""
+"""Detection of unseen data: outliers are the positive class and should have higher scores than inliers."""
 
 from typing import final
 
@@ -6,74 +6,85 @@ import torch
 from torch import Tensor
 from torchmetrics.functional.classification import binary_auroc, binary_average_precision, binary_roc
 
-from torchmcl.metrics.shapes import check
-from torchmcl.metrics.stateful import Whole
-
-_SCORES = "inlier scores (B1,) and outlier scores (B2,)"
+from torchmcl.metrics.shapes import check_shapes
+from torchmcl.metrics.stateful import CurveMetric
 
 
 def auroc(inlier: Tensor, outlier: Tensor) -> Tensor:
-    """Area under the receiver operating characteristic, scores (B1,), (B2,) -> ().
+    """Compute the area under the ROC curve: P(outlier > inlier) + P(outlier = inlier) / 2 over all pairs of scores.
 
-    P(outlier > inlier) + P(outlier = inlier) / 2 over all pairs.
+    Args:
+        inlier: the scores of inliers, (B1,)
+        outlier: the scores of outliers, (B2,)
 
-    >>> auroc(torch.tensor([.1, .2]), torch.tensor([.2, .9]))  # 3 pairs in order, 1 tie
+    Returns:
+        A scalar between 0 and 1.
+
+    >>> auroc(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))  # 3 ordered pairs, 1 tie
     tensor(0.8750)
     """
-    return binary_auroc(*_ranked(inlier, outlier), validate_args=False)
+    return binary_auroc(*_ranks(inlier, outlier), validate_args=False)
 
 
 def aupr(inlier: Tensor, outlier: Tensor) -> Tensor:
-    """Area under precision over recall as average precision, scores (B1,), (B2,) -> ().
+    """Compute the average precision: sum_n (recall_n - recall_{n-1}) precision_n over descending thresholds.
 
-    sum_n (recall_n - recall_{n-1}) precision_n over the thresholds from the highest down.
+    Args:
+        inlier: the scores of inliers, (B1,)
+        outlier: the scores of outliers, (B2,)
 
-    >>> aupr(torch.tensor([.1, .2]), torch.tensor([.2, .9]))  # 1/2 * 1 + 1/2 * 2/3
+    Returns:
+        A scalar between 0 and 1.
+
+    >>> aupr(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))  # 1/2 * 1 + 1/2 * 2/3
     tensor(0.8333)
     """
-    return binary_average_precision(*_ranked(inlier, outlier), validate_args=False)
+    return binary_average_precision(*_ranks(inlier, outlier), validate_args=False)
 
 
 def fpr_at_95_tpr(inlier: Tensor, outlier: Tensor) -> Tensor:
-    """Part of the inliers lost when at least 95% of the outliers are found, scores (B1,), (B2,) -> ().
+    """Compute the false positive rate at a true positive rate of 95%: min {FPR(t): TPR(t) >= 0.95}.
 
-    min {FPR(t): TPR(t) >= .95} over the scores as thresholds, nothing interpolated.
+    Args:
+        inlier: the scores of inliers, (B1,)
+        outlier: the scores of outliers, (B2,); all scores are thresholds t, without interpolation
 
-    >>> fpr_at_95_tpr(torch.tensor([.1, .2]), torch.tensor([.2, .9]))
+    Returns:
+        A scalar between 0 and 1.
+
+    >>> fpr_at_95_tpr(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))
     tensor(0.5000)
     """
-    false_positives, true_positives, _ = binary_roc(*_ranked(inlier, outlier), validate_args=False)
+    false_positives, true_positives, _ = binary_roc(*_ranks(inlier, outlier), validate_args=False)
     return false_positives[true_positives >= 0.95].amin()
 
 
-def _ranked(inlier: Tensor, outlier: Tensor) -> tuple[Tensor, Tensor]:
-    """All scores as ranks in [0, 1), ties kept, and whether each is an outlier, (B1 + B2,) each.
-
-    torchmetrics passes scores outside [0, 1] through a sigmoid, after which 20 and 30 are a tie; ranks are not.
-    """
-    check(_SCORES, inlier, outlier)
+def _ranks(inlier: Tensor, outlier: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the ranks of all scores, scaled to [0, 1), and whether each is an outlier, (B1 + B2,) each."""
+    # torchmetrics applies a sigmoid to scores outside [0, 1], after which 20 and 30 are equal.
+    check_shapes("inlier scores (B1,) and outlier scores (B2,)", inlier, outlier)
     _, rank = torch.unique(torch.cat([inlier, outlier]), return_inverse=True)
     return rank.float() / len(rank), (torch.arange(len(rank), device=rank.device) >= len(inlier)).long()
 
 
-class _Unseen(Whole):
-    names = ("inlier", "outlier")
+class _UnseenMetric(CurveMetric):
+    states = ("inlier", "outlier")
 
     def update(self, inlier: Tensor | None = None, outlier: Tensor | None = None) -> None:
-        """Take in scores of inliers (B1,), of outliers (B2,), or of one kind: they seldom share a batch."""
+        """Add the scores of inliers (B1,), of outliers (B2,), or of both."""
         for name, scores in (("inlier", inlier), ("outlier", outlier)):
             if scores is not None:
-                check(f"{name} scores (B,)", scores, empty=True)
-                self._keep(name, scores)
+                check_shapes(f"{name} scores (B,)", scores, empty=True)
+                self._append(name, scores)
 
 
 @final
-class AUROC(_Unseen):
-    """`auroc` of all batches.
+class AUROC(_UnseenMetric):
+    """Compute `auroc` over all batches.
 
     >>> metric = AUROC()
-    >>> metric.update(inlier=torch.tensor([.1, .2]))
-    >>> metric.update(outlier=torch.tensor([.2, .9]))
+    >>> metric.update(inlier=torch.tensor([0.1, 0.2]))
+    >>> metric.update(outlier=torch.tensor([0.2, 0.9]))
     >>> metric.compute()
     tensor(0.8750)
     """
@@ -83,11 +94,11 @@ class AUROC(_Unseen):
 
 
 @final
-class AUPR(_Unseen):
-    """`aupr` of all batches.
+class AUPR(_UnseenMetric):
+    """Compute `aupr` over all batches.
 
     >>> metric = AUPR()
-    >>> metric.update(torch.tensor([.1, .2]), torch.tensor([.2, .9]))
+    >>> metric.update(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))
     >>> metric.compute()
     tensor(0.8333)
     """
@@ -97,11 +108,11 @@ class AUPR(_Unseen):
 
 
 @final
-class FPR95(_Unseen):
-    """`fpr_at_95_tpr` of all batches.
+class FPR95(_UnseenMetric):
+    """Compute `fpr_at_95_tpr` over all batches.
 
     >>> metric = FPR95()
-    >>> metric.update(torch.tensor([.1, .2]), torch.tensor([.2, .9]))
+    >>> metric.update(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))
     >>> metric.compute()
     tensor(0.5000)
     """
