@@ -230,7 +230,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         if network is None:
             network, options = "mlp", {"width": 64} | options
         if isinstance(network, str):
-            options = networks.fitting(network, self.shape_) | options
+            options = networks.input_options(network, self.shape_) | options
         exchange = self.exchange or ("none" if len(self.shape_) == 1 else "default")
         ensemble = Ensemble.build(method, network, exchange=exchange, seed=self._seed, **options)
         try:

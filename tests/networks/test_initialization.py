@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchmcl.networks.initialization import fan_in, fan_out, glorot, he
+from torchmcl.networks.initialization import fan_in, fan_out, glorot_uniform, he_normal
 
 LAYERS = [
     nn.Conv2d(8, 6, 3),
@@ -54,7 +54,7 @@ def test_fans_of_linear() -> None:
 )
 def test_he_standard_deviation(layer: nn.Module, fan: str, count: int) -> None:
     torch.manual_seed(0)
-    assert he(layer, fan=fan) is layer
+    assert he_normal(layer, fan=fan) is layer
     assert layer.weight.std().item() == pytest.approx(sqrt(2 / count), rel=0.05)
     assert layer.weight.mean().abs() < 0.1 * layer.weight.std()
     assert not layer.bias.any()
@@ -65,7 +65,7 @@ def test_he_standard_deviation(layer: nn.Module, fan: str, count: int) -> None:
 )
 def test_glorot_is_uniform(layer: nn.Module, total: int) -> None:
     torch.manual_seed(0)
-    assert glorot(layer) is layer
+    assert glorot_uniform(layer) is layer
     assert layer.weight.std().item() == pytest.approx(sqrt(2 / total), rel=0.05)
     assert layer.weight.abs().max().item() == pytest.approx(sqrt(6 / total), rel=0.01)
     assert not layer.bias.any()
@@ -74,7 +74,7 @@ def test_glorot_is_uniform(layer: nn.Module, total: int) -> None:
 def test_glorot_agrees_with_torch_where_torch_counts_right() -> None:
     ours, theirs = nn.Conv2d(8, 16, 3), nn.Conv2d(8, 16, 3)
     torch.manual_seed(0)
-    glorot(ours)
+    glorot_uniform(ours)
     torch.manual_seed(0)
     nn.init.xavier_uniform_(theirs.weight)
     torch.testing.assert_close(ours.weight, theirs.weight)
@@ -82,15 +82,15 @@ def test_glorot_agrees_with_torch_where_torch_counts_right() -> None:
 
 def test_he_keeps_the_signal_through_many_layers() -> None:
     torch.manual_seed(0)
-    deep = he(nn.Sequential(*(layer for _ in range(20) for layer in (nn.ReLU(), nn.Linear(256, 256)))))
+    deep = he_normal(nn.Sequential(*(layer for _ in range(20) for layer in (nn.ReLU(), nn.Linear(256, 256)))))
     assert 0.3 < deep(torch.randn(64, 256)).std() < 3
 
 
 def test_normalisation_is_left_alone() -> None:
-    norm = he(nn.BatchNorm2d(4))
+    norm = he_normal(nn.BatchNorm2d(4))
     assert (norm.weight == 1).all()
     assert (norm.bias == 0).all()
 
 
 def test_layers_without_bias() -> None:
-    assert glorot(he(nn.Conv2d(3, 4, 3, bias=False))).bias is None
+    assert glorot_uniform(he_normal(nn.Conv2d(3, 4, 3, bias=False))).bias is None

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchmcl.networks.layers import convolution, head, scaled, split
+from torchmcl.networks.layers import convolution, head, scale_channels, split
 
 
 @pytest.mark.parametrize(("size", "stride"), [(1, 1), (1, 2), (3, 1), (3, 2), (4, 2)])
@@ -26,8 +26,8 @@ def test_head_is_the_mean_over_the_map() -> None:
 @pytest.mark.parametrize("published", [16, 24, 64, 192, 1280])
 def test_scaled_is_the_published_width_at_the_published_size(published: int) -> None:
     for first in (32, 64, 192):
-        assert scaled(published, first, first) == published
-        assert scaled(published, 1, first) == max(1, round(published / first))
+        assert scale_channels(published, first, first) == published
+        assert scale_channels(published, 1, first) == max(1, round(published / first))
 
 
 def test_split_places() -> None:

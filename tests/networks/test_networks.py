@@ -170,20 +170,20 @@ def test_bad_sizes(name: str, size: object) -> None:
 
 @every_network
 def test_unknown_option(name: str) -> None:
-    with pytest.raises(UsageError, match=rf"^Expected options of {name} out of .*width.*, cut, got colour, taste\.$"):
+    with pytest.raises(UsageError, match=rf"^Unknown option colour, taste for {name}\. Available: .*width.*, cut\.$"):
         build(name, colour=1, taste=2)
 
 
 @every_network
 def test_options_follow_from_the_shape(name: str) -> None:
-    networks.build(name, **networks.fitting(name, (1, 32, 32)))(torch.zeros(2, 1, 32, 32))
+    networks.build(name, **networks.input_options(name, (1, 32, 32)))(torch.zeros(2, 1, 32, 32))
     if name != "mlp":
         with pytest.raises(UsageError, match=rf"^Expected images .* for {name}, got examples of shape \(64,\)\.$"):
-            networks.fitting(name, (64,))
+            networks.input_options(name, (64,))
 
 
 def test_missing_option() -> None:
-    with pytest.raises(UsageError, match=r"^Expected inputs for mlp, got none\. Pass inputs=…\.$"):
+    with pytest.raises(UsageError, match=r"^The network mlp requires inputs\. Pass inputs=…\.$"):
         networks.build("mlp")
 
 

@@ -1,3 +1,9 @@
+"""The networks of single members, one file per architecture.
+
+Each is a function `(classes, *, …)` that returns a `Split`, a network divided into a stem and a body where members
+exchange features. Sizes outside their range raise UsageError. The exchange and the ensemble belong to `ensemble`.
+"""
+
 from collections.abc import Callable
 from inspect import Parameter, signature
 from math import prod
@@ -24,67 +30,92 @@ _BUILDERS: Registry[Builder] = Registry(
     "network",
     (simple_cnn, vgg16, resnet10, resnet18, resnet34, preact_resnet10, googlenet, mobilenet_v2, fcn, mlp),
 )
-NAMES = _BUILDERS.names()  # of this package's own
-ORDINARY = {"width": 512, "depth": 100, "inputs": 100_000, "channels": 1000, "classes": 100_000}  # fits any machine
+NAMES = _BUILDERS.names()  # the networks of this package, without registered ones
+# Networks within these sizes fit into the memory of any machine.
+SMALL = {"width": 512, "depth": 100, "inputs": 100_000, "channels": 1000, "classes": 100_000}
 
-__all__ = ["NAMES", "build", "builder", "fitting", "names", "register", *_BUILDERS]
+__all__ = ["NAMES", "build", "builder", "input_options", "names", "register", *_BUILDERS]
 
 
 def names() -> tuple[str, ...]:
-    """The names of all networks, registered ones included."""
+    """Return the names of all networks, including registered ones."""
     return _BUILDERS.names()
 
 
 def register(network: Builder) -> Builder:
-    """Register a network of your own, `(classes, *, …) -> Split or any module`, under the function's name.
+    """Register a network under the name of its function; can be used as a decorator.
 
-    Its options are keyword arguments with defaults. `channels` or `inputs`, where it has one of them, is given the
-    number of channels of the data or of features of an example; `cut`, where members are to exchange features.
+    Args:
+        network: a function `(classes, *, …)` that returns a `Split` or another module. Its options are keyword
+            arguments with defaults. If it has an argument `channels` or `inputs`, the number of channels or of
+            features of an example is passed; if it has `cut`, the place where members exchange features
+
+    Returns:
+        The function.
+
+    Raises:
+        UsageError: if another network has this name
     """
     return _BUILDERS.register(network)
 
 
 def builder(name: str) -> Builder:
-    """The function that builds the network of that name."""
+    """Return the function that builds the network `name`; raise UsageError for an unknown name."""
     return _BUILDERS.find(name)
 
 
 def build(name: str, classes: int = 10, **options: Any) -> nn.Module:
-    """Build a network by its name, with the options its own function takes.
+    """Build a network by name.
+
+    Args:
+        name: one of `names()`
+        classes: the number of outputs
+        options: keyword arguments of the network's function
+
+    Returns:
+        The network.
+
+    Raises:
+        UsageError: if the name or an option is unknown, a required option is missing, or the weights exceed the memory
 
     >>> build("resnet10", classes=11, width=16).features
     16
-    >>> build("resnet19")
-    Traceback (most recent call last):
-        ...
-    torchmcl.errors.UsageError: Expected a network out of simple_cnn, vgg16, resnet10, resnet18, resnet34,
-        preact_resnet10, googlenet, mobilenet_v2, fcn, mlp, got 'resnet19'. Did you mean 'resnet18'? If it is your
-        own, import the file that registers it: --import FILE.
     >>> build("resnet10", depth=3)
     Traceback (most recent call last):
         ...
-    torchmcl.errors.UsageError: Expected options of resnet10 out of width, channels, cut, got depth.
+    torchmcl.errors.UsageError: Unknown option depth for resnet10. Available: width, channels, cut.
     """
-    taken = {option: about for option, about in signature(builder(name)).parameters.items() if option != "classes"}
-    if "cut" not in taken:  # a network that is not split
+    function = builder(name)
+    parameters = {option: about for option, about in signature(function).parameters.items() if option != "classes"}
+    if "cut" not in parameters:  # a network that is not split
         options.pop("cut", None)
-    if unknown := [option for option in options if option not in taken]:
-        raise UsageError(f"Expected options of {name} out of {', '.join(taken)}, got {', '.join(unknown)}.")
-    needed = [option for option, about in taken.items() if about.default is Parameter.empty]
-    if missing := [option for option in needed if option not in options]:
-        raise UsageError(f"Expected {' and '.join(missing)} for {name}, got none. Pass {missing[0]}=….")
+    if unknown := ", ".join(option for option in options if option not in parameters):
+        raise UsageError(f"Unknown option {unknown} for {name}. Available: {', '.join(parameters)}.")
+    required = [option for option, about in parameters.items() if about.default is Parameter.empty]
+    if missing := [option for option in required if option not in options]:
+        raise UsageError(f"The network {name} requires {' and '.join(missing)}. Pass {missing[0]}=….")
     sizes = {"classes": classes, **options}
-    if any(isinstance(sizes.get(size), Integral) and sizes[size] > most for size, most in ORDINARY.items()):
-        with torch.device("meta"):  # weights without values, to be counted first
-            weights = sum(weight.nbytes for weight in _BUILDERS[name](classes, **options).parameters())
+    if any(isinstance(sizes.get(size), Integral) and sizes[size] > limit for size, limit in SMALL.items()):
+        with torch.device("meta"):  # weights without values, only to count their bytes
+            weights = sum(weight.nbytes for weight in function(classes, **options).parameters())
         check_memory(f"a {name}", weights)
-    return _BUILDERS[name](classes, **options)
+    return function(classes, **options)
 
 
-def fitting(name: str, shape: tuple[int, ...]) -> dict[str, int]:
-    """The options of a network that follow from the shape of one example, (channels, H, W) or (D,).
+def input_options(name: str, shape: tuple[int, ...]) -> dict[str, int]:
+    """Return the options of a network that follow from the shape of an example.
 
-    >>> fitting("resnet10", (1, 28, 28)), fitting("mlp", (1, 28, 28))
+    Args:
+        name: one of `names()`
+        shape: (channels, H, W) or (D,)
+
+    Returns:
+        The number of `inputs` or `channels`, depending on the network's arguments.
+
+    Raises:
+        UsageError: if the network expects images and the shape is not that of an image
+
+    >>> input_options("resnet10", (1, 28, 28)), input_options("mlp", (1, 28, 28))
     ({'channels': 1}, {'inputs': 784})
     """
     if "inputs" in signature(builder(name)).parameters:

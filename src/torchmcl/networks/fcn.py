@@ -1,25 +1,32 @@
 from torch import nn
 
-from torchmcl.networks.initialization import he
-from torchmcl.networks.layers import Cut, convolution, positive, split
+from torchmcl.networks.initialization import he_normal
+from torchmcl.networks.layers import Cut, check_sizes, convolution, split
 from torchmcl.structures.split import Split
 
 
 def fcn(classes: int = 10, *, width: int = 128, channels: int = 3, cut: Cut = "exchange") -> Split:
-    """A fully convolutional network for segmentation: (B, channels, H, W) -> (B, classes, H, W).
+    """Build a fully convolutional network for segmentation (Kim et al. 2022, appendix E.1).
 
-    Kim et al. 2022, appendix E.1: two blocks of a 4x4 convolution of stride 2, batch normalisation and ReLU with 128
-    and 256 filters, and a decoder of "transformed structures of the encoding part with a bi-linear upsampling layer".
-    Its mirrored transposed convolutions, padding 1 and He initialisation are inference [I]. `Split` does the bilinear
-    upsampling, which has work to do where H or W is no multiple of 4.
+    The encoder has two blocks of a 4x4 convolution with stride 2, batch normalisation and ReLU, with 128 and 256
+    filters. The paper describes the decoder as "transformed structures of the encoding part with a bi-linear upsampling
+    layer". The mirrored transposed convolutions, padding 1 and He initialisation are inferred [I]. `Split` resizes the
+    outputs bilinearly if H or W is not a multiple of 4.
 
-    Cuts: "exchange" after the first encoding block, "last_stage" before the decoder.
+    Args:
+        classes: the number of outputs
+        width: the number of channels after the first convolution; other layers scale with it
+        channels: the number of input channels
+        cut: where to split: "exchange" after the first encoder block, "last_stage" before the decoder
+
+    Returns:
+        A network (B, channels, H, W) -> (B, classes, H, W).
 
     >>> import torch
     >>> fcn(classes=3, width=4)(torch.zeros(2, 3, 75, 125)).shape
     torch.Size([2, 3, 75, 125])
     """
-    positive(classes=classes, width=width, channels=channels)
+    check_sizes(classes=classes, width=width, channels=channels)
     low = convolution(channels, width, 4, stride=2)
     middle = convolution(width, 2 * width, 4, stride=2)
     high = [
@@ -28,4 +35,4 @@ def fcn(classes: int = 10, *, width: int = 128, channels: int = 3, cut: Cut = "e
         nn.ReLU(),
         nn.ConvTranspose2d(width, classes, 4, stride=2, padding=1),
     ]
-    return he(split(low, middle, high, cut=cut, features=(width, 2 * width)))
+    return he_normal(split(low, middle, high, cut=cut, features=(width, 2 * width)))

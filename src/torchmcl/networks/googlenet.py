@@ -3,13 +3,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchmcl.networks.initialization import glorot
-from torchmcl.networks.layers import Cut, convolution, head, positive, scaled, split
+from torchmcl.networks.initialization import glorot_uniform
+from torchmcl.networks.layers import Cut, check_sizes, convolution, head, scale_channels, split
 from torchmcl.structures.split import Split
 
 
 class Widths(NamedTuple):
-    """Channels of one inception module, as table 1 of Szegedy et al. 2015 heads its columns.
+    """The numbers of channels in an inception module, in the order of table 1 of Szegedy et al. 2015.
 
     >>> Widths(64, 96, 128, 16, 32, 32).outputs
     256
@@ -24,7 +24,7 @@ class Widths(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """Channels of the four branches, side by side."""
+        """The number of channels of the four branches together."""
         return self.one + self.three + self.five + self.pool
 
 
@@ -42,9 +42,9 @@ STAGES = (
 
 
 class Inception(nn.Module):
-    """Four branches of different reach, side by side (Szegedy et al. 2015, figure 2b).
+    """Four parallel branches with different receptive fields (Szegedy et al. 2015, figure 2b).
 
-    Two 3x3 convolutions stand for the 5x5 one: the same reach for fewer multiplications (Szegedy et al. 2016).
+    Two 3x3 convolutions replace the 5x5 one, with the same receptive field and fewer operations (Szegedy et al. 2016).
 
     >>> Inception(192, Widths(64, 96, 128, 16, 32, 32))(torch.zeros(2, 192, 8, 8)).shape
     torch.Size([2, 256, 8, 8])
@@ -69,22 +69,30 @@ class Inception(nn.Module):
 
 
 def googlenet(classes: int = 10, *, width: int = 192, channels: int = 3, cut: Cut = "exchange") -> Split:
-    """GoogLeNet for small images: (B, channels, H, W) -> (B, classes).
+    """Build GoogLeNet for small images (Szegedy et al. 2015, table 1, inception modules 3a to 5b).
 
-    Szegedy et al. 2015, table 1, inception modules 3a to 5b. The CIFAR form: one 3x3 convolution in front, batch
-    normalisation after every convolution, neither dropout nor the two auxiliary classifiers [I]. The paper states no
-    initialisation; this is Glorot & Bengio's [I].
+    The CIFAR variant has one 3x3 convolution in place of the original first layers, batch normalisation after every
+    convolution, and neither dropout nor auxiliary classifiers [I]. The paper does not state the initialisation; we use
+    Glorot & Bengio's [I].
 
-    Cuts: "exchange" after the front convolution: the inception modules themselves begin with a pooling branch, and
-    192 channels there rather than 480 before the first stride keep fusion affordable [I]. "last_stage" before 5a.
+    Args:
+        classes: the number of outputs
+        width: the number of channels after the first convolution; other layers scale with it
+        channels: the number of input channels
+        cut: where to split: "exchange" after the first convolution [I], "last_stage" before module 5a
+
+    Returns:
+        A network (B, channels, H, W) -> (B, classes).
 
     >>> googlenet(classes=10, width=12)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    positive(classes=classes, width=width, channels=channels)
+    check_sizes(classes=classes, width=width, channels=channels)
     third, fourth, fifth = (
-        [Widths(*(scaled(published, width, 192) for published in module)) for module in stage] for stage in STAGES
+        [Widths(*(scale_channels(published, width, 192) for published in module)) for module in stage]
+        for stage in STAGES
     )
+    # Fusion is affordable at the 192 channels here, and less so at the 480 channels before the first stride.
     low = convolution(channels, width)
     middle = [
         *_stage(width, third),
@@ -93,7 +101,7 @@ def googlenet(classes: int = 10, *, width: int = 192, channels: int = 3, cut: Cu
         nn.MaxPool2d(3, stride=2, padding=1),
     ]
     high = [*_stage(fourth[-1].outputs, fifth), *head(fifth[-1].outputs, classes)]
-    return glorot(split(low, middle, high, cut=cut, features=(width, fourth[-1].outputs)))
+    return glorot_uniform(split(low, middle, high, cut=cut, features=(width, fourth[-1].outputs)))
 
 
 def _stage(inputs: int, modules: list[Widths]) -> list[nn.Module]:

@@ -1,26 +1,35 @@
 from torch import nn
 
-from torchmcl.networks.initialization import he
-from torchmcl.networks.layers import Cut, positive, split
+from torchmcl.networks.initialization import he_normal
+from torchmcl.networks.layers import Cut, check_sizes, split
 from torchmcl.structures.split import Split
 
 
 def mlp(classes: int = 10, *, inputs: int, width: int = 256, depth: int = 2, cut: Cut = "exchange") -> Split:
-    """A perceptron with `depth` hidden layers, for tables and embeddings: (B, …) of `inputs` values -> (B, classes).
+    """Build a multilayer perceptron for tables and embeddings.
 
-    No batch statistics, so that a batch of one row trains too; initialised as in He et al. 2015.
+    It has no batch normalisation, so that a batch can be one example. The initialisation is that of He et al. 2015.
 
-    Cuts: "exchange" after the first hidden layer, "last_stage" before the last one (of one: after it).
+    Args:
+        classes: the number of outputs
+        inputs: the number of values of an example, of any shape
+        width: the number of units in each hidden layer
+        depth: the number of hidden layers
+        cut: where to split: "exchange" after the first hidden layer, "last_stage" before the last one (with one hidden
+            layer: after it)
+
+    Returns:
+        A network (B, …) -> (B, classes).
 
     >>> import torch
     >>> mlp(classes=3, inputs=4)(torch.zeros(2, 4)).shape
     torch.Size([2, 3])
     """
-    positive(classes=classes, inputs=inputs, width=width, depth=depth)
+    check_sizes(classes=classes, inputs=inputs, width=width, depth=depth)
     low = [nn.Flatten(), *_hidden(inputs, width)]
     middle = [layer for _ in range(depth - 2) for layer in _hidden(width, width)]
     high = [*(_hidden(width, width) if depth > 1 else ()), nn.Linear(width, classes)]
-    return he(split(low, middle, high, cut=cut, features=(width, width)))
+    return he_normal(split(low, middle, high, cut=cut, features=(width, width)))
 
 
 def _hidden(inputs: int, outputs: int) -> list[nn.Module]:

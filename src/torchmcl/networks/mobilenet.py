@@ -2,28 +2,19 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from torchmcl.networks.initialization import he
-from torchmcl.networks.layers import Cut, convolution, head, positive, scaled, split
+from torchmcl.networks.initialization import he_normal
+from torchmcl.networks.layers import Cut, check_sizes, convolution, head, scale_channels, split
 from torchmcl.structures.split import Split
 
-# Expansion, channels, blocks, stride of the first block: Sandler et al. 2018, table 2. The strides of the front
-# convolution and of the 24-channel stage are 1 here, since the images are small.
-STAGES = (
-    (1, 16, 1, 1),
-    (6, 24, 2, 1),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)
+# Expansion, channels, blocks, stride of the first block (Sandler et al. 2018, table 2). The strides of the first
+# convolution and of the 24-channel stage are 1 because the images are small.
+STAGES = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
 class InvertedResidual(nn.Module):
-    """Widen, filter each channel on its own, narrow without an activation; added to the input where shapes allow.
+    """A 1x1 expansion, a depthwise convolution and a linear projection (Sandler et al. 2018, section 3.3, figure 4d).
 
-    Sandler et al. 2018, section 3.3 and figure 4d. At expansion 1 there is nothing to widen, and as in the authors'
-    code that convolution is left out.
+    The input is added if the shapes are equal. As in the authors' code, there is no expansion layer for expansion 1.
 
     >>> import torch
     >>> InvertedResidual(4, 8, expansion=6, stride=2)(torch.zeros(2, 4, 32, 32)).shape
@@ -32,11 +23,11 @@ class InvertedResidual(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, *, expansion: int, stride: int = 1) -> None:
         super().__init__()
-        to_float32 = expansion * inputs
+        hidden = expansion * inputs
         self.residual = nn.Sequential(
-            *(convolution(inputs, to_float32, 1, activation=nn.ReLU6) if expansion > 1 else ()),
-            *convolution(to_float32, to_float32, stride=stride, groups=to_float32, activation=nn.ReLU6),
-            *convolution(to_float32, outputs, 1)[:-1],
+            *(convolution(inputs, hidden, 1, activation=nn.ReLU6) if expansion > 1 else ()),
+            *convolution(hidden, hidden, stride=stride, groups=hidden, activation=nn.ReLU6),
+            *convolution(hidden, outputs, 1)[:-1],
         )
         self.adds = stride == 1 and inputs == outputs
 
@@ -46,29 +37,36 @@ class InvertedResidual(nn.Module):
 
 
 def mobilenet_v2(classes: int = 10, *, width: int = 32, channels: int = 3, cut: Cut = "exchange") -> Split:
-    """MobileNetV2 for small images: (B, channels, H, W) -> (B, classes).
+    """Build MobileNetV2 for small images (Sandler et al. 2018, table 2).
 
-    Sandler et al. 2018, table 2. The CIFAR form: the first two strides are 1, and there is no dropout [I].
-    Initialisation, He's by fan out and N(0, 0.01) for the linear layer, is inference [I].
+    In the CIFAR variant, the first two strides are 1 and there is no dropout [I]. The initialisation is inferred: He's
+    by fan out, and N(0, 0.01) for the linear layer [I].
 
-    Cuts: "exchange" before the first block that down-samples, "last_stage" before the 160-channel stage.
+    Args:
+        classes: the number of outputs
+        width: the number of channels after the first convolution; other layers scale with it
+        channels: the number of input channels
+        cut: where to split: "exchange" before the first block with stride 2, "last_stage" before the 160-channel stage
+
+    Returns:
+        A network (B, channels, H, W) -> (B, classes).
 
     >>> import torch
     >>> mobilenet_v2(classes=10, width=4)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    positive(classes=classes, width=width, channels=channels)
-    widths = [width, *(scaled(published, width, 32) for _, published, _, _ in STAGES)]
+    check_sizes(classes=classes, width=width, channels=channels)
+    widths = [width, *(scale_channels(published, width, 32) for _, published, _, _ in STAGES)]
     stages = [
         _stage(inputs, outputs, count, expansion=expansion, stride=stride)
         for (inputs, outputs), (expansion, _, count, stride) in zip(pairwise(widths), STAGES, strict=True)
     ]
-    last = scaled(1280, width, 32)
+    last = scale_channels(1280, width, 32)
     low = [*convolution(channels, width, activation=nn.ReLU6), *stages[0], *stages[1]]
     middle = [*stages[2], *stages[3], *stages[4]]
     *pooling, linear = head(last, classes)
     high = [*stages[5], *stages[6], *convolution(widths[-1], last, 1, activation=nn.ReLU6), *pooling, linear]
-    network = he(split(low, middle, high, cut=cut, features=(widths[2], widths[5])), fan="out")
+    network = he_normal(split(low, middle, high, cut=cut, features=(widths[2], widths[5])), fan="out")
     nn.init.normal_(linear.weight, std=0.01)
     return network
 

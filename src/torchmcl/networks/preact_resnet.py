@@ -1,15 +1,14 @@
 from torch import Tensor, nn
 
-from torchmcl.networks.initialization import he
-from torchmcl.networks.layers import Cut, convolution, head, positive, split
+from torchmcl.networks.initialization import he_normal
+from torchmcl.networks.layers import Cut, check_sizes, convolution, head, split
 from torchmcl.structures.split import Split
 
 
 class PreActivationBlock(nn.Module):
-    """Two 3x3 convolutions, each after its activation, beside a shortcut that nothing activates.
+    """Two 3x3 convolutions, each after an activation, added to a shortcut (He et al. 2016, figure 4e).
 
-    He et al. 2016, "Identity Mappings in Deep Residual Networks", figure 4e. Where the shape changes the shortcut is
-    a 1x1 convolution of the activated input.
+    The shortcut is the input, or a 1x1 convolution of the activated input if the shape changes.
 
     >>> import torch
     >>> PreActivationBlock(4, 8, stride=2)(torch.zeros(2, 4, 32, 32)).shape
@@ -33,29 +32,27 @@ class PreActivationBlock(nn.Module):
 
 
 def preact_resnet10(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
-    """Pre-activation ResNet-10 for small images: (B, channels, H, W) -> (B, classes).
+    """Build a pre-activation ResNet-10 (He et al. 2016, "Identity Mappings in Deep Residual Networks").
 
-    He et al. 2016, "Identity Mappings in Deep Residual Networks"; one block in each of ResNet's four stages and the
-    3x3 front convolution of stride 1 are inference [I]. As in its appendix, the first block's activation comes before
-    the paths part, and one more follows the last block.
+    One block in each of ResNet's four stages and the first 3x3 convolution with stride 1 are inferred [I]. As in the
+    appendix of the paper, the first block is activated before its two paths, and the last block is followed by an
+    activation.
 
-    Cuts: "exchange" before stage 2, the first to down-sample; "last_stage" before stage 4. Both hand over the sum of
-    the two paths, which is not activated yet.
+    Args:
+        classes: the number of outputs
+        width: the number of channels after the first convolution; other layers scale with it
+        channels: the number of input channels
+        cut: where to split: "exchange" before stage 2, "last_stage" before stage 4; both before an activation
+
+    Returns:
+        A network (B, channels, H, W) -> (B, classes).
 
     >>> import torch
     >>> preact_resnet10(classes=10, width=4)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    positive(classes=classes, width=width, channels=channels)
+    check_sizes(classes=classes, width=width, channels=channels)
     low = [*convolution(channels, width), PreActivationBlock(width, width, activated=True)]
-    middle = [
-        PreActivationBlock(width, 2 * width, stride=2),
-        PreActivationBlock(2 * width, 4 * width, stride=2),
-    ]
-    high = [
-        PreActivationBlock(4 * width, 8 * width, stride=2),
-        nn.BatchNorm2d(8 * width),
-        nn.ReLU(),
-        *head(8 * width, classes),
-    ]
-    return he(split(low, middle, high, cut=cut, features=(width, 4 * width)), fan="out")
+    second, third, fourth = (PreActivationBlock(size, 2 * size, stride=2) for size in (width, 2 * width, 4 * width))
+    high = [fourth, nn.BatchNorm2d(8 * width), nn.ReLU(), *head(8 * width, classes)]
+    return he_normal(split(low, [second, third], high, cut=cut, features=(width, 4 * width)), fan="out")

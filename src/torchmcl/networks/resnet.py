@@ -1,12 +1,12 @@
 from torch import Tensor, nn
 
-from torchmcl.networks.initialization import he
-from torchmcl.networks.layers import Cut, convolution, head, positive, split
+from torchmcl.networks.initialization import he_normal
+from torchmcl.networks.layers import Cut, check_sizes, convolution, head, split
 from torchmcl.structures.split import Split
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, added and then activated (He et al. 2016, figure 2 and eq. 1, 2).
+    """Two 3x3 convolutions added to a shortcut, then an activation (He et al. 2016, figure 2, eq. 1 and 2).
 
     >>> import torch
     >>> BasicBlock(4, 8, stride=2)(torch.zeros(2, 4, 32, 32)).shape
@@ -15,7 +15,7 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, *, stride: int = 1) -> None:
         super().__init__()
-        # The last activation of either path waits for the sum.
+        # The last activation follows the sum.
         self.residual = nn.Sequential(*convolution(inputs, outputs, stride=stride), *convolution(outputs, outputs)[:-1])
         changes = stride != 1 or inputs != outputs
         self.shortcut = nn.Sequential(*convolution(inputs, outputs, 1, stride=stride)[:-1] if changes else ())
@@ -27,7 +27,7 @@ class BasicBlock(nn.Module):
 
 
 def resnet10(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
-    """ResNet-10 for small images: (B, channels, H, W) -> (B, classes); see `resnet18`, with one block a stage [I].
+    """Build a ResNet-10 for small images: `resnet18` with one block per stage [I], and the same arguments.
 
     >>> import torch
     >>> resnet10(classes=10, width=4)(torch.zeros(2, 3, 32, 32)).shape
@@ -37,13 +37,19 @@ def resnet10(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut 
 
 
 def resnet18(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
-    """ResNet-18 for small images: (B, channels, H, W) -> (B, classes).
+    """Build a ResNet-18 for small images (He et al. 2016, "Deep Residual Learning for Image Recognition", table 1).
 
-    He et al. 2016, "Deep Residual Learning for Image Recognition", table 1, initialised as in He et al. 2015. The
-    CIFAR form: a 3x3 convolution of stride 1 in place of 7x7, stride 2 and pooling [I: Kim et al. 2022 publish
-    parameter counts that fit it].
+    The CIFAR variant has a 3x3 convolution with stride 1 in place of a 7x7 convolution with stride 2 and pooling [I: it
+    matches the parameter counts in Kim et al. 2022]. The initialisation is that of He et al. 2015.
 
-    Cuts: "exchange" before stage 2, the first to down-sample; "last_stage" before stage 4.
+    Args:
+        classes: the number of outputs
+        width: the number of channels after the first convolution; other layers scale with it
+        channels: the number of input channels
+        cut: where to split: "exchange" before stage 2, the first with stride 2; "last_stage" before stage 4
+
+    Returns:
+        A network (B, channels, H, W) -> (B, classes).
 
     >>> network = resnet18(classes=11)
     >>> sum(p.numel() for p in network.parameters()), sum(p.numel() for p in network.stem.parameters())
@@ -53,7 +59,7 @@ def resnet18(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut 
 
 
 def resnet34(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
-    """ResNet-34 for small images: (B, channels, H, W) -> (B, classes); see `resnet18`, with 3, 4, 6, 3 blocks.
+    """Build a ResNet-34 for small images: `resnet18` with 3, 4, 6 and 3 blocks, and the same arguments.
 
     >>> import torch
     >>> resnet34(classes=10, width=4)(torch.zeros(2, 3, 32, 32)).shape
@@ -63,14 +69,11 @@ def resnet34(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut 
 
 
 def _resnet(blocks: tuple[int, int, int, int], classes: int, *, width: int, channels: int, cut: Cut) -> Split:
-    positive(classes=classes, width=width, channels=channels)
+    check_sizes(classes=classes, width=width, channels=channels)
     low = [*convolution(channels, width), *_stage(width, width, blocks[0], stride=1)]
-    middle = [
-        *_stage(width, 2 * width, blocks[1], stride=2),
-        *_stage(2 * width, 4 * width, blocks[2], stride=2),
-    ]
+    middle = [*_stage(width, 2 * width, blocks[1], stride=2), *_stage(2 * width, 4 * width, blocks[2], stride=2)]
     high = [*_stage(4 * width, 8 * width, blocks[3], stride=2), *head(8 * width, classes)]
-    return he(split(low, middle, high, cut=cut, features=(width, 4 * width)), fan="out")
+    return he_normal(split(low, middle, high, cut=cut, features=(width, 4 * width)), fan="out")
 
 
 def _stage(inputs: int, outputs: int, count: int, *, stride: int) -> list[nn.Module]:

@@ -1,26 +1,33 @@
 from torch import nn
 
-from torchmcl.networks.initialization import he
-from torchmcl.networks.layers import Cut, convolution, head, positive, split
+from torchmcl.networks.initialization import he_normal
+from torchmcl.networks.layers import Cut, check_sizes, convolution, head, split
 from torchmcl.structures.split import Split
 
 
 def simple_cnn(classes: int = 10, *, width: int = 32, channels: int = 3, cut: Cut = "exchange") -> Split:
-    """Three convolutions and a linear layer: (B, channels, H, W) -> (B, classes), H and W of at least 8.
+    """Build a network of three convolutions and a linear layer (Kim et al. 2022, section 3.1).
 
-    Kim et al. 2022, section 3.1: "three convolutional layers with 32, 64 and 128 filters followed by a
-    fully-connected layer". Batch normalisation, 3x3 kernels, a 2x2 max pooling after each convolution, global average
-    pooling before the linear layer and He initialisation are inference [I]. Without the average, a linear layer on the
-    4x4 map diverges at the paper's learning rate of 0.1 (LOG.md, 2026-11-15).
+    The paper states "three convolutional layers with 32, 64 and 128 filters followed by a fully-connected layer". Batch
+    normalisation, 3x3 kernels, 2x2 max pooling after each convolution, global average pooling before the linear layer
+    and He initialisation are inferred [I]. Without the average pooling, a linear layer on the 4x4 map diverges at the
+    paper's learning rate of 0.1 (LOG.md, 2026-11-15).
 
-    Cuts: "exchange" before the first pooling, "last_stage" before the third convolution.
+    Args:
+        classes: the number of outputs
+        width: the number of channels after the first convolution; other layers scale with it
+        channels: the number of input channels
+        cut: where to split: "exchange" before the first pooling, "last_stage" before the third convolution
+
+    Returns:
+        A network (B, channels, H, W) -> (B, classes), H and W of at least 8.
 
     >>> import torch
     >>> simple_cnn(classes=10, width=4, channels=1)(torch.zeros(2, 1, 8, 8)).shape
     torch.Size([2, 10])
     """
-    positive(classes=classes, width=width, channels=channels)
+    check_sizes(classes=classes, width=width, channels=channels)
     low = convolution(channels, width)
     middle = [nn.MaxPool2d(2), *convolution(width, 2 * width), nn.MaxPool2d(2)]
     high = [*convolution(2 * width, 4 * width), nn.MaxPool2d(2), *head(4 * width, classes)]
-    return he(split(low, middle, high, cut=cut, features=(width, 2 * width)))
+    return he_normal(split(low, middle, high, cut=cut, features=(width, 2 * width)))

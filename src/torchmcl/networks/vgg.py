@@ -1,36 +1,37 @@
 from torch import nn
 
-from torchmcl.networks.initialization import glorot
-from torchmcl.networks.layers import Cut, convolution, head, positive, split
+from torchmcl.networks.initialization import glorot_uniform
+from torchmcl.networks.layers import Cut, check_sizes, convolution, head, split
 from torchmcl.structures.split import Split
 
 
 def vgg16(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
-    """VGG-16 for small images: (B, channels, H, W) -> (B, classes), H and W of at least 32.
+    """Build VGG-16 for small images (Simonyan & Zisserman 2015, table 1, configuration D).
 
-    Simonyan & Zisserman 2015, table 1, configuration D, with Glorot & Bengio's initialisation, which the paper notes
-    to work (section 3.1). The CIFAR form: batch normalisation after every convolution, hence no biases there, and
-    one linear layer on the global average in place of three on 7x7 maps [I].
+    The initialisation is Glorot & Bengio's, which section 3.1 of the paper recommends. The CIFAR variant has batch
+    normalisation after every convolution, therefore no biases there, and one linear layer after global average pooling
+    in place of three on 7x7 maps [I].
 
-    Cuts: "exchange" before the first pooling, "last_stage" before the last three convolutions.
+    Args:
+        classes: the number of outputs
+        width: the number of channels after the first convolution; other layers scale with it
+        channels: the number of input channels
+        cut: where to split: "exchange" before the first pooling, "last_stage" before the last three convolutions
+
+    Returns:
+        A network (B, channels, H, W) -> (B, classes), H and W of at least 32.
 
     >>> import torch
     >>> vgg16(classes=10, width=4)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    positive(classes=classes, width=width, channels=channels)
+    check_sizes(classes=classes, width=width, channels=channels)
     low = _block(channels, width, 2)
-    middle = [
-        nn.MaxPool2d(2),
-        *_block(width, 2 * width, 2),
-        nn.MaxPool2d(2),
-        *_block(2 * width, 4 * width, 3),
-        nn.MaxPool2d(2),
-        *_block(4 * width, 8 * width, 3),
-        nn.MaxPool2d(2),
-    ]
+    middle: list[nn.Module] = [nn.MaxPool2d(2)]
+    for inputs, outputs, count in ((width, 2 * width, 2), (2 * width, 4 * width, 3), (4 * width, 8 * width, 3)):
+        middle += [*_block(inputs, outputs, count), nn.MaxPool2d(2)]
     high = [*_block(8 * width, 8 * width, 3), nn.MaxPool2d(2), *head(8 * width, classes)]
-    return glorot(split(low, middle, high, cut=cut, features=(width, 8 * width)))
+    return glorot_uniform(split(low, middle, high, cut=cut, features=(width, 8 * width)))
 
 
 def _block(inputs: int, outputs: int, count: int) -> list[nn.Module]:

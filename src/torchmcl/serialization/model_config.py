@@ -83,7 +83,7 @@ class ModelConfig:
         """A network of a list, which if given by name must fit the shape of an example."""
         if not isinstance(network, str):
             return network
-        return partial(networks.build, network, cut=method.cut, **networks.fitting(network, self.shape))
+        return partial(networks.build, network, cut=method.cut, **networks.input_options(network, self.shape))
 
     def _method(self) -> Method:
         if self.method not in methods.names():

@@ -129,7 +129,7 @@ def one_member(
     network: str, outputs: int, cut: str, shape: tuple[int, ...], width: int | None
 ) -> tuple[Split, Work, Work, Tensor]:
     """A network on no device, since shapes are all that counting needs; its stem, its body, and what is between."""
-    options = networks.fitting(network, shape) | ({} if width is None else {"width": width})
+    options = networks.input_options(network, shape) | ({} if width is None else {"width": width})
     with torch.device("meta"):
         split = networks.build(network, outputs, cut=cut, **options)
         if not isinstance(split, Split):

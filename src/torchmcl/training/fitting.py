@@ -273,7 +273,7 @@ def _model_config(config: TrainConfig, method: Method, data: DataSet) -> ModelCo
     images, options = data.train.images, dict(config.network.options)
     shape = tuple(images.shape[1:])
     if not config.network.custom:
-        options = networks.fitting(config.network.name, shape) | options
+        options = networks.input_options(config.network.name, shape) | options
     custom_task, custom_method = str(config.method.task).startswith(OWN), bool(config.method.given)
     return ModelConfig(
         method=None if custom_method else config.method.name,
