@@ -136,7 +136,7 @@ def test_the_exchange_of_a_method_may_be_registered():
 @pytest.mark.parametrize(
     ("build", "says"),
     [
-        (lambda split, members: None, "nn.Module with shared_stem, which is True or False, got NoneType"),
+        (lambda split, members: None, r"nn.Module with the attribute shared_stem \(True or False\), got NoneType"),
         (lambda split, members: nn.Identity(), "got Identity"),
         (lambda split, members: Silent(split.features, members), "a list of 2 tensors"),
     ],
@@ -154,7 +154,7 @@ def test_an_exchange_that_is_none_is_refused_before_training(build, says, tmp_pa
 def test_an_exchange_has_presets_or_none():
     exchange.register(gossip)
     options = {"members": 2, "epochs": 1, "width": 4, "data_limit": 100, "verbose": False}
-    with pytest.raises(UsageError, match="no preset for the exchange gossip, which has none, got 'light'"):
+    with pytest.raises(UsageError, match="The exchange gossip has no presets, got 'light'"):
         fit("ie", "simple_cnn", "digits", exchange="gossip", preset="light", **options)
     given = []
 
@@ -171,7 +171,7 @@ def test_default_is_no_name_for_an_exchange():
     def default(split, members):
         """Something."""
 
-    with pytest.raises(UsageError, match="another name than 'default'"):
+    with pytest.raises(UsageError, match="The name 'default' is reserved"):
         exchange.register(default)
 
 

@@ -387,7 +387,7 @@ def test_a_network_without_a_cut_trains_without_exchange():
     options = {name: value for name, value in TINY.items() if name not in ("network", "width")}
     with pytest.warns(UserWarning, match="building without"):
         specialists = fit("amcl", network, members=2, epochs=2, **options)
-    assert type(specialists.ensemble.exchange).__name__ == "Separate"
+    assert type(specialists.ensemble.exchange).__name__ == "NoExchange"
 
 
 def test_early_stopping_resumed_after_its_last_epoch_stops_there(tmp_path):

@@ -78,7 +78,7 @@ def test_any_exchange_with_any_method(method, between):
 def test_each_method_has_its_papers_exchange(method):
     default = {"cmcl": "FeatureSharing", "vmcl": "WeightSharing", "one": "WeightSharing", "amcl": "FeatureFusion"}
     ensemble = Ensemble.build(method, "simple_cnn", members=2, classes=3, width=4)
-    assert type(ensemble.exchange).__name__ == default.get(method, "Separate")
+    assert type(ensemble.exchange).__name__ == default.get(method, "NoExchange")
 
 
 @pytest.mark.parametrize("between", exchange.NAMES)
@@ -128,16 +128,16 @@ def test_the_same_seed_gives_the_same_ensemble_and_leaves_the_global_generator_a
 
 def test_copies_are_refused():
     shared = tiny(10)
-    with pytest.raises(UsageError, match="same in members 0 and 1"):
+    with pytest.raises(UsageError, match="Members 0 and 1 have the same weights"):
         Ensemble.build("ie", lambda outputs: shared)
 
     def reseeding(outputs):
         torch.manual_seed(0)
         return tiny(outputs)
 
-    with pytest.raises(UsageError, match="start from different weights"):
+    with pytest.raises(UsageError, match="have the same weights"):
         Ensemble.build("ie", reseeding)
-    with pytest.raises(UsageError, match="start from different weights"):
+    with pytest.raises(UsageError, match="have the same weights"):
         Ensemble([shared, copy.deepcopy(shared)])
 
 
@@ -234,8 +234,8 @@ def test_modules_that_cannot_be_widened_are_refused_at_the_first_batch():
 def test_modules_exchange_nothing_unless_told():
     method = methods.build("amcl", members=2, classes=3)
     modules = [trained(tiny_split, seed) for seed in (0, 1)]
-    assert type(Ensemble.from_modules(modules, method=method).exchange).__name__ == "Separate"
-    assert type(Ensemble.build(method, modules).exchange).__name__ == "Separate"
+    assert type(Ensemble.from_modules(modules, method=method).exchange).__name__ == "NoExchange"
+    assert type(Ensemble.build(method, modules).exchange).__name__ == "NoExchange"
     for between in ("default", "feature_fusion"):
         fused = Ensemble.from_modules(modules, method=method, exchange=between)
         assert type(fused.exchange).__name__ == "FeatureFusion"
@@ -277,14 +277,14 @@ def test_evaluation_mode_reaches_every_member():
 
 
 def test_a_plain_module_has_nothing_to_exchange():
-    with pytest.warns(UserWarning, match="plain modules have none to give"):
+    with pytest.warns(UserWarning, match="plain modules have no features to exchange"):
         ensemble = Ensemble.build("amcl", Own, members=2, classes=3)
     assert ensemble(torch.randn(5, 4)).logits.shape == (2, 5, 4)
     Ensemble.build("amcl", Own, members=2, classes=3, exchange="none")
     Ensemble.build("ie", Own, members=2, classes=3)
-    with pytest.raises(UsageError, match="can be split for exchange 'feature_fusion', got plain modules"):
+    with pytest.raises(UsageError, match="exchange 'feature_fusion' requires split networks, got plain modules"):
         Ensemble.build("amcl", Own, exchange="feature_fusion")
-    with pytest.raises(UsageError, match="vmcl's gate looks at their features"):
+    with pytest.raises(UsageError, match="The gate of vmcl requires split networks"):
         Ensemble.build("vmcl", Own, exchange="none")
 
 
@@ -313,9 +313,9 @@ def test_members_of_different_architectures():
     ("call", "says"),
     [
         (lambda: Ensemble.build("amcl", "resnet19"), "Did you mean 'resnet18'"),
-        (lambda: Ensemble.build("amcl", ["mlp"] * 2, members=3), "one network for all or 3, one a member, got 2"),
+        (lambda: Ensemble.build("amcl", ["mlp"] * 2, members=3), "one network or a list of 3, one per member, got 2"),
         (lambda: Ensemble.build(methods.build("ie", 3, 4), tiny, members=2), "3 members and 4 classes"),
-        (lambda: Ensemble.build("ie", tiny, width=8), r"options \(width\)"),
+        (lambda: Ensemble.build("ie", tiny, width=8), r"Options \(width\)"),
         (lambda: Ensemble.build("ie", lambda outputs: "network"), "return an nn.Module, got str"),
         (lambda: Ensemble.build("amcl", tiny, cut=3), "1 to 2 of 3 layers"),
         (lambda: Ensemble.build("amcl", Own, cut=1), "nn.Sequential to cut at 1, got Own"),
@@ -323,19 +323,19 @@ def test_members_of_different_architectures():
             lambda: Ensemble.build("amcl", tiny, cut=1, exchange="gossip"),
             "kind of exchange out of none, weight_sharing",
         ),
-        (lambda: Gate("swing", 4, 3), "gate 'conv' or 'pool'"),
+        (lambda: Gate("swing", 4, 3), "gate to be 'conv' or 'pool'"),
         (lambda: Ensemble.from_modules([]), r"Expected modules of torch.nn, got \[\]"),
         (lambda: Ensemble.from_modules(["mlp"]), "Expected modules of torch.nn, got .'mlp'"),
         (lambda: Ensemble.from_modules([tiny(3)], method="amcl"), "for method, got 'amcl'"),
         (lambda: Ensemble.from_modules([tiny(3)], method=methods.build("ie", 2, 3)), "Expected 2 modules, .* got 1"),
-        (lambda: Ensemble.from_modules([tiny(3)], exchange="feature_fusion"), "Expected a method for exchange"),
-        (lambda: Ensemble.from_modules([shared := tiny(3), shared]), "same in members 0 and 1"),
-        (lambda: Ensemble.build("ie", tiny(10)), "same in members 0 and 1"),
+        (lambda: Ensemble.from_modules([tiny(3)], exchange="feature_fusion"), "requires a method"),
+        (lambda: Ensemble.from_modules([shared := tiny(3), shared]), "Members 0 and 1 have the same weights"),
+        (lambda: Ensemble.build("ie", tiny(10)), "Members 0 and 1 have the same weights"),
         (
             lambda: Ensemble.from_modules(
                 [nn.Linear(4, 3), Split(nn.Linear(4, 2), nn.Linear(2, 3))], method=methods.build("vmcl", 2, 3)
             ),
-            "vmcl's gate looks at their features",
+            "The gate of vmcl requires split networks",
         ),
         (lambda: Ensemble.from_modules([nn.LSTM(4, 3)])(torch.zeros(2, 4)), "return logits .B, C, …., got tuple"),
         (lambda: Split(nn.Identity(), nn.Identity()).features, "features=…"),
@@ -396,15 +396,17 @@ def test_only_a_plain_last_layer_is_widened(head):
 
 def test_a_layer_that_is_not_the_head_is_explained():
     ensemble = Ensemble.build("amcl", [HeadFirst(), HeadFirst()], classes=3)
-    with pytest.raises(UsageError, match=r"got in member 0: mat1 .* its 4 outputs if its head is not the last") as line:
-        ensemble.try_out(torch.randn(2, 4))
+    with pytest.raises(
+        UsageError, match=r"Member 0 failed on .*: mat1 .* 4 outputs if its head is not the last"
+    ) as line:
+        ensemble.dry_run(torch.randn(2, 4))
     assert "\n" not in str(line.value)
 
 
 def test_modules_are_as_before_when_another_is_refused():
     modules = [nn.Linear(4, 3), twin := nn.Linear(4, 3), copy.deepcopy(twin)]
     before = [[id(p) for p in module.parameters()] for module in modules]
-    with pytest.raises(UsageError, match="same in members 1 and 2"):
+    with pytest.raises(UsageError, match="Members 1 and 2 have the same weights"):
         Ensemble.from_modules(modules, method=methods.build("amcl", 3, 3))
     assert [[id(p) for p in module.parameters()] for module in modules] == before
     assert [module.out_features for module in modules] == [3, 3, 3]
@@ -419,7 +421,7 @@ def test_one_head_in_several_modules_is_widened_once():
 def test_a_module_that_cannot_be_copied_is_one_line():
     module = nn.Linear(4, 10)
     module.held = (value for value in ())  # a generator cannot be copied
-    with pytest.raises(UsageError, match="Expected modules that can be copied, got Linear: cannot pickle") as caught:
+    with pytest.raises(UsageError, match="Cannot copy Linear: cannot pickle") as caught:
         Ensemble.build("ie", [module, nn.Linear(4, 10)])
     assert "\n" not in str(caught.value)
 
@@ -436,6 +438,6 @@ def test_trying_out_changes_nothing():
     ensemble.bodies[0].add_module("drop", nn.Dropout())
     ensemble.bodies[1].eval()
     before, modes = torch.get_rng_state(), [part.training for part in ensemble.modules()]
-    assert ensemble.try_out(torch.zeros(2, 1, 5, 5)).shape == (2, 2, 3, 5, 5)
+    assert ensemble.dry_run(torch.zeros(2, 1, 5, 5)).shape == (2, 2, 3, 5, 5)
     assert torch.equal(torch.get_rng_state(), before)
     assert [part.training for part in ensemble.modules()] == modes

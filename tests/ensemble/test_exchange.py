@@ -17,7 +17,7 @@ from torchmcl import Ensemble, Split, UsageError
 from torchmcl.ensemble import exchange, feature_fusion, feature_sharing
 from torchmcl.ensemble.exchange import WeightSharing
 from torchmcl.ensemble.feature_fusion import Attention, FeatureFusion, LightFusion, PooledNorm
-from torchmcl.ensemble.feature_sharing import FeatureSharing, some
+from torchmcl.ensemble.feature_sharing import FeatureSharing, bernoulli_mask
 from torchmcl.testing import check_exchange
 
 
@@ -54,7 +54,7 @@ def test_a_mask_has_its_part_and_the_form_of_its_tensor(part, last, size):
     torch.manual_seed(0)
     like = torch.zeros(16, 25, 10, size)
     like = like.contiguous(memory_format=torch.channels_last) if last else like
-    mask = some(like, part)
+    mask = bernoulli_mask(like, part)
     assert mask.shape == like.shape
     assert mask.dtype == torch.bool
     assert mask.stride() == like.stride()
@@ -65,7 +65,7 @@ def test_a_mask_has_its_part_and_the_form_of_its_tensor(part, last, size):
 
 def test_neighbours_in_a_mask_are_drawn_apart():
     torch.manual_seed(0)
-    mask = some(torch.zeros(100_000), 0.5).double()
+    mask = bernoulli_mask(torch.zeros(100_000), 0.5).double()
     for apart in range(1, 9):
         assert abs(float((mask[apart:] * mask[:-apart]).mean()) - 0.25) < 0.01
 
@@ -74,7 +74,7 @@ def test_feature_sharing_at_test_can_be_random_as_in_the_original():
     h = features(3, 2, 8)
     module = FeatureSharing(at_test="random").eval()
     assert not torch.equal(module(h)[0], module(h)[0])
-    with pytest.raises(UsageError, match="above 0 and up to 1, got 0"):
+    with pytest.raises(UsageError, match="Expected 0 < keep <= 1, got 0"):
         FeatureSharing(keep=0)
     with pytest.raises(UsageError, match="'expected' or 'random'"):
         FeatureSharing(at_test="never")
@@ -197,7 +197,7 @@ def test_what_an_exchange_returns_is_checked(function, got):
 
 
 def test_an_exchange_is_a_module_that_says_whether_it_shares_a_stem():
-    with pytest.raises(UsageError, match=r"nn\.Module with shared_stem, which is True or False, got Identity"):
+    with pytest.raises(UsageError, match=r"nn\.Module with the attribute shared_stem \(True or False\), got Identity"):
         Ensemble([nn.Linear(4, 2), nn.Linear(4, 2)], exchange=nn.Identity())
 
 
@@ -206,7 +206,7 @@ def test_a_function_that_cannot_build_is_named(monkeypatch):
         raise ValueError("of two\nlines")
 
     monkeypatch.setitem(exchange._BUILDERS, "broken", broken)
-    with pytest.raises(UsageError, match=r"the function broken to build .* 3 members, got ValueError: of two lines\."):
+    with pytest.raises(UsageError, match=r"function broken failed to build .* 3 members: ValueError: of two lines\."):
         exchange.build("broken", Split(nn.Conv2d(3, 8, 3), nn.Flatten()), 3)
 
 
@@ -313,7 +313,7 @@ def loss_of(ensemble):
 def plain_operations():
     with pytest.MonkeyPatch.context() as patch:
         for module in (feature_fusion, feature_sharing):
-            patch.setattr(module, "by_hand", lambda: False)
+            patch.setattr(module, "use_custom_backward", lambda: False)
         yield
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torchmcl import State, methods
 from torchmcl.ensemble import Ensemble
 from torchmcl.ensemble import ensemble as ensembles
-from torchmcl.ensemble.members import BatchedMembers, MemberList, as_members, converted_state
+from torchmcl.ensemble.members import BatchedMembers, MemberList, as_members, convert_state_dict
 
 
 def chains(members=3, bias=True, middle=nn.Tanh):
@@ -54,7 +54,7 @@ def test_a_state_dict_fits_both():
     assert all(torch.equal(a, b) for a, b in zip(again.parameters(), each.parameters(), strict=True))
     for module, state in ((stacked, each.state_dict()), (each, stacked.state_dict())):
         before = list(state)
-        assert converted_state(module, state).keys() == module.state_dict().keys()
+        assert convert_state_dict(module, state).keys() == module.state_dict().keys()
         assert list(state) == before
     with pytest.raises(RuntimeError, match="Missing key"):
         stacked.load_state_dict({name: weight for name, weight in each.state_dict().items() if "1.3" not in name})
@@ -128,7 +128,7 @@ def test_an_ensemble_of_mlps_trains_as_if_asked_one_after_another(name, monkeypa
     assert isinstance(stacked.bodies, BatchedMembers)
     assert isinstance(each.bodies, MemberList)
     torch.testing.assert_close(
-        converted_state(each, stacked.state_dict()), dict(each.state_dict()), rtol=1e-4, atol=1e-5
+        convert_state_dict(each, stacked.state_dict()), dict(each.state_dict()), rtol=1e-4, atol=1e-5
     )
 
 

@@ -346,7 +346,7 @@ def test_modules_without_weights(tmp_path):
 
 def test_modules_that_are_refused_are_as_before():
     module = torch.nn.Linear(4, 2)
-    with pytest.raises(UsageError, match=r"shape \(5,\), got in member 0"):
+    with pytest.raises(UsageError, match=r"Member 0 failed on examples of shape \(5,\)"):
         Specialists.from_modules([module], ["a", "b"], shape=(5,), method="amcl")
     assert module.out_features == len(module.weight) == 2
 
@@ -357,10 +357,13 @@ LINEAR = torch.nn.Linear(4, 2)
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=(5,)), r"shape \(5,\), got in member 0: mat1"),
+        (
+            lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=(5,)),
+            r"Member 0 failed on examples of shape \(5,\): mat1",
+        ),
         (
             lambda: Specialists.from_modules([torch.nn.Linear(4, 2).double()], ["a", "b"], shape=(4,)),
-            r"Weights are float64, examples float32: convert the networks to torch\.float32",
+            r"The weights are float64, the examples float32: convert the networks to torch\.float32",
         ),
         (lambda: Specialists.from_modules([LINEAR], ["a", "b", "c"], shape=(4,)), "3 outputs of each member"),
         (lambda: Specialists.from_modules([LINEAR], "ab", shape=(4,)), "for classes, got 'ab'"),

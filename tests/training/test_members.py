@@ -78,17 +78,21 @@ def test_names_callables_and_modules_mix(modules, tmp_path):
 @pytest.mark.parametrize(
     ("network", "options", "says"),
     [
-        (lambda: [one := perceptron(), one], {}, "same in members 0 and 1"),
-        (lambda: [perceptron(), perceptron()], {"members": 3}, "one network for all or 3"),
+        (lambda: [one := perceptron(), one], {}, "Members 0 and 1 have the same weights"),
+        (lambda: [perceptron(), perceptron()], {"members": 3}, "one network or a list of 3"),
         (lambda: [perceptron(), perceptron(9)], {}, r"Expected 10 outputs of each member .* of member 1"),
         (
             lambda: [perceptron(), nn.Sequential(nn.Flatten(), nn.LSTM(64, 10))],
             {},
             "return logits .B, C, …., got tuple",
         ),
-        (lambda: [perceptron(), perceptron().half()], {}, r"got in member 1: .* Weights are float16, examples float32"),
-        (lambda: [perceptron(), nn.Linear(9, 10)], {}, r"shape \(1, 8, 8\), got in member 1: mat1"),
-        (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.Linear(9, outputs)), {}, "got in member 0: "),
+        (
+            lambda: [perceptron(), perceptron().half()],
+            {},
+            r"Member 1 failed .* weights are float16, the examples float32",
+        ),
+        (lambda: [perceptron(), nn.Linear(9, 10)], {}, r"Member 1 failed on examples of shape \(1, 8, 8\): mat1"),
+        (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.Linear(9, outputs)), {}, "Member 0 failed on "),
         (lambda: lambda outputs: perceptron(outputs + 1), {}, r"10 outputs of each member .* of member 0"),
         (lambda: [perceptron().requires_grad_(False), perceptron().requires_grad_(False)], {}, "or all are frozen"),
         (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.LazyLinear(outputs)), {}, "lazy weights"),
@@ -113,5 +117,5 @@ def test_trying_them_out_changes_no_number(monkeypatch):
         return Noisy(*convolutional(outputs), nn.Dropout(0.1))
 
     tried = fit("ie", network, members=2, **TINY)
-    monkeypatch.setattr(Ensemble, "try_out", lambda self, x: None)
+    monkeypatch.setattr(Ensemble, "dry_run", lambda self, x: None)
     assert same(fit("ie", network, members=2, **TINY).ensemble.state_dict(), tried.ensemble.state_dict())

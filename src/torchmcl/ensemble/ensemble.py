@@ -23,17 +23,20 @@ from torchmcl.objectives.dataset_pass import evaluating
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.split import Split, at_input_size
 
-__all__ = ["Ensemble", "EnsembleOutput", "Gate", "Split"]
-
 Network = str | nn.Module | Callable[[int], nn.Module]
+HOW_TO_SPLIT = "Return a Split(stem, body), or an nn.Sequential and pass cut=…"
 
 
 class Ensemble(nn.Module):
-    """M members that read the same input, exchange low-level features, and say what they think.
+    """M members as one module: the stems' features pass through the exchange to the bodies, which return logits.
 
-    Members are `Split` networks or plain modules; a plain module has nothing to exchange. `exchange` turns the features
-    of all stems into what each body goes on with; `gate` weighs the members by those features. The modules that are
-    passed are the ones that learn.
+    Args:
+        members: `Split` networks, or plain modules, which have no features to exchange; they are not copied
+        exchange: a module that maps the features of all stems to the inputs of the bodies, see `exchange.register`
+        gate: a module that maps those inputs, M of (B, D, …), to weights of the members, (M, B)
+
+    Raises:
+        UsageError: if two members have the same weights, or the exchange is not one
 
     >>> ensemble = Ensemble.build("amcl", "simple_cnn", members=3, classes=10, width=8, preset="light")
     >>> ensemble(torch.randn(2, 3, 32, 32)).logits.shape
@@ -44,10 +47,10 @@ class Ensemble(nn.Module):
         self, members: Sequence[nn.Module], *, exchange: nn.Module | None = None, gate: nn.Module | None = None
     ) -> None:
         super().__init__()
-        _never_copies(members)
-        self.outputs: int | None = None  # of each member, where it is known
-        self.auxiliary = False  # whether one of them is the auxiliary class
-        self.exchange = exchanges.check_module(exchange or exchanges.Separate())
+        _check_distinct(members)
+        self.outputs: int | None = None  # of each member, if known
+        self.auxiliary = False  # whether the last output is the auxiliary class
+        self.exchange = exchanges.check_module(exchange or exchanges.NoExchange())
         self.gate = gate
         stems = [member.stem if isinstance(member, Split) else nn.Identity() for member in members]
         self.stems: MemberList | BatchedMembers = MemberList(stems[:1] if self.exchange.shared_stem else stems)
@@ -69,14 +72,26 @@ class Ensemble(nn.Module):
         seed: int = 0,
         **options: Any,
     ) -> "Ensemble":
-        """Make an ensemble for a method, 5 members and 10 classes unless the method or the call says otherwise.
+        """Build an ensemble for a method.
 
-        `network` is a name in `networks.names()`, built with `options` (width, channels, …); or a callable that is
-        given the number of outputs and returns a `Split`, an `nn.Sequential` to be split behind its first `cut` layers,
-        or any other module; or a module, which is copied with its weights; or a list with one of these per member. Each
-        member starts from a seed of its own. The weights of equal chains of linear layers are moved into one parameter
-        per layer, which trains small members faster; to keep the modules themselves, see `from_modules`, which also
-        says what is done to modules. Where a module is given, the default is to exchange nothing.
+        Args:
+            method: a method or its name
+            network: a name in `networks.names()`; a function of the number of outputs that returns a module; a module,
+                which is copied with its weights; or a list with one of these per member
+            members: the number of members; by default that of the method or the list, otherwise 5
+            classes: the number of classes; by default that of the method, otherwise 10
+            exchange: a name in `exchange.names()`; "default" is the method's, or "none" if a module is given
+            preset: the size of the exchange, one of `exchange.PRESETS`
+            cut: the number of layers in the stem of a network that is an `nn.Sequential`
+            seed: sets the initial weights, which are different for each member
+            options: options of networks given by name, such as width and channels
+
+        Returns:
+            An ensemble. If all members are equal chains of linear layers, their weights are stacked in one parameter
+            per layer, which is faster; use `from_modules` to keep the modules.
+
+        Raises:
+            UsageError: if an argument is unknown, does not match the method, or the weights exceed the memory
         """
         validate_types(locals(), cls.build)
         listed = None if isinstance(network, str | nn.Module) or callable(network) else list(network)
@@ -84,23 +99,21 @@ class Ensemble(nn.Module):
             count = len(listed) if listed and members is None else members
             method = build_method(method, 5 if count is None else count, 10 if classes is None else classes)
         if members not in (None, method.members) or classes not in (None, method.classes):
-            raise UsageError(
-                f"Expected {method.members} members and {method.classes} classes, as the method was built, "
-                f"got {members} and {classes}."
-            )
+            given = f"members={members} and classes={classes}"
+            raise UsageError(f"The method has {method.members} members and {method.classes} classes, got {given}.")
         several = [cast(Network, network)] * method.members if listed is None else listed
         if len(several) != method.members:
-            raise UsageError(f"Expected one network for all or {method.members}, one a member, got {len(several)}.")
+            raise UsageError(f"Expected one network or a list of {method.members}, one per member, got {len(several)}.")
         built = []
         for m, one in enumerate(several):
             with _seeded(seed, m):
-                built.append(_member(one, method, cut, options))
+                built.append(_build_member(one, method, cut, options))
             if m == 0:
                 weights = sum(weight.nbytes for weight in built[0].parameters() if not is_lazy(weight))
                 check_memory(f"{method.members} members", method.members * weights)
         if exchange == "default" and any(isinstance(one, nn.Module) for one in several):
-            exchange = "none"  # what they have learned they learned without
-        ensemble = cls._joined(built, method, exchange, preset, seed)
+            exchange = "none"  # they may have been trained without one
+        ensemble = cls._assemble(built, method, exchange, preset, seed)
         ensemble.stems, ensemble.bodies = as_members(ensemble.stems), as_members(ensemble.bodies)  # type: ignore[arg-type]
         return ensemble
 
@@ -114,12 +127,22 @@ class Ensemble(nn.Module):
         preset: str = "default",
         seed: int = 0,
     ) -> "Ensemble":
-        """Make an ensemble of modules, of different architectures or trained already, which are the ones that learn.
+        """Build an ensemble of modules, which can be trained or have different architectures; they are not copied.
 
-        All have the same number of outputs: that of the method, where one is given. If the method has an auxiliary
-        class and the last layer of a module is an `nn.Linear` or `nn.Conv2d` with one output for each class, it gets
-        one more in place: its weights are kept, and those of the auxiliary output are zero. Create an optimiser after
-        that. Modules that exchange features are `Split`s; a seed sets the weights of the exchange.
+        Args:
+            modules: M modules with the same number of outputs; `Split` networks if they exchange features
+            method: the method that the ensemble is for. If it has an auxiliary class and the last layer of a module is
+                an `nn.Linear` or `nn.Conv2d` with one output per class, an output with zero weights is added to this
+                layer in place. Create the optimiser after that
+            exchange: a name in `exchange.names()`; requires a method
+            preset: the size of the exchange, one of `exchange.PRESETS`
+            seed: sets the initial weights of the exchange and the gate
+
+        Returns:
+            An ensemble.
+
+        Raises:
+            UsageError: if an argument is unknown or does not match the method
 
         >>> large, small = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 3)), nn.Linear(4, 3)
         >>> ensemble = Ensemble.from_modules([large, small], method=build_method("amcl", members=2, classes=3))
@@ -129,106 +152,105 @@ class Ensemble(nn.Module):
         validate_types(locals(), cls.from_modules)
         modules = list(modules)
         if not modules or not all(isinstance(one, nn.Module) for one in modules):
-            raise UsageError(f"Expected modules of torch.nn, got {shown(modules)}. Networks by name: Ensemble.build.")
+            raise UsageError(f"Expected modules of torch.nn, got {shown(modules)}. For names, use Ensemble.build.")
         if method is None:
             if exchange != "none":
-                raise UsageError(f"Expected a method for exchange {exchange!r}, got none. Pass method=….")
+                raise UsageError(f"The exchange {exchange!r} requires a method. Pass method=….")
             return cls(modules)
         if len(modules) != method.members:
             raise UsageError(f"Expected {method.members} modules, one per member of the method, got {len(modules)}.")
-        with widened(modules, method):
-            return cls._joined(modules, method, exchange, preset, seed)
+        with auxiliary_outputs(modules, method):
+            return cls._assemble(modules, method, exchange, preset, seed)
 
     @classmethod
-    def _joined(cls, members: Sequence[nn.Module], method: Method, exchange: str, preset: str, seed: int) -> "Ensemble":
+    def _assemble(
+        cls, members: Sequence[nn.Module], method: Method, exchange: str, preset: str, seed: int
+    ) -> "Ensemble":
         with _seeded(seed, method.members):
-            between = _exchange(exchange, preset, method, members)
+            module = _build_exchange(exchange, preset, method, members)
             gate = Gate(method.gate, _gate_features(members, method), method.members) if method.gate else None
-        ensemble = cls(members, exchange=between, gate=gate)
+        ensemble = cls(members, exchange=module, gate=gate)
         ensemble.outputs, ensemble.auxiliary = method.outputs, method.auxiliary
         return ensemble
 
     def forward(self, x: Tensor) -> EnsembleOutput:
-        """(B, …) -> opinions with logits (M, B, C, …)."""
-        if self.gate is None and isinstance(self.exchange, exchanges.Separate) and isinstance(self.stems, MemberList):
-            # One member after another: features that nobody else waits for are still in the cache, and soon free.
-            return EnsembleOutput(
-                self.stacked([self.forward_member(m, stem(x), x) for m, stem in enumerate(self.stems)])
-            )
-        features = self.share(x)
-        logits = [at_input_size(said, x) for said in self.bodies(features)]
-        return EnsembleOutput(self.stacked(logits), None if self.gate is None else self.gate(features))
+        """Return the outputs of all members: (B, …) -> logits (M, B, C, …) and, if there is a gate, weights (M, B)."""
+        if self.gate is None and isinstance(self.exchange, exchanges.NoExchange) and isinstance(self.stems, MemberList):
+            # Stem and body of one member at a time: its features are still in the cache and are freed early.
+            logits = [self.forward_member(m, stem(x), x) for m, stem in enumerate(self.stems)]
+            return EnsembleOutput(self.stack_logits(logits))
+        features = self.exchange_features(x)
+        logits = [at_input_size(output, x) for output in self.bodies(features)]
+        return EnsembleOutput(self.stack_logits(logits), None if self.gate is None else self.gate(features))
 
-    def share(self, x: Tensor) -> list[Tensor]:
-        """(B, …) -> what each member goes on with after the exchange, M of (B, D, …)."""
+    def exchange_features(self, x: Tensor) -> list[Tensor]:
+        """Return the inputs of the bodies, the features after the exchange: (B, …) -> M of (B, D, …)."""
         features = self.stems([x] * len(self.stems))
-        shapes = [tuple(h.shape) if isinstance(h, Tensor) else None for h in features]  # before it can change them
-        return _checked(self.exchange(features), self.exchange, members=len(self.bodies), shapes=shapes)
+        shapes = [tuple(h.shape) if isinstance(h, Tensor) else None for h in features]  # the exchange may change them
+        return _check_exchanged(self.exchange(features), self.exchange, members=len(self.bodies), shapes=shapes)
 
     def forward_member(self, member: int, features: Tensor, x: Tensor) -> Tensor:
-        """What a member makes of its features (B, D, …) of x -> logits (B, C, …)."""
+        """Return the logits (B, C, …) of one member from its features (B, D, …) after the exchange; x is the input."""
         return at_input_size(self.bodies[member](features), x)
 
-    def stacked(self, logits: Sequence[Tensor]) -> Tensor:
-        """M of (B, C, …) -> (M, B, C, …); raises UsageError where members differ in their outputs."""
+    def stack_logits(self, logits: Sequence[Tensor]) -> Tensor:
+        """Stack M of (B, C, …) -> (M, B, C, …); raise UsageError if a member has a different number of outputs."""
         outputs, axes = self.outputs or logits[0].shape[1], logits[0].ndim
-        for m, said in enumerate(logits):
-            if said.shape[1] != outputs or said.ndim != axes:
+        for m, output in enumerate(logits):
+            if output.shape[1] != outputs or output.ndim != axes:
                 raise UsageError(
-                    f"Expected {outputs} outputs of each member (the classes, and the auxiliary class of methods that "
-                    f"have one), got logits {tuple(said.shape)} of member {m}. Change its last layer."
+                    f"Expected {outputs} outputs of each member (classes, plus the auxiliary class if the method has "
+                    f"one), got logits {tuple(output.shape)} of member {m}. Change its last layer."
                 )
         return torch.stack(list(logits))
 
     @torch.no_grad()
-    def try_out(self, x: Tensor) -> Tensor:
-        """Logits (M, B, C, …) in evaluation mode; raises UsageError where a network cannot take x, and says which."""
-        member: int | None = 0
+    def dry_run(self, x: Tensor) -> Tensor:
+        """Return the logits (M, B, C, …) in evaluation mode; raise UsageError that names a member that fails on x."""
+        part = "The ensemble"
         try:
             with isolated(), evaluating(self):
                 for m, stem in enumerate(self.stems if isinstance(self.stems, MemberList) else ()):
-                    member = m
+                    part = f"Member {m}"
                     stem(x)
-                member = None
-                features = self.share(x)
+                part = "The ensemble"
+                features = self.exchange_features(x)
                 if self.gate is not None:
                     self.gate(features)
                 logits = []
-                for member in range(len(self.bodies)):
-                    logits.append(self.forward_member(member, features[member], x))
-            return self.stacked(logits)
+                for m, h in enumerate(features):
+                    part = f"Member {m}"
+                    logits.append(self.forward_member(m, h, x))
+            return self.stack_logits(logits)
         except TorchmclError:
             raise
-        except Exception as problem:  # of the caller's modules
-            raise self._cannot_take(x, member, problem) from problem
+        except Exception as problem:  # in a module of the user
+            raise UsageError(
+                f"{part} failed on examples of shape {tuple(x.shape[1:])}: {_one_line(problem)}. {self._advice(x)}."
+            ) from problem
 
-    def _cannot_take(self, x: Tensor, member: int | None, problem: Exception) -> UsageError:
-        other = {str(p.dtype)[6:] for p in self.parameters() if p.is_floating_point() and p.dtype != x.dtype}
-        whose = "between the members" if member is None else f"in member {member}"
-        reason = " ".join(str(problem).split()).rstrip(".") or type(problem).__name__
-        if other:
-            dtype = str(x.dtype)[6:]
-            advice = f"Weights are {', '.join(sorted(other))}, examples {dtype}: convert the networks to torch.{dtype}."
-        else:
-            advice = "Change the network or the examples" + self.auxiliary * (
-                f", or give the network its {self.outputs} outputs if its head is not the last layer that it registers"
-            )
-            advice += "."
-        return UsageError(
-            f"Expected networks that take examples of shape {tuple(x.shape[1:])}, got {whose}: {reason}. {advice}"
-        )
+    def _advice(self, x: Tensor) -> str:
+        dtype = str(x.dtype)[6:]
+        others = {str(p.dtype)[6:] for p in self.parameters() if p.is_floating_point() and p.dtype != x.dtype}
+        if others:
+            weights = ", ".join(sorted(others))
+            return f"The weights are {weights}, the examples {dtype}: convert the networks to torch.{dtype}"
+        head = f", or give the network {self.outputs} outputs if its head is not the last layer that it registers"
+        return "Change the network or the examples" + head * self.auxiliary
 
 
-def _member(network: Network, method: Method, cut: int | None, options: dict[str, Any]) -> nn.Module:
+def _one_line(problem: Exception) -> str:
+    return " ".join(str(problem).split()).rstrip(".") or type(problem).__name__
+
+
+def _build_member(network: Network, method: Method, cut: int | None, options: dict[str, Any]) -> nn.Module:
     if isinstance(network, str):
         return networks.build(network, method.outputs, cut=method.cut, **options)
     if options:
-        raise UsageError(
-            f"Expected options ({', '.join(options)}) for a network given by name only; "
-            "bind them yourself: functools.partial(network, …)."
-        )
+        names = ", ".join(options)
+        raise UsageError(f"Options ({names}) require a network given by name. Bind them with functools.partial.")
     if isinstance(network, nn.Module):
-        with widened([module := _copy(network)], method):
+        with auxiliary_outputs([module := _copy(network)], method):
             pass
     else:
         module = network(method.outputs)
@@ -241,24 +263,23 @@ def _member(network: Network, method: Method, cut: int | None, options: dict[str
     return Split.at(list(module), cut)
 
 
-def _exchange(name: str, preset: str, method: Method, members: Sequence[nn.Module]) -> nn.Module | None:
-    wanted = method.exchange if name == "default" else name
-    if wanted == "none":
+def _build_exchange(name: str, preset: str, method: Method, members: Sequence[nn.Module]) -> nn.Module | None:
+    kind = method.exchange if name == "default" else name
+    if kind == "none":
         return None
     splits = [member for member in members if isinstance(member, Split)]
     if len(splits) == len(members):
         if len(widths := {split.features for split in splits}) > 1:
             raise UsageError(
-                f"Expected members with equally many features at the cut for exchange {wanted!r}, "
-                f"got {sorted(widths)}. Say exchange='none'."
+                f"The exchange {kind!r} requires members with equally many features at the cut, got {sorted(widths)}. "
+                "Pass exchange='none'."
             )
-        return exchanges.build(wanted, splits[0], len(members), preset=preset)
-    how = "Return a Split(stem, body), or an nn.Sequential and pass cut=…"
+        return exchanges.build(kind, splits[0], len(members), preset=preset)
     if name != "default":
-        raise UsageError(f"Expected networks that can be split for exchange {wanted!r}, got plain modules. {how}.")
+        raise UsageError(f"The exchange {kind!r} requires split networks, got plain modules. {HOW_TO_SPLIT}.")
     warnings.warn(
-        f"{method.name} exchanges features by {wanted} unless told otherwise, and plain modules have none to give: "
-        f"building without. {how}; or say exchange='none'.",
+        f"{method.name} exchanges features by {kind}, but plain modules have no features to exchange: building without "
+        f"an exchange. {HOW_TO_SPLIT}; or pass exchange='none'.",
         stacklevel=4,
     )
     return None
@@ -267,33 +288,27 @@ def _exchange(name: str, preset: str, method: Method, members: Sequence[nn.Modul
 def _gate_features(members: Sequence[nn.Module], method: Method) -> int:
     widths = {member.features if isinstance(member, Split) else None for member in members}
     if len(widths) > 1 or None in widths:
-        raise UsageError(
-            f"Expected networks that can be split, of equal width: {method.name}'s gate looks at their features. "
-            "Return a Split(stem, body), or an nn.Sequential and pass cut=…."
-        )
+        gate = f"The gate of {method.name}"
+        raise UsageError(f"{gate} requires split networks with equally many features at the cut. {HOW_TO_SPLIT}.")
     return cast(int, widths.pop())
 
 
 def _copy(network: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(network)
-    except Exception as problem:  # such as a weight that an old hook computes
-        reason = " ".join(str(problem).split()).rstrip(".")
-        raise UsageError(
-            f"Expected modules that can be copied, got {type(network).__name__}: {reason}. "
-            "Pass a callable that makes the network."
-        ) from problem
+    except Exception as problem:  # such as a weight that a hook computes
+        name, reason = type(network).__name__, _one_line(problem)
+        raise UsageError(f"Cannot copy {name}: {reason}. Pass a function that builds the network.") from problem
 
 
 @contextmanager
-def widened(modules: Iterable[nn.Module], method: Method) -> Iterator[None]:
-    """Give the last layer of each module an auxiliary output, in place, where it has the method's classes alone.
+def auxiliary_outputs(modules: Iterable[nn.Module], method: Method) -> Iterator[None]:
+    """Add an auxiliary output in place to last layers with one output per class; undo it if the block raises.
 
-    A module that does not end with such a layer is left as it is; if its outputs are too few, `stacked` says so. If
-    the block raises, all modules are as before.
+    Other modules are not changed. `Ensemble.stack_logits` raises if their number of outputs is wrong.
     """
-    narrow = [one for one in modules if isinstance(one, nn.Module)] if method.auxiliary else []  # others are refused
-    layers = [layer for module in narrow if (layer := _head(module, method.classes)) is not None]
+    heads = [_head(one, method.classes) for one in modules if method.auxiliary and isinstance(one, nn.Module)]
+    layers = [layer for layer in heads if layer is not None]
     before = {layer: dict(layer.named_parameters()) for layer in layers}
     try:
         for layer, weights in before.items():
@@ -308,7 +323,7 @@ def widened(modules: Iterable[nn.Module], method: Method) -> Iterator[None]:
 
 
 def _head(module: nn.Module, classes: int) -> nn.Module | None:
-    """The last layer that has weights or buffers, if it is a plain one with an output for each class."""
+    """Return the last layer with weights or buffers if it is an unmodified layer with one output per class."""
     layers = [part for part in module.modules() if {**part._parameters, **part._buffers}]
     last: Any = layers[-1] if layers else None
     if type(last) not in (nn.Linear, nn.Conv2d) or last._buffers or getattr(last, "groups", 1) > 1:
@@ -325,40 +340,36 @@ def _set_outputs(layer: nn.Module, outputs: int, weights: dict[str, nn.Parameter
 
 @contextmanager
 def _seeded(seed: int, part: int) -> Iterator[None]:
-    """A seed of its own for each part, the same whatever the number of parts; the caller's generator is left alone."""
+    """Seed the generators for one part, independently of the number of parts, and restore them afterwards."""
     with isolated():
         torch.manual_seed(seed_of(seed, part))
         yield
 
 
-def _never_copies(members: Sequence[nn.Module]) -> None:
-    """Copies would stay copies: the first of equals takes every example, and the rest learn the same."""
+def _check_distinct(members: Sequence[nn.Module]) -> None:
+    # Equal members would learn the same: the first one takes every example.
     seen: dict[tuple[float, ...], int] = {}
     for m, member in enumerate(members):
         if any(map(is_lazy, member.parameters())):
-            continue  # not drawn yet
-        print_of = tuple(float(p.detach().double().sum()) for p in member.parameters())
-        if print_of and (twin := seen.setdefault(print_of, m)) != m:
+            continue  # not initialised yet
+        fingerprint = tuple(float(p.detach().double().sum()) for p in member.parameters())
+        if fingerprint and (twin := seen.setdefault(fingerprint, m)) != m:
             raise UsageError(
-                f"Expected members that start from different weights, got the same in members {twin} and {m}. "
-                "Let the network callable make a new, randomly initialised module each time."
+                f"Members {twin} and {m} have the same weights. Pass a function that returns a new, randomly "
+                "initialised module each time."
             )
 
 
-def _checked(
+def _check_exchanged(
     features: Any, exchange: nn.Module, *, members: int, shapes: Sequence[tuple[int, ...] | None]
 ) -> list[Tensor]:
-    """What an exchange returned, as a list; raises UsageError unless it is one tensor per member, of the given shape.
-
-    `shapes` are those of what it was given, M of them, or 1 where all members have one stem.
-    """
-    found = list(features) if isinstance(features, list | tuple | Tensor) else [features]
-    wanted = list(shapes) * (members if len(shapes) == 1 else 1)
-    got = [tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__ for h in found]
-    if got == wanted:
-        return found
+    """Return the output of an exchange as a list; raise UsageError unless it keeps the shapes of its inputs."""
+    exchanged = list(features) if isinstance(features, list | tuple | Tensor) else [features]
+    expected = list(shapes) * (members if len(shapes) == 1 else 1)  # one input if all members share a stem
+    actual = [tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__ for h in exchanged]
+    if actual == expected:
+        return exchanged
     raise UsageError(
-        f"Expected {type(exchange).__name__} to return a list of {members} tensors (B, D, …), one per member, of the "
-        f"shape that it was given, {shapes[0]}, got {len(found)}: {shown(got)}. "
-        "See torchmcl.ensemble.exchange.register."
+        f"Expected {type(exchange).__name__} to return a list of {members} tensors (B, D, …) of shape {shapes[0]}, "
+        f"got {len(exchanged)}: {shown(actual)}. See torchmcl.ensemble.exchange.register."
     )

@@ -1,4 +1,4 @@
-"""What members share low down: features (B, D, …) of each member's stem -> what each member's body goes on with."""
+"""The exchange of features between members: features of the stems, M of (B, D, …) -> inputs of the bodies."""
 
 from collections.abc import Callable, Sequence
 from inspect import signature
@@ -6,29 +6,17 @@ from inspect import signature
 from torch import Tensor, nn
 
 from torchmcl._utils.registry import Registry
-from torchmcl.ensemble.feature_fusion import PRESETS, FeatureFusion, convolution, on_maps
+from torchmcl.ensemble.feature_fusion import PRESETS, FeatureFusion, apply_to_maps, convolution
 from torchmcl.ensemble.feature_sharing import FeatureSharing
 from torchmcl.errors import TorchmclError, UsageError, known_name
 from torchmcl.structures.split import Split
 
-__all__ = [
-    "NAMES",
-    "PRESETS",
-    "FeatureFusion",
-    "FeatureSharing",
-    "OwnLayers",
-    "Separate",
-    "WeightSharing",
-    "build",
-    "builder",
-    "check_module",
-    "names",
-    "register",
-]
+__all__ = ["NAMES", "PRESETS", "build", "builder", "check_module", "names", "register"]
+__all__ += ["FeatureFusion", "FeatureSharing", "MemberLayers", "NoExchange", "WeightSharing"]
 
 
-class Separate(nn.Module):
-    """Nothing is exchanged."""
+class NoExchange(nn.Module):
+    """Pass the features of each member on unchanged."""
 
     shared_stem = False
 
@@ -38,7 +26,10 @@ class Separate(nn.Module):
 
 
 class WeightSharing(nn.Module):
-    """All members read the same features: one stem for everyone (vMCL, ONE).
+    """Pass the features of one stem to all members: vMCL, ONE.
+
+    Args:
+        members: the number of members M
 
     >>> import torch
     >>> len(WeightSharing(members=3)([torch.zeros(1, 8, 4, 4)]))
@@ -56,109 +47,138 @@ class WeightSharing(nn.Module):
         return list(features) * (self.members // len(features))
 
 
-class OwnLayers(nn.Module):
-    """Another exchange behind one more layer that each member has to itself, 37,056 parameters at 64 channels.
+class MemberLayers(nn.Module):
+    """Apply one more layer per member before another exchange, with 37,056 parameters at 64 channels.
 
-    The paper's Table 2 counts about 185K parameters more than 5 plain ResNet-18 whatever the exchange; one such layer a
-    member fits to the last printed digit. Inferred from the arithmetic, not described in the paper.
+    For every exchange, table 2 of Kim et al. 2022 counts about 185K more parameters than 5 plain ResNet-18. One such
+    layer per member matches this number to the last digit. The layer is inferred from it [I].
+
+    Args:
+        exchange: the exchange that follows
+        features: the number of channels D
+        members: the number of members M
     """
 
     def __init__(self, exchange: WeightSharing | FeatureSharing | FeatureFusion, features: int, members: int) -> None:
         super().__init__()
         self.exchange = exchange
         self.shared_stem = exchange.shared_stem
-        self.own = nn.ModuleList(convolution(features, features, 3, bias=True) for _ in range(members))
+        self.own = nn.ModuleList(nn.Sequential(*convolution(features, features, 3, bias=True)) for _ in range(members))
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor]:
-        """M, or 1 for all, of (B, D, …) -> M of (B, D, …)."""
-        everyone = list(features) * (len(self.own) // len(features))
-        return self.exchange([on_maps(layer, h) for layer, h in zip(self.own, everyone, strict=True)])
+        """M of (B, D, …), or 1 if the stem is shared -> M of (B, D, …)."""
+        inputs = list(features) * (len(self.own) // len(features))
+        return self.exchange([apply_to_maps(layer, h) for layer, h in zip(self.own, inputs, strict=True)])
 
 
 def none(split: Split, members: int) -> nn.Module:
-    """Nothing is exchanged."""
-    return Separate()
+    """No exchange."""
+    return NoExchange()
 
 
 def weight_sharing(split: Split, members: int, *, preset: str = "default") -> nn.Module:
-    """All members read the features of one stem."""
-    return _own_layers(WeightSharing(members), split, members, preset)
+    """All members use the features of one stem."""
+    return _with_preset(WeightSharing(members), split, members, preset)
 
 
 def feature_sharing(split: Split, members: int, *, preset: str = "default") -> nn.Module:
     """Members add random parts of each other's features."""
-    return _own_layers(FeatureSharing(), split, members, preset)
+    return _with_preset(FeatureSharing(), split, members, preset)
 
 
 def feature_fusion(split: Split, members: int, *, preset: str = "default") -> nn.Module:
-    """All members go on with one attended fusion of everyone's features."""
-    return _own_layers(FeatureFusion(split.features, members, preset=preset), split, members, preset)
+    """All members use one fusion, with attention, of all features."""
+    return _with_preset(FeatureFusion(split.features, members, preset=preset), split, members, preset)
 
 
-def _own_layers(
+def _with_preset(
     exchange: WeightSharing | FeatureSharing | FeatureFusion, split: Split, members: int, preset: str
 ) -> nn.Module:
-    return OwnLayers(exchange, split.features, members) if preset == "paper_count" else exchange
+    return MemberLayers(exchange, split.features, members) if preset == "paper_count" else exchange
 
 
 Builder = Callable[..., nn.Module]
 _BUILDERS: Registry[Builder] = Registry("kind of exchange", (none, weight_sharing, feature_sharing, feature_fusion))
-NAMES = ("none", "weight_sharing", "feature_sharing", "feature_fusion")  # of this package's own
+NAMES = (
+    "none",
+    "weight_sharing",
+    "feature_sharing",
+    "feature_fusion",
+)  # the exchanges of this package, without registered ones
 
 
 def names() -> tuple[str, ...]:
-    """The names of all exchanges, registered ones included."""
+    """Return the names of all exchanges, including registered ones."""
     return _BUILDERS.names()
 
 
 def builder(name: str) -> Builder:
-    """The function that builds the exchange of that name."""
+    """Return the function that builds the exchange `name`; raise UsageError for an unknown name."""
     return _BUILDERS.find(name)
 
 
 def register(exchange: Builder) -> Builder:
-    """Register an exchange of your own under the function's name, `(split, members, *, preset="default") -> nn.Module`.
+    """Register an exchange under the name of its function; can be used as a decorator.
 
-    `split` is one of the members, and `split.features` the number of channels D at the cut; leave `preset` out if there
-    are no presets. The module turns the features of the members' stems, M tensors (B, D, …), into what the members'
-    bodies go on with, a list of M tensors of the same shape. Its attribute `shared_stem` says whether all members have
-    one stem in common; if it is True, the module is given a list of one tensor. `torchmcl.testing.check_exchange`
-    checks all of this.
+    Args:
+        exchange: a function `(split, members, *, preset="default") -> nn.Module`, where `split` is one of the members
+            and `split.features` the number of channels D at the cut; omit `preset` if there are no presets. The module
+            maps the features of the stems, M of (B, D, …), to a list of M tensors of the same shape, the inputs of the
+            bodies. If its attribute `shared_stem` is True, all members share one stem, and the module receives a list
+            of one tensor. `torchmcl.testing.check_exchange` checks this
+
+    Returns:
+        The function.
+
+    Raises:
+        UsageError: if another exchange has this name, or the name is "default"
     """
     if exchange.__name__ == "default":
-        raise UsageError("Expected another name than 'default', which stands for the method's own exchange.")
+        raise UsageError("The name 'default' is reserved for the exchange of the method. Rename the function.")
     return _BUILDERS.register(exchange)
 
 
 def build(name: str, split: Split, members: int, *, preset: str = "default") -> nn.Module:
-    """Make the exchange of that name between `members` networks that are split as `split` is.
+    """Build an exchange by name.
+
+    Args:
+        name: one of `names()`
+        split: one of the members; all have the same number of channels at the cut
+        members: the number of members M
+        preset: the size of the exchange, one of `PRESETS`, see `FeatureFusion` and `MemberLayers`
+
+    Returns:
+        A module that maps M of (B, D, …), or 1 if the stem is shared, to M of (B, D, …).
+
+    Raises:
+        UsageError: if the name or the preset is unknown, or the function of the exchange fails
 
     >>> build("feature_sharing", Split(nn.Conv2d(3, 8, 3), nn.Flatten()), members=5)
     FeatureSharing()
     """
     known_name("preset", preset, PRESETS)
-    make, options = builder(name), {}
-    if "preset" in signature(make).parameters:
+    function, options = builder(name), {}
+    if "preset" in signature(function).parameters:
         options = {"preset": preset}
     elif preset != "default" and name not in NAMES:
-        raise UsageError(f"Expected no preset for the exchange {name}, which has none, got {preset!r}. Leave it out.")
+        raise UsageError(f"The exchange {name} has no presets, got {preset!r}. Omit the preset.")
     try:
-        return check_module(make(split, members, **options))
+        return check_module(function(split, members, **options))
     except TorchmclError:
         raise
-    except Exception as problem:  # of the caller's function
+    except Exception as problem:  # in a function of the user
         reason = f"{type(problem).__name__}: {' '.join(str(problem).split())}".rstrip(".: ")
         raise UsageError(
-            f"Expected the function {name} to build an exchange between {members} members, got {reason}. "
-            "See ensemble.exchange.register."
+            f"The function {name} failed to build an exchange between {members} members: {reason}. "
+            "See torchmcl.ensemble.exchange.register."
         ) from problem
 
 
 def check_module(exchange: nn.Module) -> nn.Module:
-    """Raises UsageError for what is not a module with `shared_stem`, see `register`."""
+    """Return the exchange; raise UsageError unless it is a module with `shared_stem`, see `register`."""
     if not isinstance(exchange, nn.Module) or not isinstance(getattr(exchange, "shared_stem", None), bool):
         raise UsageError(
-            "Expected an exchange to be an nn.Module with shared_stem, which is True or False, "
-            f"got {type(exchange).__name__}. Set it in the class."
+            "Expected an exchange to be an nn.Module with the attribute shared_stem (True or False), "
+            f"got {type(exchange).__name__}."
         )
     return exchange

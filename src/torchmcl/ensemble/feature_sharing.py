@@ -4,15 +4,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchmcl._utils.autograd import by_hand
+from torchmcl._utils.autograd import use_custom_backward
 from torchmcl.errors import UsageError
 
 
 class FeatureSharing(nn.Module):
-    """out_m = h_m + sum_{n != m} mask_nm * h_n, mask Bernoulli(keep) for every element: CMCL, Lee et al. 2017.
+    """Add random parts of the other members' features: CMCL, Lee et al. 2017.
 
-    Masks are drawn anew for each ordered pair, without rescaling. At test they are random in the original; the default
-    here is their expectation, out_m = h_m + keep * sum_{n != m} h_n, which gives the same answer twice.
+    out_m = h_m + sum_{n != m} mask_nm * h_n. Each element of a mask is 1 with probability `keep`. Masks are drawn for
+    each ordered pair of members, without rescaling.
+
+    Args:
+        keep: the probability of keeping an element
+        at_test: "random" draws masks in evaluation mode too, as in the paper. "expected" uses their expectation,
+            out_m = h_m + keep * sum_{n != m} h_n, so that results are deterministic
+
+    Raises:
+        UsageError: if `keep` is not in (0, 1] or `at_test` is unknown
 
     >>> FeatureSharing(keep=0.7).eval()([torch.zeros(1), torch.ones(1)])
     [tensor([0.7000]), tensor([1.])]
@@ -23,57 +31,59 @@ class FeatureSharing(nn.Module):
     def __init__(self, *, keep: float = 0.7, at_test: str = "expected") -> None:
         super().__init__()
         if not 0 < keep <= 1:
-            raise UsageError(f"Expected to keep a part above 0 and up to 1, got {keep}.")
+            raise UsageError(f"Expected 0 < keep <= 1, got {keep}.")
         if at_test not in ("expected", "random"):
-            raise UsageError(f"Expected at_test 'expected' or 'random', got {at_test!r}.")
+            raise UsageError(f"Expected at_test to be 'expected' or 'random', got {at_test!r}.")
         self.keep = keep
         self.at_test = at_test
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, D, …) -> M of (B, D, …)."""
         if not self.training and self.at_test == "expected":
-            everyone = torch.stack(list(features)).sum(0)
-            return [torch.lerp(h, everyone, self.keep) for h in features]
-        return [self._mixed(h, [other for n, other in enumerate(features) if n != m]) for m, h in enumerate(features)]
+            total = torch.stack(list(features)).sum(0)
+            return [torch.lerp(h, total, self.keep) for h in features]
+        return [self._mix(h, [other for n, other in enumerate(features) if n != m]) for m, h in enumerate(features)]
 
-    def _mixed(self, h: Tensor, others: Sequence[Tensor]) -> Tensor:
+    def _mix(self, h: Tensor, others: Sequence[Tensor]) -> Tensor:
+        add = _MaskedAdd.apply if use_custom_backward() else _masked_add
         for other in others:
-            mask = some(other, self.keep)
-            h = _Added.apply(h, other, mask) if by_hand() else torch.addcmul(h, other, _numbers(mask, other.dtype))  # type: ignore[no-untyped-call]
+            h = add(h, other, bernoulli_mask(other, self.keep))
         return h
 
 
-class _Added(torch.autograd.Function):
-    """h + mask * other, the mask kept as a byte an element; `torch.where` takes several times as long."""
+def _masked_add(h: Tensor, other: Tensor, mask: Tensor) -> Tensor:
+    return torch.addcmul(h, other, _as_numbers(mask, other.dtype))  # `torch.where` is several times slower
+
+
+class _MaskedAdd(torch.autograd.Function):
+    """`_masked_add` that stores the mask as one byte per element."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, other: Tensor, mask: Tensor) -> Tensor:
         ctx.save_for_backward(mask)
-        return torch.addcmul(h, other, _numbers(mask, other.dtype))
+        return _masked_add(h, other, mask)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         (mask,) = ctx.saved_tensors
-        return gradient, gradient * _numbers(mask, gradient.dtype), None
+        return gradient, gradient * _as_numbers(mask, gradient.dtype), None
 
 
-def _numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 and 1; from bytes they are had several times faster than from truth values."""
-    return mask.view(torch.uint8).to(dtype)
+def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    return mask.view(torch.uint8).to(dtype)  # several times faster than from booleans
 
 
-def some(like: Tensor, part: float) -> Tensor:
-    """A mask of a tensor's form, each element True with probability `part`, to 16 bits.
-
-    Four elements share each number drawn: drawing is much of the time that feature sharing takes.
+def bernoulli_mask(like: Tensor, probability: float) -> Tensor:
+    """Draw a mask of the shape and layout of `like`; each element is True with the given probability, to 16 bits.
 
     >>> _ = torch.manual_seed(0)
-    >>> round(float(some(torch.zeros(100, 100), 0.7).float().mean()), 1)
+    >>> round(float(bernoulli_mask(torch.zeros(100, 100), 0.7).float().mean()), 1)
     0.7
     """
+    # Drawing is a large part of the time of feature sharing, so four elements share one 64-bit number.
     drawn = like.new_empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    kept = drawn.view(torch.int16)[: like.numel()] <= round(part * 2**16) - 2**15 - 1
+    mask = drawn.view(torch.int16)[: like.numel()] <= round(probability * 2**16) - 2**15 - 1
     strides = torch.empty_like(like, device="meta").stride()
-    # Within vmap the examples of a tensor can lie interleaved, where a mask of one example cannot follow.
+    # Within vmap, the examples of a tensor can be interleaved; the mask of one example cannot have that layout.
     dense = sum((size - 1) * stride for size, stride in zip(like.shape, strides, strict=True)) < like.numel()
-    return kept.as_strided(like.shape, strides) if dense else kept.view(like.shape)
+    return mask.as_strided(like.shape, strides) if dense else mask.view(like.shape)

@@ -1,4 +1,4 @@
-"""The same part of every member: M modules that are asked together."""
+"""The stems or the bodies of all members as one module."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -6,19 +6,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Layers that do to (M, B, D) what they do to (B, D).
+# Layers that can be applied to (M, B, D) as to (B, D).
 POINTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.Identity)
 
 
 class MemberList(nn.ModuleList):
-    """M modules, asked one after another; it loads a state dict of `BatchedMembers` too."""
+    """M modules that are called one after another; also loads a state dict of `BatchedMembers`."""
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, …) -> M of (B, …)."""
         return [module(x) for module, x in zip(self, inputs, strict=True)]
 
     def convert_state(self, state: dict[str, Any], prefix: str) -> None:
-        """Rename in place the weights that `BatchedMembers` named, below `prefix`, as those of M modules."""
+        """Rename the weights of `BatchedMembers` under `prefix` in place to those of M modules."""
         for name, _ in self[0].named_parameters():
             key = prefix + batched_name(name)
             if key in state and state[key].shape[:1] == (len(self),):
@@ -30,16 +30,19 @@ class MemberList(nn.ModuleList):
 
 
 class BatchedMembers(nn.Module):
-    """M equal chains of linear and pointwise layers, asked in one batched matrix product per layer.
+    """M equal chains of linear and pointwise layers, computed with one batched matrix product per layer.
 
-    The weights are copied into one parameter (M, out, in) per layer, of which an optimiser makes M times fewer steps:
-    the chains themselves do not learn. It loads a state dict of M separate chains too.
+    The weights are copied into one parameter (M, out, in) per layer, so that an optimiser has M times fewer parameters
+    to update. The chains themselves are not trained. Also loads a state dict of M separate chains.
+
+    Args:
+        chains: M chains of equal layers, see `as_members`
 
     >>> chains = [nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)) for _ in range(3)]
-    >>> stacked, x = BatchedMembers(chains), torch.randn(5, 4)
-    >>> torch.allclose(torch.stack(stacked([x] * 3)), torch.stack([chain(x) for chain in chains]), atol=1e-6)
+    >>> batched, x = BatchedMembers(chains), torch.randn(5, 4)
+    >>> torch.allclose(torch.stack(batched([x] * 3)), torch.stack([chain(x) for chain in chains]), atol=1e-6)
     True
-    >>> {name: tuple(weights.shape) for name, weights in stacked.named_parameters()}
+    >>> {name: tuple(weights.shape) for name, weights in batched.named_parameters()}
     {'0_weight': (3, 8, 4), '0_bias': (3, 8), '2_weight': (3, 2, 8), '2_bias': (3, 2)}
     """
 
@@ -53,24 +56,24 @@ class BatchedMembers(nn.Module):
             self.register_parameter(batched_name(name), nn.Parameter(weights))
 
     def extra_repr(self) -> str:
-        """The chain of each member."""
+        """Return a description of one chain."""
         layers = ["Linear" if layer is None else type(layer).__name__ for layer in self.layers.values()]
         return f"{self.members} x ({', '.join(layers)})"
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, …) -> M of (B, …)."""
         shared = all(x is inputs[0] for x in inputs)
-        return list(self._ask(inputs[0] if shared else torch.stack(list(inputs)), shared=shared).unbind())
+        return list(self._forward(inputs[0] if shared else torch.stack(list(inputs)), shared=shared).unbind())
 
     def __len__(self) -> int:
         return self.members
 
     def __getitem__(self, member: int) -> Callable[[Tensor], Tensor]:
-        """One member's chain: (B, …) -> (B, …)."""
-        return lambda x: self._ask(x, shared=True, members=slice(member, member + 1))[0]
+        """Return the chain of one member: (B, …) -> (B, …)."""
+        return lambda x: self._forward(x, shared=True, members=slice(member, member + 1))[0]
 
-    def _ask(self, x: Tensor, *, shared: bool, members: slice = slice(None)) -> Tensor:
-        """(B, …) that all of them see, or (M, B, …) -> (M, B, …)."""
+    def _forward(self, x: Tensor, *, shared: bool, members: slice = slice(None)) -> Tensor:
+        """(B, …) if all members share the input, otherwise (M, B, …) -> (M, B, …)."""
         for name, layer in self.layers.items():
             if layer is None:
                 x, shared = self._linear(x, name, shared, members), False
@@ -85,7 +88,7 @@ class BatchedMembers(nn.Module):
         return out if bias is None else out.add_(bias[:, None])  # faster than baddbmm
 
     def convert_state(self, state: dict[str, Any], prefix: str) -> None:
-        """Stack in place the weights of M separate chains, below `prefix`."""
+        """Stack the weights of M separate chains under `prefix` in place."""
         for name in self.names:
             keys = [f"{prefix}{m}.{name}" for m in range(self.members)]
             if all(key in state for key in keys) and len({state[key].shape for key in keys}) == 1:
@@ -97,7 +100,7 @@ class BatchedMembers(nn.Module):
 
 
 def batched_name(name: str) -> str:
-    """The name that `BatchedMembers` gives to the weights of that name in M chains.
+    """Return the name in `BatchedMembers` of weights with this name in M chains.
 
     >>> batched_name("0.weight")
     '0_weight'
@@ -105,11 +108,11 @@ def batched_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def converted_state(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict with the names that the module has, whether or not it was written by one that stacks its members.
+def convert_state_dict(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a state dict with the names of the module, whether or not it was saved with stacked members.
 
-    >>> each = MemberList(nn.Sequential(nn.Linear(4, 2)) for _ in range(3))
-    >>> list(converted_state(BatchedMembers(list(each)), each.state_dict()))
+    >>> members = MemberList(nn.Sequential(nn.Linear(4, 2)) for _ in range(3))
+    >>> list(convert_state_dict(BatchedMembers(list(members)), members.state_dict()))
     ['0_weight', '0_bias']
     """
     state = dict(state)
@@ -120,7 +123,7 @@ def converted_state(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str,
 
 
 def as_members(modules: Iterable[nn.Module]) -> MemberList | BatchedMembers:
-    """M modules to be asked together, in the fastest way there is for them; nobody else may hold or train them.
+    """Combine M modules into `BatchedMembers` if they are equal chains, which copies them, otherwise `MemberList`.
 
     >>> type(as_members([nn.Sequential(nn.Linear(4, 2)) for _ in range(3)])).__name__
     'BatchedMembers'
@@ -128,13 +131,13 @@ def as_members(modules: Iterable[nn.Module]) -> MemberList | BatchedMembers:
     'MemberList'
     """
     modules = list(modules)
-    forms = [_form(module) for module in modules]
-    stackable = len(modules) > 1 and forms[0] is not None and all(form == forms[0] for form in forms)
+    specs = [_chain_spec(module) for module in modules]
+    stackable = len(modules) > 1 and specs[0] is not None and all(spec == specs[0] for spec in specs)
     return BatchedMembers(modules) if stackable else MemberList(modules)  # type: ignore[arg-type]
 
 
-def _form(module: nn.Module) -> list[tuple] | None:
-    """What two chains must have in common to be stacked, None where a module is no such chain."""
+def _chain_spec(module: nn.Module) -> list[tuple] | None:
+    """Return the properties that chains must share to be stacked, or None if a module is not such a chain."""
     if type(module) is not nn.Sequential or not any(type(layer) is nn.Linear for layer in module):
         return None
     allowed = all(
@@ -142,9 +145,9 @@ def _form(module: nn.Module) -> list[tuple] | None:
         for layer in module
     )
     hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())
-    wholly = all(p.requires_grad for p in module.parameters())
+    trainable = all(p.requires_grad for p in module.parameters())
     tied = len(list(module.parameters())) < sum(len(list(layer.parameters())) for layer in module)
-    if not allowed or hooked or not wholly or tied:
+    if not allowed or hooked or not trainable or tied:
         return None
     return [
         (name, str(layer), *((p.shape, p.dtype, p.device) for p in layer.parameters()))
@@ -153,5 +156,5 @@ def _form(module: nn.Module) -> list[tuple] | None:
 
 
 def _layers(chain: nn.Sequential) -> list[tuple[str, nn.Module]]:
-    """The layers of a chain with their names, which need not be their places; one may occur twice."""
+    """Return the layers of a chain with their names, which may differ from their indices; a layer can occur twice."""
     return [(name, layer) for name, layer in chain.named_modules(remove_duplicate=False) if layer is not chain]

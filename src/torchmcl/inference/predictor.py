@@ -18,8 +18,8 @@ from torchmcl.data.image_files import image_size
 from torchmcl.data.loader import Loader, at_once
 from torchmcl.data.masks import write_mask
 from torchmcl.data.preprocess import channels_last
-from torchmcl.ensemble import Ensemble, Network, widened
-from torchmcl.ensemble.members import converted_state
+from torchmcl.ensemble import Ensemble, Network, auxiliary_outputs
+from torchmcl.ensemble.members import convert_state_dict
 from torchmcl.errors import UsageError
 from torchmcl.inference.answers import Answer, postprocess
 from torchmcl.inference.inputs import batches, pairs
@@ -102,9 +102,9 @@ class Specialists:
             unit=method.unit,
             method_options=dict(method.options) if by_name else {},
         )
-        with widened(modules, method):
+        with auxiliary_outputs(modules, method):
             made = cls(model_config, method, Ensemble.from_modules(modules, method=method))
-            said = made.ensemble.try_out(made.ready(torch.zeros(1, *model_config.shape, dtype=getattr(torch, dtype))))
+            said = made.ensemble.dry_run(made.ready(torch.zeros(1, *model_config.shape, dtype=getattr(torch, dtype))))
         if said.ndim > 3:
             made.model_config = replace(model_config, dense=True)
             if named:
@@ -298,7 +298,7 @@ class Specialists:
 
 
 def _fill(module: torch.nn.Module, tensors: dict[str, Tensor], folder: str | Path) -> None:
-    tensors = converted_state(module, tensors)  # of an earlier version, which named the weights of each member
+    tensors = convert_state_dict(module, tensors)  # of an earlier version, which named the weights of each member
     state = {name: tensor for name, tensor in module.state_dict().items() if not name.endswith("_extra_state")}
     expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
     got = {name: tuple(tensor.shape) for name, tensor in tensors.items()}

@@ -305,7 +305,7 @@ def _check_networks(ensemble: Ensemble, model_config: ModelConfig, *, custom: bo
         if len(devices) == 1:  # otherwise Fabric moves the weights to one device first
             x = torch.zeros(2, *model_config.shape, dtype=getattr(torch, model_config.dtype), device=devices.pop())
             with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=mixed):
-                ensemble.try_out(preprocess.apply(model_config.preprocess)(x))
+                ensemble.dry_run(preprocess.apply(model_config.preprocess)(x))
         return
     try:
         list(outputs(ensemble, [torch.zeros(1, *model_config.shape)]))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchmcl.ensemble import Ensemble
-from torchmcl.ensemble.exchange import Separate
+from torchmcl.ensemble.exchange import NoExchange
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import State
 
@@ -40,9 +40,9 @@ def memberwise_backward(
     >>> weights.shape, all(p.grad is not None for p in ensemble.parameters())
     (torch.Size([2, 5]), True)
     """
-    separate = isinstance(ensemble.exchange, Separate) and ensemble.gate is None
+    separate = isinstance(ensemble.exchange, NoExchange) and ensemble.gate is None
     with autocast():
-        shared = [] if separate else ensemble.share(x)
+        shared = [] if separate else ensemble.exchange_features(x)
     leaves = {id(h): h.detach().requires_grad_(h.requires_grad) for h in shared}
     features = [leaves[id(h)] for h in shared]
 
@@ -65,7 +65,7 @@ def memberwise_backward(
     else:
         restore = _save_generators(x.device)
         with torch.no_grad(), _no_statistics(ensemble):
-            logits = ensemble.stacked([forward(m) for m in members])
+            logits = ensemble.stack_logits([forward(m) for m in members])
         with autocast():
             gate = None if ensemble.gate is None else ensemble.gate(features)
         outcome = objective(EnsembleOutput(logits.requires_grad_(), gate), target, state)
