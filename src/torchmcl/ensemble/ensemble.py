@@ -138,9 +138,6 @@ class Ensemble(nn.Module):
             preset: the size of the exchange, one of `exchange.PRESETS`
             seed: sets the initial weights of the exchange and the gate
 
-        Returns:
-            An ensemble.
-
         Raises:
             UsageError: if an argument is unknown or does not match the method
 

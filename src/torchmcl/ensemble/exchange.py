@@ -26,10 +26,7 @@ class NoExchange(nn.Module):
 
 
 class WeightSharing(nn.Module):
-    """Pass the features of one stem to all members: vMCL, ONE.
-
-    Args:
-        members: the number of members M
+    """Pass the features of one stem to all M members: vMCL, ONE.
 
     >>> import torch
     >>> len(WeightSharing(members=3)([torch.zeros(1, 8, 4, 4)]))
@@ -52,11 +49,6 @@ class MemberLayers(nn.Module):
 
     For every exchange, table 2 of Kim et al. 2022 counts about 185K more parameters than 5 plain ResNet-18. One such
     layer per member matches this number to the last digit. The layer is inferred from it [I].
-
-    Args:
-        exchange: the exchange that follows
-        features: the number of channels D
-        members: the number of members M
     """
 
     def __init__(self, exchange: WeightSharing | FeatureSharing | FeatureFusion, features: int, members: int) -> None:
@@ -126,9 +118,6 @@ def register(exchange: Builder) -> Builder:
             maps the features of the stems, M of (B, D, …), to a list of M tensors of the same shape, the inputs of the
             bodies. If its attribute `shared_stem` is True, all members share one stem, and the module receives a list
             of one tensor. `torchmcl.testing.check_exchange` checks this
-
-    Returns:
-        The function.
 
     Raises:
         UsageError: if another exchange has this name, or the name is "default"

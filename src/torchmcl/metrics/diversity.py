@@ -10,13 +10,9 @@ from torchmcl.structures.output import to_float32
 
 
 def disagreement(probabilities: Tensor) -> Tensor:
-    """Compute how often two members predict different classes: mean_B mean_{m<n} [argmax p_m != argmax p_n].
+    """Compute how often two members predict different classes, (M, B, C) -> a scalar between 0 and 1.
 
-    Args:
-        probabilities: the members' probabilities or logits, (M, B, C)
-
-    Returns:
-        A scalar between 0 and 1; 0 for one member.
+    mean_B mean_{m<n} [argmax p_m != argmax p_n], or 0 for one member.
 
     >>> disagreement(torch.tensor([[[0.9, 0.1]], [[0.8, 0.2]], [[0.3, 0.7]]]))  # 2 of 3 pairs
     tensor(0.6667)
@@ -25,13 +21,7 @@ def disagreement(probabilities: Tensor) -> Tensor:
 
 
 def share(weights: Tensor) -> Tensor:
-    """Compute the share of the examples that each member takes: mean_B w_m.
-
-    Args:
-        weights: the assignment, (M, B)
-
-    Returns:
-        Shares between 0 and 1, (M,). Their sum is K.
+    """Compute the share of the examples that each member takes, mean_B w_m: (M, B) -> (M,). The sum of shares is K.
 
     >>> share(torch.tensor([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]))
     tensor([0.7500, 0.2500])
@@ -116,10 +106,7 @@ class Disagreement(MeanMetric):
 
 @final
 class Share(MeanMetric):
-    """Compute `share` over all batches.
-
-    Args:
-        members: the number of members M
+    """Compute `share` of M `members` over all batches.
 
     >>> metric = Share(members=2)
     >>> metric.update(torch.tensor([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]))

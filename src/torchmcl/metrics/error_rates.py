@@ -27,14 +27,7 @@ def members_wrong(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def oracle_wrong(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Return whether all members are wrong on each example.
-
-    Args:
-        probabilities: the members' probabilities or logits, (M, B, C, …)
-        target: the correct classes, (B, …)
-
-    Returns:
-        Booleans, (B, …).
+    """Return whether all members are wrong on each example, see `members_wrong`: (M, B, C, …), (B, …) -> (B, …).
 
     >>> oracle_wrong(torch.tensor([[[0.9, 0.1], [0.2, 0.8]], [[0.4, 0.6], [0.3, 0.7]]]), torch.tensor([0, 0]))
     tensor([False,  True])
@@ -43,14 +36,7 @@ def oracle_wrong(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def top1_wrong(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Return whether the combined prediction is wrong on each example: argmax_c p(c) != y.
-
-    Args:
-        probabilities: the combined probabilities, (B, C, …)
-        target: the correct classes, (B, …)
-
-    Returns:
-        Booleans, (B, …).
+    """Return whether the combined prediction argmax_c p(c) is wrong on each example: (B, C, …), (B, …) -> (B, …).
 
     >>> top1_wrong(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0]))
     tensor([False,  True])
@@ -111,14 +97,7 @@ def member_errors(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def harmonic_mean(oracle: Tensor, top1: Tensor) -> Tensor:
-    """Compute the harmonic mean of two scalar errors, 2 o t / (o + t), by which Kim et al. 2022 choose K.
-
-    Args:
-        oracle: the oracle error o
-        top1: the top-1 error t
-
-    Returns:
-        A scalar between 0 and 1; 0 if either error is 0.
+    """Compute the harmonic mean of two errors, 2 o t / (o + t), or 0 if either is 0; Kim et al. 2022 choose K by it.
 
     >>> harmonic_mean(torch.tensor(0.1), torch.tensor(0.3)), harmonic_mean(torch.tensor(0.0), torch.tensor(0.0))
     (tensor(0.1500), tensor(0.))
@@ -161,10 +140,7 @@ class Top1Error(ErrorMetric):
 
 @final
 class MemberErrors(ErrorMetric):
-    """Compute `member_errors` over all batches.
-
-    Args:
-        members: the number of members M
+    """Compute `member_errors` of M `members` over all batches.
 
     >>> metric = MemberErrors(members=2)
     >>> metric.update(torch.tensor([[[0.9, 0.1]], [[0.4, 0.6]]]), torch.tensor([1]))

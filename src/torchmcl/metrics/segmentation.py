@@ -119,14 +119,10 @@ def _overlap(prediction: Tensor, target: Tensor, classes: int, ignore_index: int
     """Count the pixels in the intersection and in the union of each class, (2, classes)."""
     check_shapes("prediction (B, …) and target (B, …)", prediction, target)
     if ignore_index is not None:
-        valid = target != ignore_index
-        if not valid.any():
-            return torch.zeros(2, classes, dtype=torch.int64, device=target.device)
-        prediction, target = prediction[valid], target[valid]
-    prediction, target = prediction.long(), target.long()
-    low, high = torch.stack([prediction, target]).aminmax()
-    if low < 0 or high >= classes:
-        raise UsageError(f"Expected classes from 0 to {classes - 1}, got {int(low)} to {int(high)}.")
+        prediction, target = prediction[target != ignore_index], target[target != ignore_index]
+    prediction, target = labels = torch.stack([prediction.long(), target.long()])
+    if labels.numel() and not 0 <= (low := int(labels.min())) <= (high := int(labels.max())) < classes:
+        raise UsageError(f"Expected classes from 0 to {classes - 1}, got {low} to {high}.")
     predicted, correct, both = (
         torch.bincount(pixels.flatten(), minlength=classes)
         for pixels in (prediction, target, target[prediction == target])

@@ -68,6 +68,7 @@ def _ranks(inlier: Tensor, outlier: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _UnseenMetric(CurveMetric):
+    higher_is_better = True
     states = ("inlier", "outlier")
 
     def update(self, inlier: Tensor | None = None, outlier: Tensor | None = None) -> None:
@@ -89,7 +90,6 @@ class AUROC(_UnseenMetric):
     tensor(0.8750)
     """
 
-    higher_is_better = True
     function = staticmethod(auroc)
 
 
@@ -103,7 +103,6 @@ class AUPR(_UnseenMetric):
     tensor(0.8333)
     """
 
-    higher_is_better = True
     function = staticmethod(aupr)
 
 

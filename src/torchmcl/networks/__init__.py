@@ -50,9 +50,6 @@ def register(network: Builder) -> Builder:
             arguments with defaults. If it has an argument `channels` or `inputs`, the number of channels or of
             features of an example is passed; if it has `cut`, the place where members exchange features
 
-    Returns:
-        The function.
-
     Raises:
         UsageError: if another network has this name
     """
@@ -71,9 +68,6 @@ def build(name: str, classes: int = 10, **options: Any) -> nn.Module:
         name: one of `names()`
         classes: the number of outputs
         options: keyword arguments of the network's function
-
-    Returns:
-        The network.
 
     Raises:
         UsageError: if the name or an option is unknown, a required option is missing, or the weights exceed the memory

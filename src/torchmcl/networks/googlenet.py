@@ -9,11 +9,7 @@ from torchmcl.structures.split import Split
 
 
 class Widths(NamedTuple):
-    """The numbers of channels in an inception module, in the order of table 1 of Szegedy et al. 2015.
-
-    >>> Widths(64, 96, 128, 16, 32, 32).outputs
-    256
-    """
+    """The numbers of channels in an inception module, in the order of table 1 of Szegedy et al. 2015."""
 
     one: int
     three_reduce: int
@@ -45,23 +41,16 @@ class Inception(nn.Module):
     """Four parallel branches with different receptive fields (Szegedy et al. 2015, figure 2b).
 
     Two 3x3 convolutions replace the 5x5 one, with the same receptive field and fewer operations (Szegedy et al. 2016).
-
-    >>> Inception(192, Widths(64, 96, 128, 16, 32, 32))(torch.zeros(2, 192, 8, 8)).shape
-    torch.Size([2, 256, 8, 8])
     """
 
     def __init__(self, inputs: int, widths: Widths) -> None:
         super().__init__()
-        self.one = nn.Sequential(*convolution(inputs, widths.one, 1))
-        self.three = nn.Sequential(
-            *convolution(inputs, widths.three_reduce, 1), *convolution(widths.three_reduce, widths.three)
-        )
-        self.five = nn.Sequential(
-            *convolution(inputs, widths.five_reduce, 1),
-            *convolution(widths.five_reduce, widths.five),
-            *convolution(widths.five, widths.five),
-        )
-        self.pool = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), *convolution(inputs, widths.pool, 1))
+        one, three_reduce, three, five_reduce, five, pool = widths
+        self.one = nn.Sequential(*convolution(inputs, one, 1))
+        self.three = nn.Sequential(*convolution(inputs, three_reduce, 1), *convolution(three_reduce, three))
+        two_threes = (*convolution(five_reduce, five), *convolution(five, five))
+        self.five = nn.Sequential(*convolution(inputs, five_reduce, 1), *two_threes)
+        self.pool = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), *convolution(inputs, pool, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, inputs, H, W) -> (B, widths.outputs, H, W)."""

@@ -15,23 +15,14 @@ Layers = Sequence[nn.Module]
 def convolution(
     inputs: int, outputs: int, size: int = 3, *, stride: int = 1, groups: int = 1, activation: type[nn.Module] = nn.ReLU
 ) -> list[nn.Module]:
-    """Build a convolution with batch normalisation: (B, inputs, H, W) -> (B, outputs, H / stride, W / stride).
-
-    >>> [type(layer).__name__ for layer in convolution(3, 8)]
-    ['Conv2d', 'BatchNorm2d', 'ReLU']
-    """
+    """Build a convolution with batch normalisation: (B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
     # No bias, because the normalisation would subtract it.
     layer = nn.Conv2d(inputs, outputs, size, stride=stride, padding=(size - 1) // 2, groups=groups, bias=False)
     return [layer, nn.BatchNorm2d(outputs), activation()]
 
 
 def head(inputs: int, classes: int) -> tuple[nn.AdaptiveAvgPool2d, nn.Flatten, nn.Linear]:
-    """Build global average pooling and a linear layer: (B, inputs, H, W) -> (B, classes) for any H and W.
-
-    >>> import torch
-    >>> nn.Sequential(*head(8, 10))(torch.zeros(2, 8, 5, 7)).shape
-    torch.Size([2, 10])
-    """
+    """Build global average pooling and a linear layer: (B, inputs, H, W) -> (B, classes) for any H and W."""
     return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes)
 
 
@@ -45,13 +36,7 @@ def scale_channels(published: int, width: int, first: int) -> int:
 
 
 def check_sizes(**sizes: int) -> None:
-    """Raise UsageError if a size is not an integer from 1 to a million, or `depth` from 1 to a thousand.
-
-    >>> check_sizes(classes=10, width=0)
-    Traceback (most recent call last):
-        ...
-    torchmcl.errors.UsageError: Expected width to be a whole number of at least 1, got width=0.
-    """
+    """Raise UsageError if a size is not an integer from 1 to a million, or `depth` from 1 to a thousand."""
     for name, size in sizes.items():
         if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
             raise UsageError(f"Expected {name} to be a whole number of at least 1, got {name}={shown(size)}.")
@@ -60,15 +45,7 @@ def check_sizes(**sizes: int) -> None:
 
 
 def split(low: Layers, middle: Layers, high: Layers, *, cut: Cut, features: tuple[int, int]) -> Split:
-    """Split a chain of layers after `low` ("exchange") or after `middle` ("last_stage").
-
-    `features` are the numbers of channels at these two places.
-
-    >>> low, middle, high = [nn.Linear(4, 8)], [nn.Linear(8, 6)], [nn.Linear(6, 2)]
-    >>> network = split(low, middle, high, cut="last_stage", features=(8, 6))
-    >>> len(network.stem), len(network.body), network.features
-    (2, 1, 6)
-    """
+    """Split a chain of layers after `low` ("exchange") or `middle` ("last_stage"), with these numbers of features."""
     if cut not in get_args(Cut):
         raise UsageError(f"Expected cut to be one of {', '.join(get_args(Cut))}, got {cut!r}.")
     before, width = (len(low), features[0]) if cut == "exchange" else (len(low) + len(middle), features[1])

@@ -22,9 +22,8 @@ def simple_cnn(classes: int = 10, *, width: int = 32, channels: int = 3, cut: Cu
     Returns:
         A network (B, channels, H, W) -> (B, classes), H and W of at least 8.
 
-    >>> import torch
-    >>> simple_cnn(classes=10, width=4, channels=1)(torch.zeros(2, 1, 8, 8)).shape
-    torch.Size([2, 10])
+    >>> sum(p.numel() for p in simple_cnn().parameters())
+    94762
     """
     check_sizes(classes=classes, width=width, channels=channels)
     low = convolution(channels, width)
