@@ -136,7 +136,7 @@ def test_the_exchange_of_a_method_may_be_registered():
 @pytest.mark.parametrize(
     ("build", "says"),
     [
-        (lambda split, members: None, r"nn.Module with the attribute shared_stem \(True or False\), got NoneType"),
+        (lambda split, members: None, "nn.Module with a boolean attribute shared_stem, got NoneType"),
         (lambda split, members: nn.Identity(), "got Identity"),
         (lambda split, members: Silent(split.features, members), "a list of 2 tensors"),
     ],

@@ -197,7 +197,7 @@ def test_what_an_exchange_returns_is_checked(function, got):
 
 
 def test_an_exchange_is_a_module_that_says_whether_it_shares_a_stem():
-    with pytest.raises(UsageError, match=r"nn\.Module with the attribute shared_stem \(True or False\), got Identity"):
+    with pytest.raises(UsageError, match=r"nn\.Module with a boolean attribute shared_stem, got Identity"):
         Ensemble([nn.Linear(4, 2), nn.Linear(4, 2)], exchange=nn.Identity())
 
 

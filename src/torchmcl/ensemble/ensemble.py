@@ -3,7 +3,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from reprlib import repr as shown
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -52,11 +52,10 @@ class Ensemble(nn.Module):
         self.auxiliary = False  # whether the last output is the auxiliary class
         self.exchange = exchanges.check_module(exchange or exchanges.NoExchange())
         self.gate = gate
-        stems = [member.stem if isinstance(member, Split) else nn.Identity() for member in members]
+        splits = [member if isinstance(member, Split) else Split(nn.Identity(), member) for member in members]
+        stems = [split.stem for split in splits]
         self.stems: MemberList | BatchedMembers = MemberList(stems[:1] if self.exchange.shared_stem else stems)
-        self.bodies: MemberList | BatchedMembers = MemberList(
-            member.body if isinstance(member, Split) else member for member in members
-        )
+        self.bodies: MemberList | BatchedMembers = MemberList(split.body for split in splits)
 
     @classmethod
     def build(
@@ -71,7 +70,7 @@ class Ensemble(nn.Module):
         cut: int | None = None,
         seed: int = 0,
         **options: Any,
-    ) -> "Ensemble":
+    ) -> Self:
         """Build an ensemble for a method.
 
         Args:
@@ -126,7 +125,7 @@ class Ensemble(nn.Module):
         exchange: str = "none",
         preset: str = "default",
         seed: int = 0,
-    ) -> "Ensemble":
+    ) -> Self:
         """Build an ensemble of modules, which can be trained or have different architectures; they are not copied.
 
         Args:
@@ -160,9 +159,7 @@ class Ensemble(nn.Module):
             return cls._assemble(modules, method, exchange, preset, seed)
 
     @classmethod
-    def _assemble(
-        cls, members: Sequence[nn.Module], method: Method, exchange: str, preset: str, seed: int
-    ) -> "Ensemble":
+    def _assemble(cls, members: Sequence[nn.Module], method: Method, exchange: str, preset: str, seed: int) -> Self:
         with _seeded(seed, method.members):
             module = _build_exchange(exchange, preset, method, members)
             gate = Gate(method.gate, _gate_features(members, method), method.members) if method.gate else None
@@ -182,9 +179,17 @@ class Ensemble(nn.Module):
 
     def exchange_features(self, x: Tensor) -> list[Tensor]:
         """Return the inputs of the bodies, the features after the exchange: (B, …) -> M of (B, D, …)."""
-        features = self.stems([x] * len(self.stems))
+        features, members = self.stems([x] * len(self.stems)), len(self.bodies)
         shapes = [tuple(h.shape) if isinstance(h, Tensor) else None for h in features]  # the exchange may change them
-        return _check_exchanged(self.exchange(features), self.exchange, members=len(self.bodies), shapes=shapes)
+        exchanged = self.exchange(features)
+        exchanged = list(exchanged) if isinstance(exchanged, list | tuple | Tensor) else [exchanged]
+        actual = [tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__ for h in exchanged]
+        if actual != (shapes if len(shapes) > 1 else shapes * members):  # one input if all members share a stem
+            raise UsageError(
+                f"Expected {type(self.exchange).__name__} to return a list of {members} tensors (B, D, …) of shape "
+                f"{shapes[0]}, got {len(actual)}: {shown(actual)}. See torchmcl.ensemble.exchange.register."
+            )
+        return exchanged
 
     def forward_member(self, member: int, features: Tensor, x: Tensor) -> Tensor:
         """Return the logits (B, C, …) of one member from its features (B, D, …) after the exchange; x is the input."""
@@ -351,22 +356,4 @@ def _check_distinct(members: Sequence[nn.Module]) -> None:
             continue  # not initialised yet
         fingerprint = tuple(float(p.detach().double().sum()) for p in member.parameters())
         if fingerprint and (twin := seen.setdefault(fingerprint, m)) != m:
-            raise UsageError(
-                f"Members {twin} and {m} have the same weights. Pass a function that returns a new, randomly "
-                "initialised module each time."
-            )
-
-
-def _check_exchanged(
-    features: Any, exchange: nn.Module, *, members: int, shapes: Sequence[tuple[int, ...] | None]
-) -> list[Tensor]:
-    """Return the output of an exchange as a list; raise UsageError unless it keeps the shapes of its inputs."""
-    exchanged = list(features) if isinstance(features, list | tuple | Tensor) else [features]
-    expected = list(shapes) * (members if len(shapes) == 1 else 1)  # one input if all members share a stem
-    actual = [tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__ for h in exchanged]
-    if actual == expected:
-        return exchanged
-    raise UsageError(
-        f"Expected {type(exchange).__name__} to return a list of {members} tensors (B, D, …) of shape {shapes[0]}, "
-        f"got {len(exchanged)}: {shown(actual)}. See torchmcl.ensemble.exchange.register."
-    )
+            raise UsageError(f"Members {twin} and {m} have the same weights. Initialise each member at random.")

@@ -44,6 +44,9 @@ class WeightSharing(nn.Module):
         return list(features) * (self.members // len(features))
 
 
+Exchange = WeightSharing | FeatureSharing | FeatureFusion
+
+
 class MemberLayers(nn.Module):
     """Apply one more layer per member before another exchange, with 37,056 parameters at 64 channels.
 
@@ -51,11 +54,11 @@ class MemberLayers(nn.Module):
     layer per member matches this number to the last digit. The layer is inferred from it [I].
     """
 
-    def __init__(self, exchange: WeightSharing | FeatureSharing | FeatureFusion, features: int, members: int) -> None:
+    def __init__(self, exchange: Exchange, features: int, members: int) -> None:
         super().__init__()
         self.exchange = exchange
         self.shared_stem = exchange.shared_stem
-        self.own = nn.ModuleList(nn.Sequential(*convolution(features, features, 3, bias=True)) for _ in range(members))
+        self.own = nn.ModuleList(convolution(features, features, 3, bias=True) for _ in range(members))
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, D, …), or 1 if the stem is shared -> M of (B, D, …)."""
@@ -83,20 +86,13 @@ def feature_fusion(split: Split, members: int, *, preset: str = "default") -> nn
     return _with_preset(FeatureFusion(split.features, members, preset=preset), split, members, preset)
 
 
-def _with_preset(
-    exchange: WeightSharing | FeatureSharing | FeatureFusion, split: Split, members: int, preset: str
-) -> nn.Module:
+def _with_preset(exchange: Exchange, split: Split, members: int, preset: str) -> nn.Module:
     return MemberLayers(exchange, split.features, members) if preset == "paper_count" else exchange
 
 
 Builder = Callable[..., nn.Module]
 _BUILDERS: Registry[Builder] = Registry("kind of exchange", (none, weight_sharing, feature_sharing, feature_fusion))
-NAMES = (
-    "none",
-    "weight_sharing",
-    "feature_sharing",
-    "feature_fusion",
-)  # the exchanges of this package, without registered ones
+NAMES = ("none", "weight_sharing", "feature_sharing", "feature_fusion")  # without registered ones
 
 
 def names() -> tuple[str, ...]:
@@ -166,8 +162,5 @@ def build(name: str, split: Split, members: int, *, preset: str = "default") -> 
 def check_module(exchange: nn.Module) -> nn.Module:
     """Return the exchange; raise UsageError unless it is a module with `shared_stem`, see `register`."""
     if not isinstance(exchange, nn.Module) or not isinstance(getattr(exchange, "shared_stem", None), bool):
-        raise UsageError(
-            "Expected an exchange to be an nn.Module with the attribute shared_stem (True or False), "
-            f"got {type(exchange).__name__}."
-        )
+        raise UsageError(f"Expected an nn.Module with a boolean attribute shared_stem, got {type(exchange).__name__}.")
     return exchange

@@ -44,7 +44,7 @@ class FeatureFusion(nn.Module):
         self.together: nn.Module
         match preset:
             case "default":
-                self.together = Concatenated(Attention(width), nn.Sequential(*convolution(width, features, 3)))
+                self.together = Concatenated(Attention(width), convolution(width, features, 3))
             case "paper_count":
                 self.together = Concatenated(Attention(width), MemberSum(members))
             case "light":
@@ -265,8 +265,8 @@ def apply_to_maps(module: nn.Module, features: Tensor) -> Tensor:
     return module(features[:, :, None, None]).flatten(1)
 
 
-def convolution(inputs: int, outputs: int, size: int, *, bias: bool = False, dilation: int = 1) -> list[nn.Module]:
+def convolution(inputs: int, outputs: int, size: int, *, bias: bool = False, dilation: int = 1) -> nn.Sequential:
     """Build a convolution that preserves the size of maps, batch normalisation and ReLU."""
     padding = dilation * (size // 2)
     layer = nn.Conv2d(inputs, outputs, size, padding=padding, dilation=dilation, bias=bias)
-    return [layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+    return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))

@@ -20,7 +20,7 @@ class MemberList(nn.ModuleList):
     def convert_state(self, state: dict[str, Any], prefix: str) -> None:
         """Rename the weights of `BatchedMembers` under `prefix` in place to those of M modules."""
         for name, _ in self[0].named_parameters():
-            key = prefix + batched_name(name)
+            key = prefix + _batched_name(name)
             if key in state and state[key].shape[:1] == (len(self),):
                 state |= {f"{prefix}{m}.{name}": weight for m, weight in enumerate(state.pop(key))}
 
@@ -53,7 +53,7 @@ class BatchedMembers(nn.Module):
         self.names = [name for name, _ in chains[0].named_parameters()]  # such as 0.weight
         for name in self.names:
             weights = torch.stack([chain.get_parameter(name).detach() for chain in chains])
-            self.register_parameter(batched_name(name), nn.Parameter(weights))
+            self.register_parameter(_batched_name(name), nn.Parameter(weights))
 
     def extra_repr(self) -> str:
         """Return a description of one chain."""
@@ -92,19 +92,15 @@ class BatchedMembers(nn.Module):
         for name in self.names:
             keys = [f"{prefix}{m}.{name}" for m in range(self.members)]
             if all(key in state for key in keys) and len({state[key].shape for key in keys}) == 1:
-                state[prefix + batched_name(name)] = torch.stack([state.pop(key) for key in keys])
+                state[prefix + _batched_name(name)] = torch.stack([state.pop(key) for key in keys])
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
         self.convert_state(state, prefix)
         super()._load_from_state_dict(state, prefix, *others)
 
 
-def batched_name(name: str) -> str:
-    """Return the name in `BatchedMembers` of weights with this name in M chains.
-
-    >>> batched_name("0.weight")
-    '0_weight'
-    """
+def _batched_name(name: str) -> str:
+    """Return the name in `BatchedMembers` of weights with this name in M chains."""
     return name.replace(".", "_")
 
 

@@ -12,8 +12,6 @@ def check_shapes(pattern: str, *tensors: Tensor, empty: bool = False) -> None:
 
     Each letter stands for one size. `…` stands for any number of axes, with the same sizes in all tensors.
 
-    >>> members = torch.zeros(5, 64, 10, 8, 8)
-    >>> check_shapes("probabilities (M, B, C, …) and target (B, …)", members, torch.zeros(64, 8, 8))
     >>> check_shapes("probabilities (M, B, C) and target (B,)", torch.zeros(5, 64, 10), torch.zeros(32))
     Traceback (most recent call last):
         ...

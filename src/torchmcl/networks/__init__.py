@@ -30,7 +30,7 @@ _BUILDERS: Registry[Builder] = Registry(
     "network",
     (simple_cnn, vgg16, resnet10, resnet18, resnet34, preact_resnet10, googlenet, mobilenet_v2, fcn, mlp),
 )
-NAMES = _BUILDERS.names()  # the networks of this package, without registered ones
+NAMES = _BUILDERS.names()  # without registered ones
 # Networks within these sizes fit into the memory of any machine.
 SMALL = {"width": 512, "depth": 100, "inputs": 100_000, "channels": 1000, "classes": 100_000}
 
@@ -97,14 +97,7 @@ def build(name: str, classes: int = 10, **options: Any) -> nn.Module:
 
 
 def input_options(name: str, shape: tuple[int, ...]) -> dict[str, int]:
-    """Return the options of a network that follow from the shape of an example.
-
-    Args:
-        name: one of `names()`
-        shape: (channels, H, W) or (D,)
-
-    Returns:
-        The number of `inputs` or `channels`, depending on the network's arguments.
+    """Return the options of a network that follow from the shape of an example, (channels, H, W) or (D,).
 
     Raises:
         UsageError: if the network expects images and the shape is not that of an image
