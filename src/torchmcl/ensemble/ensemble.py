@@ -200,10 +200,9 @@ class Ensemble(nn.Module):
         outputs, axes = self.outputs or logits[0].shape[1], logits[0].ndim
         for m, output in enumerate(logits):
             if output.shape[1] != outputs or output.ndim != axes:
-                raise UsageError(
-                    f"Expected {outputs} outputs of each member (classes, plus the auxiliary class if the method has "
-                    f"one), got logits {tuple(output.shape)} of member {m}. Change its last layer."
-                )
+                expected = f"{outputs} outputs of each member (classes, plus the auxiliary class if the method has one)"
+                actual = f"logits {tuple(output.shape)} of member {m}"
+                raise UsageError(f"Expected {expected}, got {actual}. Change its last layer.")
         return torch.stack(list(logits))
 
     @torch.no_grad()
@@ -233,10 +232,9 @@ class Ensemble(nn.Module):
 
     def _advice(self, x: Tensor) -> str:
         dtype = str(x.dtype)[6:]
-        others = {str(p.dtype)[6:] for p in self.parameters() if p.is_floating_point() and p.dtype != x.dtype}
+        others = sorted({str(p.dtype)[6:] for p in self.parameters() if p.is_floating_point() and p.dtype != x.dtype})
         if others:
-            weights = ", ".join(sorted(others))
-            return f"The weights are {weights}, the examples {dtype}: convert the networks to torch.{dtype}"
+            return f"The weights are {', '.join(others)}, the examples {dtype}: convert the networks to torch.{dtype}"
         head = f", or give the network {self.outputs} outputs if its head is not the last layer that it registers"
         return "Change the network or the examples" + head * self.auxiliary
 
@@ -272,10 +270,8 @@ def _build_exchange(name: str, preset: str, method: Method, members: Sequence[nn
     splits = [member for member in members if isinstance(member, Split)]
     if len(splits) == len(members):
         if len(widths := {split.features for split in splits}) > 1:
-            raise UsageError(
-                f"The exchange {kind!r} requires members with equally many features at the cut, got {sorted(widths)}. "
-                "Pass exchange='none'."
-            )
+            actual = f"{sorted(widths)}. Pass exchange='none'"
+            raise UsageError(f"The exchange {kind!r} requires equally many features at the cut, got {actual}.")
         return exchanges.build(kind, splits[0], len(members), preset=preset)
     if name != "default":
         raise UsageError(f"The exchange {kind!r} requires split networks, got plain modules. {HOW_TO_SPLIT}.")

@@ -39,25 +39,20 @@ class FeatureFusion(nn.Module):
         super().__init__()
         known_name("preset", preset, PRESETS)
         width = features * members
-        self.features = features
-        self.members = members
-        self.together: nn.Module
-        match preset:
-            case "default":
-                self.together = Concatenated(Attention(width), convolution(width, features, 3))
-            case "paper_count":
-                self.together = Concatenated(Attention(width), MemberSum(members))
-            case "light":
-                self.together = LightFusion(features, members)
+        self.features, self.members = features, members
+        if preset == "default":
+            self.together: nn.Module = Concatenated(Attention(width), convolution(width, features, 3))
+        elif preset == "paper_count":
+            self.together = Concatenated(Attention(width), MemberSum(members))
+        else:
+            self.together = LightFusion(features, members)
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, D, …) -> M times the same (B, D, …)."""
         shape = features[0].shape
         if shape[1] != self.features:
-            raise UsageError(
-                f"Expected features with {self.features} channels at the cut, got {tuple(shape)}. "
-                f"Pass their number: Split(stem, body, features={shape[1]})."
-            )
+            fix = f"Pass Split(stem, body, features={shape[1]})"
+            raise UsageError(f"Expected {self.features} channels at the cut, got {tuple(shape)}. {fix}.")
         maps = [h[:, :, None, None] if h.ndim == 2 else h for h in features]
         return [self.together(maps).view(shape)] * self.members
 
@@ -87,8 +82,7 @@ class Attention(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         """(B, D, H, W) -> (B, D, H, W)."""
         average = maps.sum((2, 3)) / maps[0, 0].numel()  # the gradient of mean() would be expanded
-        channel, spatial = self.channel(average), self.spatial(maps)
-        gate = _gate(maps, channel, spatial)
+        gate = _gate(maps, self.channel(average), self.spatial(maps))
         return _Gated.apply(maps, gate) if use_custom_backward() else torch.addcmul(maps, maps, gate)  # type: ignore[no-untyped-call]
 
 

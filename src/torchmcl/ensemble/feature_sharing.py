@@ -34,8 +34,7 @@ class FeatureSharing(nn.Module):
             raise UsageError(f"Expected 0 < keep <= 1, got {keep}.")
         if at_test not in ("expected", "random"):
             raise UsageError(f"Expected at_test to be 'expected' or 'random', got {at_test!r}.")
-        self.keep = keep
-        self.at_test = at_test
+        self.keep, self.at_test = keep, at_test
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, D, …) -> M of (B, D, …)."""

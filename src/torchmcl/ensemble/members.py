@@ -35,9 +35,6 @@ class BatchedMembers(nn.Module):
     The weights are copied into one parameter (M, out, in) per layer, so that an optimiser has M times fewer parameters
     to update. The chains themselves are not trained. Also loads a state dict of M separate chains.
 
-    Args:
-        chains: M chains of equal layers, see `as_members`
-
     >>> chains = [nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)) for _ in range(3)]
     >>> batched, x = BatchedMembers(chains), torch.randn(5, 4)
     >>> torch.allclose(torch.stack(batched([x] * 3)), torch.stack([chain(x) for chain in chains]), atol=1e-6)

@@ -90,14 +90,12 @@ def reliability(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def _example_nll(probabilities: Tensor, target: Tensor) -> Tensor:
-    """(B, C), (B,) -> (B,)."""
     check_shapes("probabilities (B, C) and target (B,)", probabilities, target)
     likelihood = to_float32(probabilities).gather(1, target.long()[:, None])[:, 0]
     return -likelihood.clamp_min(torch.finfo(likelihood.dtype).tiny).log()
 
 
 def _example_brier(probabilities: Tensor, target: Tensor) -> Tensor:
-    """(B, C), (B,) -> (B,)."""
     check_shapes("probabilities (B, C) and target (B,)", probabilities, target)
     return (to_float32(probabilities) - F.one_hot(target.long(), probabilities.shape[1])).square().sum(1)
 

@@ -143,10 +143,7 @@ class _PixelErrorMetric(ErrorMetric):
 
 @final
 class OraclePixelError(_PixelErrorMetric):
-    """Compute `oracle_pixel_error` over all batches.
-
-    Args:
-        ignore_index: the label of pixels that do not count
+    """Compute `oracle_pixel_error` over all batches; pixels with the label `ignore_index` do not count.
 
     >>> metric = OraclePixelError()
     >>> members = torch.tensor([[[[0.9, 0.9], [0.1, 0.1]]], [[[0.9, 0.1], [0.1, 0.9]]]])
@@ -161,10 +158,7 @@ class OraclePixelError(_PixelErrorMetric):
 
 @final
 class Top1PixelError(_PixelErrorMetric):
-    """Compute `top1_pixel_error` over all batches.
-
-    Args:
-        ignore_index: the label of pixels that do not count
+    """Compute `top1_pixel_error` over all batches; pixels with the label `ignore_index` do not count.
 
     >>> metric = Top1PixelError()
     >>> metric.update(torch.tensor([[[0.9, 0.1], [0.1, 0.9]]]), torch.tensor([[0, 0]]))

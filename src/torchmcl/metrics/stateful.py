@@ -49,9 +49,8 @@ class SumMetric(BaseMetric):
 
     def _add(self, sums: Tensor) -> None:
         if sums.shape != self.total.shape:  # the sums of one member would broadcast to all members
-            raise UsageError(
-                f"Expected {self.total.shape[-1]} members, as passed to {type(self).__name__}, got {sums.shape[-1]}."
-            )
+            expected, actual = self.total.shape[-1], sums.shape[-1]
+            raise UsageError(f"Expected {expected} members, as passed to {type(self).__name__}, got {actual}.")
         # Not in place, which would fail if the state was reset under torch.inference_mode.
         self.total = self.total + sums.to(self.total.dtype)
 
@@ -88,10 +87,7 @@ class ErrorMetric(MeanMetric):
 
 
 class CurveMetric(BaseMetric):
-    """A metric that needs all examples at once, such as the area under a curve. Abstract.
-
-    Subclasses define `function` and `states`, the names of its arguments.
-    """
+    """A metric that needs all examples at once. Abstract: subclasses define `function` and its arguments `states`."""
 
     states: tuple[str, ...]
     function: Callable[..., Tensor]

@@ -1,3 +1,5 @@
+from functools import partial
+
 from torch import nn
 
 from torchmcl.networks.initialization import he_normal
@@ -28,10 +30,6 @@ def fcn(classes: int = 10, *, width: int = 128, channels: int = 3, cut: Cut = "e
     check_sizes(classes=classes, width=width, channels=channels)
     low = convolution(channels, width, 4, stride=2)
     middle = convolution(width, 2 * width, 4, stride=2)
-    high = [
-        nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1, bias=False),
-        nn.BatchNorm2d(width),
-        nn.ReLU(),
-        nn.ConvTranspose2d(width, classes, 4, stride=2, padding=1),
-    ]
+    upsample = partial(nn.ConvTranspose2d, kernel_size=4, stride=2, padding=1)
+    high = [upsample(2 * width, width, bias=False), nn.BatchNorm2d(width), nn.ReLU(), upsample(width, classes)]
     return he_normal(split(low, middle, high, cut=cut, features=(width, 2 * width)))

@@ -33,11 +33,7 @@ def glorot_uniform(network: Network) -> Network:
 
 
 def fan_in(layer: WeightLayer) -> float:
-    """Return the number of inputs of one output; the count in torch is wrong for transposed convolutions.
-
-    >>> fan_in(nn.Conv2d(8, 4, 3)), fan_in(nn.ConvTranspose2d(8, 4, 4, stride=2))
-    (72.0, 32.0)
-    """
+    """Return the number of inputs of one output; torch counts wrongly for transposed convolutions."""
     if isinstance(layer, nn.ConvTranspose2d):
         # With a stride s, only every s-th row and column of the kernel contributes to an output.
         return layer.weight.numel() / layer.out_channels / (layer.stride[0] * layer.stride[1])
@@ -45,11 +41,7 @@ def fan_in(layer: WeightLayer) -> float:
 
 
 def fan_out(layer: WeightLayer) -> float:
-    """Return the number of outputs of one input at stride 1; the count in torch is too large for grouped convolutions.
-
-    >>> fan_out(nn.Conv2d(8, 4, 3)), fan_out(nn.Conv2d(8, 8, 3, groups=8))
-    (36.0, 9.0)
-    """
+    """Return the number of outputs of one input at stride 1; torch counts too many for grouped convolutions."""
     return layer.weight.numel() / (layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels)
 
 

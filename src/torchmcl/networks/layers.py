@@ -27,11 +27,7 @@ def head(inputs: int, classes: int) -> tuple[nn.AdaptiveAvgPool2d, nn.Flatten, n
 
 
 def scale_channels(published: int, width: int, first: int) -> int:
-    """Scale a published number of channels by width / first, where `first` is that of the published first layer.
-
-    >>> scale_channels(512, 64, 64), scale_channels(512, 16, 64), scale_channels(16, 1, 192)
-    (512, 128, 1)
-    """
+    """Scale a published number of channels by width / first, where `first` is that of the published first layer."""
     return max(1, round(published * width / first))
 
 

@@ -31,8 +31,7 @@ def preact_resnet10(classes: int = 10, *, width: int = 64, channels: int = 3, cu
     """Build a pre-activation ResNet-10 (He et al. 2016, "Identity Mappings in Deep Residual Networks").
 
     One block in each of ResNet's four stages and the first 3x3 convolution with stride 1 are inferred [I]. As in the
-    appendix of the paper, the first block is activated before its two paths, and the last block is followed by an
-    activation.
+    paper's appendix, an activation precedes both paths of the first block and another follows the last block.
 
     Args:
         classes: the number of outputs
