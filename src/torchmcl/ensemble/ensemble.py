@@ -36,7 +36,7 @@ class Ensemble(nn.Module):
         gate: a module that maps those inputs, M of (B, D, …), to weights of the members, (M, B)
 
     Raises:
-        UsageError: if two members have the same weights, or the exchange is not one
+        UsageError: if two members have the same weights, or `exchange` is not a valid exchange
 
     >>> ensemble = Ensemble.build("amcl", "simple_cnn", members=3, classes=10, width=8, preset="light")
     >>> ensemble(torch.randn(2, 3, 32, 32)).logits.shape
@@ -126,7 +126,7 @@ class Ensemble(nn.Module):
         preset: str = "default",
         seed: int = 0,
     ) -> Self:
-        """Build an ensemble of modules, which can be trained or have different architectures; they are not copied.
+        """Build an ensemble of modules, trained or not and of any architecture, without copying them.
 
         Args:
             modules: M modules with the same number of outputs; `Split` networks if they exchange features
@@ -207,7 +207,7 @@ class Ensemble(nn.Module):
 
     @torch.no_grad()
     def dry_run(self, x: Tensor) -> Tensor:
-        """Return the logits (M, B, C, …) in evaluation mode; raise UsageError that names a member that fails on x."""
+        """Return the logits (M, B, C, …) in evaluation mode; if a member fails on x, raise UsageError that names it."""
         part = "The ensemble"
         try:
             with isolated(), evaluating(self):

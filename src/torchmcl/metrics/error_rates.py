@@ -27,7 +27,7 @@ def members_wrong(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def oracle_wrong(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Return whether all members are wrong on each example, see `members_wrong`: (M, B, C, …), (B, …) -> (B, …).
+    """Return whether all members are wrong on each example, (M, B, C, …), (B, …) -> bool (B, …); see `members_wrong`.
 
     >>> oracle_wrong(torch.tensor([[[0.9, 0.1], [0.2, 0.8]], [[0.4, 0.6], [0.3, 0.7]]]), torch.tensor([0, 0]))
     tensor([False,  True])
@@ -36,7 +36,7 @@ def oracle_wrong(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def top1_wrong(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Return whether the combined prediction argmax_c p(c) is wrong on each example: (B, C, …), (B, …) -> (B, …).
+    """Return whether the combined prediction argmax_c p(c) is wrong on each example: (B, C, …), (B, …) -> bool (B, …).
 
     >>> top1_wrong(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0]))
     tensor([False,  True])
