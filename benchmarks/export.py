@@ -12,7 +12,7 @@ from statistics import median
 import machine
 import torch
 
-from torchmcl.inference.export import NEAR, export, onnx_runner, pt2_runner
+from torchmcl.inference.export import TOLERANCE, export, onnx_runner, pt2_runner
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization.data_config import DataConfig
 from torchmcl.serialization.model_files import training_config
@@ -68,8 +68,8 @@ def main() -> None:
             f"{name:13} {row['images_per_second']:9.1f} /s  error {row['error']:6.2f} %  other labels "
             f"{row['other_labels']:5d}  other acceptance {row['other_accepted']:5d}  probabilities {row['off']:.1e}"
         )
-    exact = all(figures[name]["other_labels"] == 0 and figures[name]["off"] <= NEAR for name in ("onnx", "pt2"))
-    print(f"labels identical and probabilities to {NEAR:g}: {'yes' if exact else 'NO'}")
+    exact = all(figures[name]["other_labels"] == 0 and figures[name]["off"] <= TOLERANCE for name in ("onnx", "pt2"))
+    print(f"labels identical and probabilities to {TOLERANCE:g}: {'yes' if exact else 'NO'}")
     if options.json:
         options.json.write_text(json.dumps({**about, "figures": figures}, indent=1) + "\n")
 

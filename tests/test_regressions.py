@@ -208,7 +208,7 @@ def test_10_a_run_is_evaluated_on_what_it_set_aside(photographs, tmp_path):
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (config["seed"], config["data_seed"], config["data_validation"], config["data_size"]) == (0, 1, 0.0, 8)
     Image.new("RGB", (8, 8)).save(photographs / "cat" / "new.png")  # which splits the folder in another way
-    with pytest.raises(UsageError, match=r"Expected the test set that .* set aside"):
+    with pytest.raises(UsageError, match=r"The test set of .* differs from the one that"):
         evaluate_run(tmp_path / "run")
 
 
@@ -333,11 +333,11 @@ def test_a_data_set_of_ones_own_is_not_taken_for_one_of_that_name(tmp_path):
     digits = data.load("digits", limit=300)
     own = DataSet("digits", {name: part.subset(range(20)) for name, part in digits.parts.items()}, digits.preprocess)
     fit("ie", "mlp", own, width=8, epochs=1, members=2, out=tmp_path / "run", verbose=False)
-    with pytest.raises(UsageError, match="trained on an object named 'digits'"):
+    with pytest.raises(UsageError, match="trained on the object 'digits'"):
         evaluate_run(Path(tmp_path / "run"))
     changed = replace(digits, parts=own.parts)  # loaded by name, then changed
     fit("ie", "mlp", changed, width=8, epochs=1, members=2, out=tmp_path / "changed", verbose=False)
-    with pytest.raises(UsageError, match="Expected the test set that"):
+    with pytest.raises(UsageError, match=r"The test set of .* differs from the one that"):
         evaluate_run(Path(tmp_path / "changed"))
 
 

@@ -24,7 +24,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from joined import estimator, in_two_processes
-from torchmcl import DivergedError, SpecialistClassifier, State, methods
+from torchmcl import DivergedError, SpecialistClassifier, State, UsageError, methods
 from torchmcl.ensemble import Ensemble
 from torchmcl.tasks import combiners
 
@@ -313,7 +313,7 @@ def test_what_weighs_more_is_predicted_more():
     ("weight", "says"),
     [
         (np.zeros(60), "not all zero"),
-        (np.full(60, -1.0), "from 0 on"),
+        (np.full(60, -1.0), "of at least 0"),
         (np.full(60, np.nan), "NaN"),
         (np.ones(59), "inconsistent"),
         (np.where(Y == 1, 1.0, 0.0), "at least 2 classes"),
@@ -364,12 +364,12 @@ def test_learning_goes_on_after_fit_and_fit_begins_anew():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: small().partial_fit(X, NAMED), "in the first call of partial_fit"),
+        (lambda: small().partial_fit(X, NAMED), "The first call of partial_fit needs all labels"),
         (lambda: small().fit(X, NAMED).partial_fit(X, NAMED, classes=["ant", "bee"]), "classes of the first call"),
         (lambda: small().fit(X, NAMED).partial_fit(X, np.where(Y, "ant", "dog")), "got 'dog'"),
         (lambda: small().partial_fit(X, NAMED, classes=["ant", "bee"]), "got 'cat'"),
-        (lambda: small("mcl").partial_fit(X, Y, classes=[0, 1, 2]), "got mcl. Use fit"),
-        (lambda: small("mcl_kd").fit(X, Y).partial_fit(X, Y), "got mcl_kd. Use fit"),
+        (lambda: small("mcl").partial_fit(X, Y, classes=[0, 1, 2]), "mcl needs the complete training set. Use fit"),
+        (lambda: small("mcl_kd").fit(X, Y).partial_fit(X, Y), "mcl_kd needs the complete training set. Use fit"),
         (lambda: small("amlc").fit(X, Y), r"Did you mean 'amcl'\?"),
         (lambda: small(k=4).fit(X, Y), "1 <= k <= 3 members"),
         (lambda: small(method_options={"alpha": 1}).fit(X, Y), "options of amcl"),
@@ -377,11 +377,11 @@ def test_learning_goes_on_after_fit_and_fit_begins_anew():
         (lambda: small(network="simple_cnn").fit(X, Y), "Expected images"),
         (lambda: small(optimizer="adamm").fit(X, Y), "kind of optimizer"),
         (lambda: small(epochs=0).fit(X, Y), "epochs of at least 1"),
-        (lambda: small(device="cuda:99").fit(X, Y), "Expected a device"),
-        (lambda: small(device="abacus").fit(X, Y), "Expected a device"),
-        (lambda: small(device="meta").fit(X, Y), "Expected a device"),
+        (lambda: small(device="cuda:99").fit(X, Y), "Cannot use the device"),
+        (lambda: small(device="abacus").fit(X, Y), "Cannot use the device"),
+        (lambda: small(device="meta").fit(X, Y), "Cannot use the device"),
         (lambda: small(shape=(3, 2, 2)).fit(X, Y), r"shape \(3, 2, 2\), or flattened, got \(2,\)"),
-        (lambda: small(learning_rate=1e200, optimizer="sgd").fit(X, Y), "Expected a finite loss"),
+        (lambda: small(learning_rate=1e200, optimizer="sgd").fit(X, Y), "The loss is not finite"),
         (lambda: small().fit(X, np.zeros(60)), "at least 2 classes, got 1 class"),
     ],
 )
@@ -394,7 +394,7 @@ def test_one_clear_line(call, says):
 @pytest.mark.parametrize("wrong", [{"learning_rate": 1e200, "optimizer": "sgd"}, {"shape": (3, 2, 2)}, {"k": 9}])
 def test_what_was_refused_is_not_fitted(wrong):
     specialists = small().fit(X, Y).set_params(**wrong)
-    with pytest.raises((ValueError, DivergedError), match="Expected"):
+    with pytest.raises((UsageError, DivergedError)):
         specialists.fit(X, Y)
     with pytest.raises(NotFittedError):
         specialists.predict(X)

@@ -1,4 +1,4 @@
-"""Specialist ensembles as a LightningModule, for projects that already use a `Trainer`."""
+"""A LightningModule for specialist ensembles, for projects that already use a `Trainer`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +13,6 @@ from torch.optim.lr_scheduler import LambdaLR
 from torchmcl import methods
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
-from torchmcl.methods import Method
 from torchmcl.objectives.dataset_pass import DatasetPass, run_dataset_passes
 from torchmcl.objectives.objective import phase_of
 from torchmcl.structures.outcome import Outcome
@@ -23,8 +22,8 @@ from torchmcl.training.loop import build_optimizer
 from torchmcl.training.recipe import Recipe
 
 RECIPE = ("learning_rate", "momentum", "weight_decay", "schedule", "drop_every", "drop_to")
-# Options of `fit` that a project with a `Trainer` sets elsewhere.
-ELSEWHERE = {
+# Options of `fit` for which Lightning has its own.
+REPLACEMENTS = {
     "epochs": "Trainer(max_epochs=…)",
     "clip": "Trainer(gradient_clip_val=…)",
     "accumulate": "Trainer(accumulate_grad_batches=…)",
@@ -38,25 +37,26 @@ ELSEWHERE = {
 
 
 class SpecialistModule(LightningModule):
-    """A method, an ensemble and a recipe as a LightningModule: the same objective, combiner and metrics as `fit`.
+    """A method, an ensemble and a recipe as a LightningModule, with the objective, combiner and metrics of `fit`.
 
-    Batches are (x, target), or (x, target, index) where the method remembers single examples (MCL, MCL-KD), or
-    (x, target, index, group) where a memory counts groups of images; x is prepared by the data loader. The objective is
-    a submodule, so that checkpoints of the `Trainer` have its memory.
+    Batches are (x, target); (x, target, index) for methods that remember single examples (MCL, MCL-KD); or
+    (x, target, index, group) if a memory counts groups of images. The data loader preprocesses x. The objective is a
+    submodule, so the checkpoints of the `Trainer` contain its memory. The module logs `train_loss`, the share of the
+    examples that each member takes, and the metrics of the task as fractions, such as `val_top1_error`.
 
     Args:
         method: a name in `methods.names()`, or a `Method`
-        network: a name, a callable or a list of them, see `Ensemble.build`; or an `Ensemble`
-        members: the number of networks, of a method given by name; 5 unless given
-        classes: the number of classes, of a method given by name; 10 unless given
-        exchange: what members share; the method's own unless given
-        seed: of the weights
-        optimizer: sgd, adam or adamw, or a callable that is given all (name, parameter) and returns an optimiser
-        options: those of the method and the network given by name, and learning_rate, momentum, weight_decay, schedule,
-            drop_every and drop_to, as of `fit`
+        network: a name, a callable, or a list with one per member, see `Ensemble.build`; or an `Ensemble`
+        members: number of members of a method given by name; 5 by default
+        classes: number of classes of a method given by name; 10 by default
+        exchange: what members share; by default, the exchange of the method
+        seed: seed of the initial weights
+        optimizer: sgd, adam or adamw, or a callable that takes all pairs (name, parameter) and returns an optimizer
+        options: options of a method or network given by name, and learning_rate, momentum, weight_decay, schedule,
+            drop_every and drop_to as in `fit`
 
-    Logged are `train_loss`, the share of the examples that each member takes, and for validation and test sets the
-    metrics of the task, such as `val_top1_error`, as fractions.
+    Raises:
+        UsageError: if an option is unknown or belongs to the `Trainer`.
 
     >>> module = SpecialistModule("amcl", "mlp", members=3, classes=10, inputs=64, width=8, learning_rate=0.05)
     >>> module(torch.zeros(2, 64)).logits.shape
@@ -65,7 +65,7 @@ class SpecialistModule(LightningModule):
 
     def __init__(
         self,
-        method: str | Method = "amcl",
+        method: str | methods.Method = "amcl",
         network: Network | Sequence[Network] | Ensemble = "simple_cnn",
         *,
         members: int | None = None,
@@ -76,9 +76,9 @@ class SpecialistModule(LightningModule):
         **options: Any,
     ) -> None:
         super().__init__()
-        for name, place in ELSEWHERE.items():
+        for name, replacement in REPLACEMENTS.items():
             if name in options:
-                raise UsageError(f"Expected {name} to be set with a Trainer's own means, got it here. Use {place}.")
+                raise UsageError(f"SpecialistModule has no option {name}. Use {replacement} instead.")
         recipe: dict[str, Any] = {name: options.pop(name) for name in RECIPE if name in options}
         if isinstance(optimizer, str):
             recipe["optimizer"] = optimizer
@@ -87,91 +87,85 @@ class SpecialistModule(LightningModule):
             own = {name: options.pop(name) for name in methods.options(method) if name in options}
             method = methods.build(method, members or 5, classes or 10, **own)
         elif members not in (None, method.members) or classes not in (None, method.classes):
-            raise UsageError(
-                f"Expected the {method.members} members and {method.classes} classes of the method, got {members} and "
-                f"{classes}. Leave them out."
-            )
+            raise UsageError(f"The method has {method.members} members and {method.classes} classes. Omit both values.")
         self.method = method
         self.objective = method.new_objective()
         if not isinstance(network, Ensemble):
             network = Ensemble.build(method, network, exchange=exchange, seed=seed, **options)
         elif options:
-            raise UsageError(f"Expected no options of networks beside an Ensemble, got {', '.join(options)}.")
+            raise UsageError(f"Expected no options for an Ensemble that is already built, got {', '.join(options)}.")
         if len(network.bodies) != method.members:
             raise UsageError(f"Expected an ensemble of {method.members} members, got {len(network.bodies)}.")
         self.ensemble = network
 
     def forward(self, x: Tensor) -> EnsembleOutput:
-        """(B, …) -> the members' outputs (M, B, …)."""
-        output: EnsembleOutput = self.ensemble(x)
-        return output
+        """Compute the members' outputs (M, B, …) for a batch (B, …)."""
+        return self.ensemble(x)
 
-    def at(self) -> State:
-        """The epoch and the number of epochs, as the `Trainer` counts them."""
+    def training_state(self) -> State:
+        """Return the current epoch and the number of epochs of the `Trainer`."""
         epochs = self.trainer.max_epochs
         if epochs is None or epochs < 1:
-            raise UsageError(
-                "Expected the number of epochs, which warm-ups and the learning rate depend on, got none. "
-                "Set Trainer(max_epochs=…), besides max_steps or max_time."
-            )
+            raise UsageError("Warm-up and learning rate need the number of epochs. Set Trainer(max_epochs=…).")
         return State(self.current_epoch + 1, epochs)
 
     def on_train_epoch_start(self) -> None:
-        """Show the training set to the parts of the objective that need a pass over it."""
+        """Run the passes over the training set that the objective needs before an epoch."""
         loader: Any = self.trainer.train_dataloader
         if any(isinstance(part, DatasetPass) for part in self.objective.modules()):
             with self.trainer.precision_plugin.forward_context():
-                run_dataset_passes(self.objective, self.ensemble, self._indexed(loader), self.at())
+                run_dataset_passes(self.objective, self.ensemble, self._indexed(loader), self.training_state())
 
     def training_step(self, batch: Sequence[Tensor], batch_idx: int) -> Tensor:
-        """The loss of a batch."""
+        """Compute and log the loss of a batch."""
         x, target, index, group = self._parts(batch)
-        outcome: Outcome = self.objective(self(x), target, replace(self.at(), index=index, group=group))
+        state = replace(self.training_state(), index=index, group=group)
+        outcome: Outcome = self.objective(self(x), target, state)
         shares = {f"share_{m}": share for m, share in enumerate(outcome.weights.mean(1), start=1)}
         self.log("train_loss", outcome.loss, on_step=True, on_epoch=True, batch_size=len(x), prog_bar=True)
         self.log_dict(shares, on_step=False, on_epoch=True, batch_size=len(x))
         return outcome.loss
 
     def validation_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
-        """Log the metrics of the validation set."""
+        """Log the metrics of a batch of the validation set."""
         self._measure("val", batch)
 
     def test_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
-        """Log the metrics of the test set."""
+        """Log the metrics of a batch of the test set."""
         self._measure("test", batch)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """The ensemble's prediction: probabilities (B, C, …) where the task has classes."""
+        """Return the combined prediction for a batch: probabilities (B, C, …) if the task has classes."""
         x = batch if isinstance(batch, Tensor) else batch[0]
         return self.method.combine(self(x))
 
     def configure_optimizers(self) -> Any:
-        """The optimiser and the schedule of the recipe, by epochs."""
+        """Return the optimizer and the learning rate schedule of the recipe."""
         if not isinstance(self.optimizer, str):
             built = build_optimizer(self.optimizer, self.ensemble)
         else:
             built = self.recipe.build(self.ensemble.parameters())
-        recipe = replace(self.recipe, epochs=self.at().epochs)
+        recipe = replace(self.recipe, epochs=self.training_state().epochs)
         schedule = LambdaLR(built, lambda epoch: recipe.factor(min(epoch + 1, recipe.length())))
         return {"optimizer": built, "lr_scheduler": {"scheduler": schedule, "interval": "epoch"}}
 
     @property
     def phase(self) -> str:
-        """The phase that the objective is in; empty where it has no phases."""
+        """Return the current phase of the objective, or an empty string if it has no phases."""
         return phase_of(self.objective)
 
     def _measure(self, part: str, batch: Sequence[Tensor]) -> None:
         x, target, *_ = self._parts(batch)
         output = EnsembleOutput.of(self(x))
-        found = self.method.task.metrics(output, self.method.combine(output), target)
-        for name, values in found.items():  # of the examples whose label counts
+        metrics = self.method.task.metrics(output, self.method.combine(output), target)
+        for name, values in metrics.items():  # one value per example that has a label
             if len(values):
                 self.log(f"{part}_{name}", values.mean(), on_epoch=True, batch_size=len(values), sync_dist=True)
 
     def _parts(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         if not isinstance(batch, list | tuple) or len(batch) not in (2, 3, 4) or not isinstance(batch[0], Tensor):
             raise UsageError(
-                f"Expected batches (x, target), with index and group if need be, got {type(batch).__name__}."
+                f"Expected batches (x, target), optionally with index and group, got {type(batch).__name__}."
             )
         return batch[0], batch[1], *(*batch[2:], None, None)[:2]
 
@@ -182,6 +176,6 @@ class SpecialistModule(LightningModule):
             if index is None:
                 raise UsageError(
                     f"Expected batches (x, target, index) for {self.method.name}, which remembers single examples, "
-                    "got (x, target). Add the place of each example in the training set."
+                    "got (x, target). Add the index of each example in the training set."
                 )
             yield x, target, index

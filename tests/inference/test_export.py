@@ -12,7 +12,7 @@ import torch
 
 from torchmcl import UsageError, cli, data
 from torchmcl.inference import export as exporting
-from torchmcl.inference.export import NEAR, OUTPUTS, export, onnx_runner, pt2_runner
+from torchmcl.inference.export import OUTPUTS, TOLERANCE, export, onnx_runner, pt2_runner
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization.model_config import ModelConfig
 from torchmcl.structures.rejection import Rejection
@@ -47,7 +47,7 @@ def untrained(method, network, shape, *, members=2, preset="light", rejection=No
     ensemble.train()  # statistics that are not the initial ones
     specialists = Specialists(model_config, method, ensemble)
     with torch.no_grad():
-        ensemble.train()(specialists.prepare(exporting.example(specialists, 8)))
+        ensemble.train()(specialists.prepare(exporting.random_input(specialists, 8)))
     ensemble.eval()
     return specialists
 
@@ -60,13 +60,13 @@ def answers(specialists, x):
 
 def check(specialists, run, sizes=(1, 2, 3, 17)):
     for size in sizes:
-        x = exporting.example(specialists, size + 100)[:size]  # none that export itself has seen
+        x = exporting.random_input(specialists, size + 100)[:size]  # none that export itself has seen
         expected, got = answers(specialists, x), run(x)
         for name in OUTPUTS:
             assert got[name].shape == expected[name].shape, name
             assert got[name].dtype == expected[name].dtype, name
         for name in ("probabilities", "members", "auxiliary"):
-            torch.testing.assert_close(got[name], expected[name], rtol=0, atol=NEAR)
+            torch.testing.assert_close(got[name], expected[name], rtol=0, atol=TOLERANCE)
         assert torch.equal(got["label"], expected["label"])
         assert torch.equal(got["accepted"], expected["accepted"])
 
@@ -96,7 +96,7 @@ SLOW = ("resnet10", "mobilenet_v2", "googlenet", "vgg16", "fcn")
 def test_each_family(family, tmp_path):
     specialists = FAMILIES[family]()
     found = export(specialists, tmp_path / "model.onnx")
-    assert found["difference"] <= NEAR
+    assert found["difference"] <= TOLERANCE
     assert found["bytes"] == (tmp_path / "model.onnx").stat().st_size
     check(specialists, onnx_runner((tmp_path / "model.onnx").read_bytes()))
 
@@ -135,9 +135,9 @@ def test_a_run_with_a_threshold(calibrated, exported, digits_test):
     assert np.array_equal(found["label"], answer.label)
     assert np.array_equal(found["accepted"], answer.accepted)
     assert 0 < found["accepted"].mean() < 1
-    np.testing.assert_allclose(found["probabilities"], answer.probabilities, atol=NEAR)
-    np.testing.assert_allclose(found["members"], answer.members[:, :, :10], atol=NEAR)
-    np.testing.assert_allclose(found["auxiliary"], answer.members[:, :, 10], atol=NEAR)
+    np.testing.assert_allclose(found["probabilities"], answer.probabilities, atol=TOLERANCE)
+    np.testing.assert_allclose(found["members"], answer.members[:, :, :10], atol=TOLERANCE)
+    np.testing.assert_allclose(found["auxiliary"], answer.members[:, :, 10], atol=TOLERANCE)
     assert [path.name for path in exported.parent.iterdir()] == ["model.onnx"]
 
 
@@ -150,7 +150,9 @@ def test_eight_bits(calibrated, tmp_path, capsys, digits_test):
     assert f"to {wrong:.2f} %" in said
     assert wrong < 15
     plain = Specialists.load(calibrated).predict(digits_test)
-    assert (run(digits_test.images)["probabilities"] - plain.probabilities).abs().max() > NEAR  # it is another graph
+    assert (
+        run(digits_test.images)["probabilities"] - plain.probabilities
+    ).abs().max() > TOLERANCE  # it is another graph
     import onnx
 
     kinds = {tensor.data_type for tensor in onnx.load(tmp_path / "small.onnx").graph.initializer}
@@ -158,7 +160,7 @@ def test_eight_bits(calibrated, tmp_path, capsys, digits_test):
 
 
 def test_a_graph_that_answers_otherwise_is_not_written(calibrated, tmp_path, monkeypatch):
-    writing = exporting.as_pt2
+    writing = exporting.to_pt2
 
     def forgetful(graph):
         """As if the exporter lost the temperature."""
@@ -170,7 +172,7 @@ def test_a_graph_that_answers_otherwise_is_not_written(calibrated, tmp_path, mon
         return content
 
     monkeypatch.setitem(exporting.FORMATS, ".pt2", (forgetful, pt2_runner))
-    with pytest.raises(UsageError, match=r"other answers to a batch of 1 .*Nothing was written"):
+    with pytest.raises(UsageError, match=r"different answers to a batch of 1 .*Nothing was written"):
         export(Specialists.load(calibrated), tmp_path / "new" / "model.pt2")
     assert not list(tmp_path.iterdir())
 
@@ -187,7 +189,7 @@ def test_a_network_for_one_batch_size_alone_is_not_written(tmp_path):
     model_config = ModelConfig("ie", 2, ("a", "b"), None, (4,), "none", "float32")
     specialists = Specialists(model_config, *model_config.build(Rigid))
     for name in ("model.pt2", "model.onnx"):
-        with pytest.raises(UsageError, match=r"follows at any batch size, got: .*specialized"):
+        with pytest.raises(UsageError, match=r"does not support it at any batch size \(.*specialized"):
             export(specialists, tmp_path / name)
     assert not list(tmp_path.iterdir())
 
@@ -239,6 +241,6 @@ def test_without_the_libraries(calibrated, tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else find(name))
     with pytest.raises(
-        UsageError, match=r"Expected onnxscript for ONNX, not installed. pip install 'torchmcl\[export\]'"
+        UsageError, match=r"ONNX export needs onnxscript. Install with: pip install 'torchmcl\[export\]'"
     ):
         export(Specialists.load(calibrated), tmp_path / "model.onnx")

@@ -7,10 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
+from outcomes import one_clear_line
 from torchmcl import UsageError, data
 from torchmcl.data import Loader
 from torchmcl.inference.predictor import Specialists
-from torchmcl.inference.rejection import calibrated, fit_temperature, for_coverage, for_error, tempered
+from torchmcl.inference.rejection import (
+    apply_temperature,
+    calibrate,
+    fit_temperature,
+    threshold_for_coverage,
+    threshold_for_error,
+)
 from torchmcl.metrics import nll
 from torchmcl.structures.rejection import Rejection
 
@@ -30,7 +37,7 @@ def split(examples):
 @given(examples=examples, coverage=st.floats(0.01, 1))
 def test_coverage_is_reached_and_no_more_than_needed(examples, coverage):
     confidence, _ = split(examples)
-    threshold = for_coverage(confidence, coverage)
+    threshold = threshold_for_coverage(confidence, coverage)
     accepted = confidence >= threshold
     assert accepted.float().mean() >= coverage - 1e-6
     fewer = accepted & (confidence > confidence[accepted].min())
@@ -46,9 +53,9 @@ def test_max_error_is_kept_by_as_many_as_possible(examples, max_error):
     possible = [int((confidence >= c).sum()) for c, error in cuts.items() if error <= max_error + 1e-6]
     if not possible:
         with pytest.raises(UsageError, match="at best"):
-            for_error(confidence, wrong, max_error)
+            threshold_for_error(confidence, wrong, max_error)
         return
-    accepted = confidence >= for_error(confidence, wrong, max_error)
+    accepted = confidence >= threshold_for_error(confidence, wrong, max_error)
     assert wrong[accepted].float().mean() <= max_error + 1e-6
     assert accepted.sum() == max(possible)
 
@@ -60,9 +67,11 @@ def test_a_temperature_changes_no_label_and_is_the_best(seed, scale):
     target = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]  # the truth is at temperature 1
     probabilities = (logits * scale).softmax(1)
     T = fit_temperature(probabilities, target)
-    best = float(nll(tempered(probabilities, T), target))
-    assert all(best <= float(nll(tempered(probabilities, t), target)) + 1e-5 for t in np.geomspace(0.05, 20, 60))
-    assert torch.equal(tempered(probabilities, T).argmax(1), probabilities.argmax(1))
+    best = float(nll(apply_temperature(probabilities, T), target))
+    assert all(
+        best <= float(nll(apply_temperature(probabilities, t), target)) + 1e-5 for t in np.geomspace(0.05, 20, 60)
+    )
+    assert torch.equal(apply_temperature(probabilities, T).argmax(1), probabilities.argmax(1))
     assert pytest.approx(scale, rel=0.5) == T
 
 
@@ -70,8 +79,8 @@ def test_tempered_against_the_definition():
     p = torch.rand(6, 5, 3, 2, generator=torch.Generator().manual_seed(0)).softmax(1)
     for T in (0.5, 1, 3):
         expected = p ** (1 / T) / (p ** (1 / T)).sum(1, keepdim=True)
-        torch.testing.assert_close(tempered(p, T), expected)
-    certain = tempered(torch.tensor([[1.0, 0.0]]), 2.0)
+        torch.testing.assert_close(apply_temperature(p, T), expected)
+    certain = apply_temperature(torch.tensor([[1.0, 0.0]]), 2.0)
     assert certain.isfinite().all()
     assert certain[0, 1] < 1e-6
 
@@ -83,7 +92,7 @@ def test_without_a_number_nothing_is_accepted():
 def test_pixels_count_by_their_image():
     sure = torch.tensor([[0.9, 0.1], [0.1, 0.9]])  # class by pixel
     unsure = torch.tensor([[0.6, 0.6], [0.4, 0.4]])
-    found = calibrated(torch.stack([sure, unsure]), torch.tensor([[0, 1], [1, 1]]), max_error=0.0)
+    found = calibrate(torch.stack([sure, unsure]), torch.tensor([[0, 1], [1, 1]]), max_error=0.0)
     assert found.coverage == 0.5
     assert found.threshold == pytest.approx((0.9 + 0.6) / 2)
 
@@ -96,7 +105,7 @@ def test_pixels_count_by_their_image():
 )
 def test_what_cannot_be_promised(asked):
     with pytest.raises(UsageError, match="Expected"):
-        calibrated(torch.tensor([[0.9, 0.1]]), torch.tensor([0]), **asked)
+        calibrate(torch.tensor([[0.9, 0.1]]), torch.tensor([0]), **asked)
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +150,9 @@ def test_calibrate_in_every_form(digits_run, held):
 )
 def test_calibrate_with_what_does_not_fit(form, digits_run, held):
     specialists = Specialists.load(digits_run)
-    with pytest.raises(UsageError, match="Expected"):
+    with pytest.raises(UsageError) as caught:
         specialists.calibrate(form(held.images, held.target), coverage=0.9)
+    one_clear_line(str(caught.value))
     assert specialists.model_config.rejection == Rejection()
 
 
@@ -154,7 +164,7 @@ def test_accepted_follows_and_is_kept(digits_run, held, digits_test, tmp_path):
     assert found.temperature != 1
     assert torch.equal(answer.label, before.label)
     assert torch.equal(answer.accepted, answer.confidence >= found.threshold)
-    torch.testing.assert_close(answer.probabilities, tempered(before.probabilities, found.temperature))
+    torch.testing.assert_close(answer.probabilities, apply_temperature(before.probabilities, found.temperature))
     assert 0 < answer.accepted.float().mean() < 1
     specialists.save(tmp_path)
     loaded = Specialists.load(tmp_path)

@@ -97,7 +97,7 @@ def test_other_splits_than_it_was_trained_on_are_refused(run, capsys):
     config = run / "finished" / "config.yaml"
     config.write_text(config.read_text().replace("seed: 0", "seed: 1"))
     assert cli.main(["calibrate", str(run / "finished"), "--coverage", "0.9"]) == 2
-    assert "Expected the validation set that" in capsys.readouterr().err
+    assert "The validation set of digits differs from the one that" in capsys.readouterr().err
 
 
 def test_a_result_of_format_1_is_refused_in_one_line(tmp_path):

@@ -56,7 +56,7 @@ def test_the_card_tells_the_figures(digits_run, tmp_path):
     assert yaml.safe_load(front)["pipeline_tag"] == "image-classification"
     figures = checksum.read(digits_run / "metrics.json")
     for name in ("top1_error", "oracle_error", "nll", "brier", "ece"):
-        assert f"| {hub.SHOWN[name]} | {figures[name]} |" in text
+        assert f"| {hub.CARD_METRICS[name]} | {figures[name]} |" in text
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names = {"x": torch.zeros(1, 1, 8, 8, dtype=torch.uint8)}
     exec(code.replace("me/digits", str(tmp_path / "me" / "digits")), names)
@@ -68,7 +68,7 @@ def test_a_model_without_figures_says_none(tmp_path):
     assert specialists.metrics["examples"] == 359
     specialists.save(tmp_path / "saved")
     Specialists.load(tmp_path / "saved").push_to_hub("me/plain", api=Folder(tmp_path))
-    assert "figure" not in (tmp_path / "me" / "plain" / "README.md").read_text()
+    assert "metric" not in (tmp_path / "me" / "plain" / "README.md").read_text()
     assert not (tmp_path / "me" / "plain" / "metrics.json").exists()
 
 
@@ -85,7 +85,7 @@ def test_names_that_mean_something_elsewhere():
 def test_figures_that_are_none(content, digits_run, tmp_path):
     Specialists.load(digits_run).save(tmp_path)
     (tmp_path / "metrics.json").write_text(content)
-    with pytest.raises(UsageError, match=r"metrics.json, got"):
+    with pytest.raises(UsageError, match=r"Cannot read .*metrics.json: "):
         Specialists.from_pretrained(tmp_path)
 
 
@@ -115,5 +115,5 @@ def test_only_what_a_model_consists_of_is_asked_for(digits_run, monkeypatch):
         "revision": "v1",
         "patterns": ["model.safetensors", "config.yaml", "metrics.json"],
     }
-    with pytest.raises(UsageError, match="got me/none: 404 not found"):
+    with pytest.raises(UsageError, match="me/none is neither a folder nor a model on the hub: 404 not found"):
         Specialists.from_pretrained("me/none")

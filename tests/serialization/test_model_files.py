@@ -48,17 +48,17 @@ def test_a_tampered_weight(at, saved):
     content = bytearray(path.read_bytes())
     content[at] ^= 1
     path.write_bytes(content)
-    refused(saved, "checksum does not fit")
+    refused(saved, "checksum mismatch")
 
 
 def test_a_tampered_class_name(saved):
     rewritten(saved, lambda about: about.update(classes=["x", *about["classes"][1:]]))
-    refused(saved, "checksum does not fit")
+    refused(saved, "checksum mismatch")
 
 
 def test_a_missing_checksum(saved):
     rewritten(saved, lambda about: about.pop("sha256"))
-    refused(saved, "checksum does not fit")
+    refused(saved, "checksum mismatch")
 
 
 def test_weights_of_another_shape(saved):
@@ -69,13 +69,13 @@ def test_weights_of_another_shape(saved):
     name = next(name for name in tensors if name.endswith("weight"))
     tensors[name] = tensors[name][:1]
     model_files.write(saved, model_config, tensors)  # with a checksum that fits
-    refused(saved, "Expected weights that fit the model")
+    refused(saved, "The weights in .* do not match the model")
 
 
 @pytest.mark.parametrize("version", [0, 4, None, "2"])
 def test_a_wrong_version(version, saved):
     rewritten(saved, lambda about: about.update(version=version))
-    refused(saved, f"it is of version {version}, this torchmcl reads versions 1 and 2 and 3")
+    refused(saved, f"version {version}, this torchmcl reads versions 1 to 3")
 
 
 def test_the_first_version_is_still_read(run):
@@ -97,41 +97,41 @@ def test_the_first_version_is_still_read(run):
 )
 def test_what_is_no_model(content, saved):
     (saved / "model.safetensors").write_bytes(content)
-    refused(saved, "Expected a model that torchmcl wrote")
+    refused(saved, "Cannot read the model")
 
 
 def test_safetensors_of_someone_else(saved):
     save_file({"weight": torch.zeros(3)}, saved / "model.safetensors")
-    refused(saved, "Expected a model that torchmcl wrote")
+    refused(saved, "Cannot read the model")
 
 
 def test_a_cut_file(saved):
     path = saved / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
-    refused(saved, "Expected a model that torchmcl wrote")
+    refused(saved, "Cannot read the model")
 
 
 def test_a_folder_without_a_model(tmp_path):
-    refused(tmp_path, "Expected a trained run with model.safetensors in it")
+    refused(tmp_path, "No model.safetensors in")
 
 
 def test_a_foreign_config(saved, tmp_path):
     options = {"members": 3, "epochs": 4, "warmup": 3, "width": 8, "preset": "light", "k": 1}
     fit("amcl", "simple_cnn", "digits", verbose=False, **options).save(tmp_path / "two")
     shutil.copy(tmp_path / "two" / "config.yaml", saved)
-    refused(saved, r"config.yaml that belongs to model.safetensors, got one of another model, with sha256")
+    refused(saved, r"config.yaml in .* belongs to another model than model.safetensors: sha256 is")
 
 
 def test_a_config_that_was_changed(saved):
     config = yaml.safe_load((saved / "config.yaml").read_text())
     (saved / "config.yaml").write_text(yaml.safe_dump({**config, "preprocess": "none"}))
-    refused(saved, "with preprocess none for scale")
+    refused(saved, "preprocess is none, expected scale")
 
 
 def test_a_foreign_config_of_a_run(run):
     config = yaml.safe_load((run / "config.yaml").read_text())
     (run / "config.yaml").write_text(yaml.safe_dump({**config, "members": 5}))
-    refused(run, "with members 5 for 3")
+    refused(run, "members is 5, expected 3")
 
 
 def test_a_config_that_is_none(saved):
@@ -152,7 +152,7 @@ def test_saving_over_a_saved_model_replaces_it(saved):
 
 def test_saving_into_the_run_of_another_is_refused(run, digits_run):
     before = (run / "model.safetensors").read_bytes()
-    with pytest.raises(UsageError, match="of another model"):
+    with pytest.raises(UsageError, match="belongs to another model"):
         fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False).save(run)
     assert (run / "model.safetensors").read_bytes() == before
     Specialists.load(run).save(run)
@@ -171,4 +171,4 @@ def test_a_model_of_an_earlier_version_whose_weights_have_the_names_of_members(t
     torch.testing.assert_close(loaded, model.ensemble.state_dict(), rtol=0, atol=0)
     tensors["ensemble.bodies.2.0.weight"] = torch.zeros(5)
     model_files.write(tmp_path / "other", model.model_config, tensors)
-    refused(tmp_path / "other", "Expected weights that fit the model")
+    refused(tmp_path / "other", "The weights in .* do not match the model")

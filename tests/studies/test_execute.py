@@ -187,7 +187,7 @@ def test_what_cannot_be_recorded_is_said(executed, tmp_path):
     _, folder, _ = executed
     with pytest.raises(UsageError, match="Expected records out of confidence, auxiliary, flow, grad_cam, got weather"):
         execute(Spec(SMALL, ("weather",)), folder)
-    with pytest.raises(UsageError, match="Expected the folder of a run"):
+    with pytest.raises(UsageError, match=r"No config.yaml in .* Choose the folder of a run"):
         harvest(Spec(SMALL), tmp_path)
 
 

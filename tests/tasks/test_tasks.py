@@ -469,12 +469,12 @@ def test_class_weights_twice_are_refused():
 
 
 def test_images_without_a_label_are_left_out_of_calibration():
-    from torchmcl.inference.rejection import calibrated
+    from torchmcl.inference.rejection import calibrate
 
     probabilities = torch.tensor([0.9, 0.1]).view(1, 2, 1, 1).expand(4, 2, 2, 2)
     target = torch.ones(4, 2, 2).long()
     target[2:] = 255
-    assert calibrated(probabilities, target, coverage=1.0, ignore_index=255).error == 1.0
+    assert calibrate(probabilities, target, coverage=1.0, ignore_index=255).error == 1.0
 
 
 def test_a_task_without_outputs():

@@ -62,7 +62,7 @@ def test_they_are_specialised_and_resume_exactly(modules, lean, tmp_path, monkey
     loaded = Specialists.load(tmp_path / "whole", network=[perceptron(), convolutional()])
     for one in (again, loaded):
         assert same(one.ensemble.state_dict(), whole.ensemble.state_dict())
-    with pytest.raises(UsageError, match="pass network="):
+    with pytest.raises(UsageError, match="Pass it as network="):
         Specialists.load(tmp_path / "whole")
 
 

@@ -15,9 +15,9 @@ from torchmcl.data.examples import Examples
 from torchmcl.data.image_files import EXTENSIONS, ImageFiles
 from torchmcl.errors import UsageError
 from torchmcl.inference.predictor import Specialists
-from torchmcl.inference.rejection import tempered
+from torchmcl.inference.rejection import apply_temperature
 from torchmcl.objectives.dataset_pass import outputs
-from torchmcl.serialization.data_config import DataConfig, of_run
+from torchmcl.serialization.data_config import DataConfig, load_run_data
 from torchmcl.serialization.legacy import upgraded_config
 from torchmcl.serialization.model_files import CONFIG, read_config
 from torchmcl.structures.rejection import Rejection
@@ -74,7 +74,7 @@ def run_evaluation(
     recorder = Recorder(specialists, examples.target)
     method, temperature = specialists.method, specialists.model_config.rejection.temperature
     values = evaluate(
-        method, recorder, specialists.loader(examples), lambda output: tempered(method.combine(output), temperature)
+        method, recorder, specialists.loader(examples), lambda output: apply_temperature(method.combine(output), temperature)
     )
     values = {
         "run": str(run),
@@ -120,7 +120,7 @@ def calibrate_run(
         run: the folder of the run
         coverage: the fraction of examples to accept
         max_error: the maximum error of the accepted examples, a fraction
-        temperature: whether to fit a temperature first, see `torchmcl.inference.rejection.tempered`
+        temperature: whether to fit a temperature first, see `torchmcl.inference.rejection.apply_temperature`
 
     Returns:
         `run`, the number of `examples`, and the values of `rejection_metrics` on the validation split.
@@ -128,7 +128,7 @@ def calibrate_run(
     Raises:
         UsageError: if the run has no validation split.
     """
-    specialists, validation = Specialists.load(run), of_run(run, "validation")[1].validation
+    specialists, validation = Specialists.load(run), load_run_data(run, "validation")[1].validation
     if validation is None:
         raise UsageError(f"{run} has no validation split. Calibrate it in Python: Specialists.load(…).calibrate(…).")
     specialists.calibrate(validation, coverage=coverage, max_error=max_error, temperature=temperature)
@@ -212,7 +212,7 @@ def _test_examples(
     """Return the test examples, the name of their data set, and its configuration."""
     config = _config(run)
     if data is None or data == config.get("data"):
-        source, loaded = of_run(run, "test", changes=source)
+        source, loaded = load_run_data(run, "test", changes=source)
         data, test = str(config["data"]), loaded.test
     else:
         source = source or DataConfig()

@@ -13,7 +13,7 @@ from torchmcl.data.image_files import opened, pixels
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.inference.answers import Answer
 from torchmcl.inference.predictor import Specialists
-from torchmcl.serialization.data_config import of_run
+from torchmcl.serialization.data_config import load_run_data
 from torchmcl.structures.output import per_example
 
 MAX_BYTES = 10_000_000  # of an uploaded file
@@ -68,7 +68,7 @@ class Session:
         """Load a run, and its test set if that is available."""
         specialists = Specialists.load(run)
         try:
-            test = of_run(run, "test")[1].test
+            test = load_run_data(run, "test")[1].test
         except TorchmclError as error:
             return cls(run.resolve().name, specialists, None, str(error))
         return cls(run.resolve().name, specialists, test)

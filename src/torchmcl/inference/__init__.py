@@ -1,6 +1,6 @@
-"""Inference: a trained ensemble that answers, rejects, scores unseen data and is exported.
+"""Inference with a trained ensemble: prediction, rejection, unseen-data scores and export.
 
-Nothing here trains; evaluation over data sets belongs to `analysis`.
+Training belongs in `training`, model files in `serialization`, and evaluation over whole data sets in `analysis`.
 """
 
 from torchmcl.inference.answers import Answer

@@ -4,19 +4,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchmcl.inference.rejection import tempered
+from torchmcl.inference.rejection import apply_temperature
 from torchmcl.methods import Method
 from torchmcl.structures.output import EnsembleOutput, per_example
 from torchmcl.structures.rejection import Rejection
 
 
 class Answer(NamedTuple):
-    """What the ensemble says of a batch.
+    """The predictions of an ensemble for a batch.
 
-    `label` (B,) with its `confidence` (B,) and all `probabilities` (B, C, …); whether it is `accepted` (B,); the
-    `member` (B,) that claims the example, and each one's probabilities, auxiliary class included: `members`
-    (M, B, C or C + 1, …). In segmentation `label` and `confidence` are (B, …) too, and an image is accepted by the
-    mean confidence of its pixels.
+    In segmentation, `label` and `confidence` are (B, …), and an image is accepted if the mean confidence of its pixels
+    reaches the threshold.
+
+    Attributes:
+        label: predicted class of each example, an index into `Specialists.classes` (B,)
+        probabilities: combined probabilities of the ensemble (B, C, …)
+        confidence: highest combined probability (B,)
+        accepted: whether the confidence reaches the rejection threshold (B,)
+        member: index of the member that claims the example (B,)
+        members: each member's probabilities, the auxiliary class last if there is one (M, B, C or C + 1, …)
     """
 
     label: Tensor
@@ -27,43 +33,33 @@ class Answer(NamedTuple):
     members: Tensor
 
     def to(self, device: str | torch.device) -> "Answer":
-        """The same on another device."""
+        """Return a copy on another device."""
         return Answer(*(part.to(device) for part in self))
 
     @classmethod
-    def joined(cls, parts: Sequence["Answer"]) -> "Answer":
-        """Answers to one batch after another as one."""
-        axis = {"members": 1}
-        return cls(
-            *(
-                torch.cat(values, axis.get(name, 0))
-                for name, values in zip(cls._fields, zip(*parts, strict=True), strict=True)
-            )
-        )
+    def cat(cls, answers: Sequence["Answer"]) -> "Answer":
+        """Concatenate the answers to successive batches."""
+        columns = zip(cls._fields, zip(*answers, strict=True), strict=True)
+        return cls(*(torch.cat(parts, dim=1 if name == "members" else 0) for name, parts in columns))
 
 
 def postprocess(method: Method, output: EnsembleOutput, rejection: Rejection) -> Answer:
-    """Make an answer of what the members say, on the device where they said it."""
+    """Combine the members' outputs for a batch into an answer, on the device of the outputs."""
     combined = method.combine(output)
-    probabilities = tempered(combined, rejection.temperature)
+    probabilities = apply_temperature(combined, rejection.temperature)
     confidence = probabilities.amax(1)
     members = EnsembleOutput.of(output).logits.softmax(2)
-    return Answer(
-        combined.argmax(1),
-        probabilities,
-        confidence,
-        rejection.accepts(confidence),
-        _claims(method, members, output.gate).argmax(0),
-        members,
-    )
+    accepted = rejection.accepts(confidence)
+    member = _claims(method, members, output.gate).argmax(0)
+    return Answer(combined.argmax(1), probabilities, confidence, accepted, member, members)
 
 
 def _claims(method: Method, members: Tensor, gate: Tensor | None) -> Tensor:
-    """How much each member says that an example is its own, (M, B): not auxiliary, or chosen by the gate, or sure."""
+    """Return how strongly each member claims each example (M, B): 1 - p(auxiliary), the gate, or its confidence."""
     if method.auxiliary:
         claims = 1 - members[:, :, -1]
     elif gate is not None:
         claims = gate
     else:
         claims = members.amax(2)
-    return torch.stack([per_example(own) for own in claims])
+    return torch.stack([per_example(claim) for claim in claims])

@@ -1,5 +1,6 @@
-"""A model as one file that needs no torchmcl: ONNX, or torch.export's .pt2."""
+"""Export of a model to one file that runs without torchmcl: ONNX, or the .pt2 format of `torch.export`."""
 
+import importlib.util
 import io
 import json
 import logging
@@ -17,26 +18,26 @@ from torch import Tensor, nn
 
 from torchmcl._utils import atomic
 from torchmcl.errors import UsageError
-from torchmcl.inference.inputs import batches, pairs
+from torchmcl.inference.inputs import batches, labelled_batches
 from torchmcl.inference.predictor import Specialists
-from torchmcl.serialization.data_config import of_run
+from torchmcl.serialization.data_config import load_run_data
 from torchmcl.structures.output import per_example
 from torchmcl.tasks.labels import percent
 
 OUTPUTS = ("label", "probabilities", "members", "auxiliary", "accepted")
-SIZES = (1, 3, 17)  # of batches that are compared
-NEAR = 1e-5
-ANY_BATCH = ({0: torch.export.Dim("batch", min=1)},)
-TYPICAL = 256  # training examples that set the ranges of 8 bits
+BATCH_SIZES = (1, 3, 17)  # at which the exported graph is compared with the model
+TOLERANCE = 1e-5
+DYNAMIC_SHAPES = ({0: torch.export.Dim("batch", min=1)},)
+CALIBRATION_EXAMPLES = 256  # training examples that determine the ranges of 8-bit values
 
 Runner = Callable[[Tensor], Mapping[str, Tensor]]
 
 
 class Graph(nn.Module):
-    """The whole way from examples as they were read to an answer: preprocessing, members, combiner, threshold.
+    """A complete model as one module: preprocessing, members, combiner and rejection threshold.
 
-    `label` (B, …), `probabilities` (B, C, …), each member's, `members` (M, B, C, …), its `auxiliary` (M, B, …), 0
-    where the method has none, and whether the answer is `accepted` (B,).
+    It returns `OUTPUTS`: `label` (B, …), `probabilities` (B, C, …), the probabilities of the `members` (M, B, C, …),
+    their `auxiliary` probability (M, B, …), which is 0 for methods without an auxiliary class, and `accepted` (B,).
     """
 
     def __init__(self, specialists: Specialists) -> None:
@@ -45,83 +46,95 @@ class Graph(nn.Module):
         self.ensemble = specialists.ensemble
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, …) as it was read -> `OUTPUTS`."""
+        """Compute `OUTPUTS` for a batch of raw examples (B, …)."""
         answer = self.specialists.postprocess(self.ensemble(self.specialists.prepare(x)))
-        real = answer.members[:, :, : len(self.specialists.classes)]
-        own = self.specialists.method.auxiliary
-        auxiliary = answer.members[:, :, -1] if own else torch.zeros_like(answer.members[:, :, 0])
-        return answer.label, answer.probabilities, real, auxiliary, answer.accepted
+        members = answer.members[:, :, : len(self.specialists.classes)]
+        has_auxiliary = self.specialists.method.auxiliary
+        auxiliary = answer.members[:, :, -1] if has_auxiliary else torch.zeros_like(answer.members[:, :, 0])
+        return answer.label, answer.probabilities, members, auxiliary, answer.accepted
 
 
 def export(specialists: Specialists, path: str | Path, *, quantize: Any = None, test: Any = None) -> dict[str, Any]:
-    """Write a model as PATH.onnx or PATH.pt2, once its answers to batches of several sizes are found to be the same.
+    """Export a model to PATH.onnx or PATH.pt2.
 
-    Input `images` (B, C, H, W) uint8 or `rows` (B, D) float32, of any B; outputs as `Graph` names them. With
-    `quantize`, typical examples in any form that `predict` takes, an ONNX graph is then brought to 8 bits, and with
-    `test`, labelled examples in any form that `calibrate` takes, its error is measured, before and after.
+    The graph takes `images` (B, C, H, W) uint8 or `rows` (B, D) float32 with any batch size B, and returns the outputs
+    of `Graph`. It is compared with the model on batches of several sizes before the file is written.
+
+    Args:
+        specialists: the model
+        path: the file to write; its extension selects the format
+        quantize: representative examples, in any form that `predict` accepts, to quantize an ONNX graph to 8 bits
+        test: labelled examples, in any form that `calibrate` accepts, to measure the error before and after that
+
+    Returns:
+        The `path`, its size in `bytes`, the sizes of the compared `batches` and the largest `difference`; if quantized,
+        also `bytes_before`, and with `test` the errors in percent, `error_before` and `error`.
+
+    Raises:
+        UsageError: if the format is unknown, the network cannot be traced, or the graph differs from the model.
+
+    >>> specialists = Specialists.from_modules([nn.Linear(4, 2)], ["cat", "dog"], shape=(4,))
+    >>> export(specialists, Path(tempfile.mkdtemp()) / "model.pt2")["batches"]
+    [1, 3, 17]
     """
     path = Path(path)
     if path.suffix not in FORMATS:
-        raise UsageError(f"Expected a file {' or '.join(FORMATS)} to export to, got {path}.")
+        raise UsageError(f"Cannot export to {path}: unknown format. Use the extension {' or '.join(FORMATS)}.")
     if quantize is not None and path.suffix != ".onnx":
-        raise UsageError(f"Expected a file .onnx to quantise, got {path}.")
-    write, runner = FORMATS[path.suffix]
+        raise UsageError(f"Cannot quantize {path}: only ONNX graphs can be quantized. Use the extension .onnx.")
+    convert, load = FORMATS[path.suffix]
     specialists = deepcopy(specialists).to("cpu")
-    content = write(graph := Graph(specialists).eval().requires_grad_(False))
-    found: dict[str, Any] = {"path": str(path), "batches": list(SIZES), "difference": compare(graph, runner(content))}
+    content = convert(graph := Graph(specialists).eval().requires_grad_(False))
+    result: dict[str, Any] = {"path": str(path), "batches": list(BATCH_SIZES)}
+    result["difference"] = compare(graph, load(content))
     if quantize is not None:
-        plain, content = content, quantized(content, specialists, quantize)
-        found["bytes_before"] = len(plain)
+        original, content = content, quantize_onnx(content, specialists, quantize)
+        result["bytes_before"] = len(original)
         if test is not None:
-            found["error_before"], found["error"] = (
-                error(runner(each), specialists, test) for each in (plain, content)
-            )
+            result["error_before"] = error_percent(load(original), specialists, test)
+            result["error"] = error_percent(load(content), specialists, test)
     atomic.make_folder(path.parent)
     atomic.write(path, content)
-    return {**found, "bytes": len(content)}
+    return {**result, "bytes": len(content)}
 
 
-def as_onnx(graph: Graph) -> bytes:
-    """The graph in ONNX, the names of its classes among its metadata."""
-    _require("onnx", "onnxscript", "onnxruntime")
-    program = traced(graph)
+def to_onnx(graph: Graph) -> bytes:
+    """Convert a graph to ONNX, with the names of the classes in its metadata."""
+    if missing := [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]:
+        raise UsageError(f"ONNX export needs {' and '.join(missing)}. Install with: pip install 'torchmcl[export]'")
+    program = trace(graph)
     with _quietly():
-        found = torch.onnx.export(
-            program,
-            dynamo=True,
-            input_names=[input_name(graph.specialists)],
-            output_names=OUTPUTS,
-            dynamic_shapes=ANY_BATCH,
-            verbose=False,
-        )
-    assert found is not None  # it is, with dynamo
-    model = found.model_proto
-    for key, value in about(graph.specialists).items():
+        names: dict[str, Any] = {"input_names": [input_name(graph.specialists)], "output_names": OUTPUTS}
+        exported = torch.onnx.export(program, dynamo=True, dynamic_shapes=DYNAMIC_SHAPES, verbose=False, **names)
+    assert exported is not None  # only without dynamo
+    model = exported.model_proto
+    for key, value in metadata(graph.specialists).items():
         model.metadata_props.add(key=key, value=value)
     return model.SerializeToString()
 
 
-def as_pt2(graph: Graph) -> bytes:
-    """The graph by torch.export, the names of its classes in a file beside it."""
-    program, buffer = traced(graph), io.BytesIO()
+def to_pt2(graph: Graph) -> bytes:
+    """Convert a graph with `torch.export`, with the names of the classes in an extra file of the archive."""
+    program, buffer = trace(graph), io.BytesIO()
     with _quietly():
-        torch.export.save(program, buffer, extra_files=about(graph.specialists))
+        torch.export.save(program, buffer, extra_files=metadata(graph.specialists))
     return buffer.getvalue()
 
 
 @torch.no_grad()
-def traced(graph: Graph) -> torch.export.ExportedProgram:
-    """The graph as operations on a batch of any size."""
+def trace(graph: Graph) -> torch.export.ExportedProgram:
+    """Trace a graph for any batch size."""
     try:
         with _quietly():
-            return torch.export.export(graph, (example(graph.specialists, 2),), dynamic_shapes=ANY_BATCH)
-    except Exception as problem:  # whatever a network does that cannot be followed
-        reason = " ".join(str(problem).split())[:200]
-        raise UsageError(f"Expected a network that torch.export follows at any batch size, got: {reason}") from problem
+            return torch.export.export(graph, (random_input(graph.specialists, 2),), dynamic_shapes=DYNAMIC_SHAPES)
+    except Exception as problem:  # a network can fail to trace in any way
+        raise UsageError(
+            f"Cannot export the network: torch.export does not support it at any batch size ({str(problem)[:200]})."
+        ) from problem
 
 
 def onnx_runner(content: bytes) -> Runner:
-    """(B, …) -> outputs by name, computed by onnxruntime."""
+    """Return a function that computes the outputs of an ONNX graph with onnxruntime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -131,14 +144,14 @@ def onnx_runner(content: bytes) -> Runner:
     name = session.get_inputs()[0].name
 
     def run(x: Tensor) -> Mapping[str, Tensor]:
-        found = session.run(list(OUTPUTS), {name: x.numpy()})
-        return dict(zip(OUTPUTS, map(torch.from_numpy, found), strict=True))
+        outputs = session.run(list(OUTPUTS), {name: x.numpy()})
+        return dict(zip(OUTPUTS, map(torch.from_numpy, outputs), strict=True))
 
     return run
 
 
 def pt2_runner(content: bytes) -> Runner:
-    """(B, …) -> outputs by name, computed by the exported program."""
+    """Return a function that computes the outputs of a .pt2 program."""
     with _quietly():
         program = torch.export.load(io.BytesIO(content)).module()
 
@@ -151,79 +164,74 @@ def pt2_runner(content: bytes) -> Runner:
 
 @torch.no_grad()
 def compare(graph: Graph, run: Runner) -> float:
-    """The largest difference between what a graph and its exported form say; an error where it is more than rounding.
+    """Return the largest difference between the outputs of a graph and of its exported form.
 
-    Of labels and acceptance, those count that are not within rounding of being otherwise.
+    Labels and acceptance are compared only where they do not depend on rounding.
+
+    Raises:
+        UsageError: if the exported form fails, or differs by more than `TOLERANCE`.
     """
     worst = 0.0
     threshold = graph.specialists.model_config.rejection.threshold
-    for size in SIZES:
-        x = example(graph.specialists, size)
+    for size in BATCH_SIZES:
+        x = random_input(graph.specialists, size)
         expected = dict(zip(OUTPUTS, graph(x), strict=True))
         try:
             got = run(x)
-        except Exception as problem:  # whatever the runtime raises where a graph was made for one size alone
-            reason = " ".join(str(problem).split())[:200]
+        except Exception as problem:  # a graph that was specialized to one batch size can raise anything
             raise UsageError(
-                f"Expected an exported graph that takes a batch of {size}, got: {reason}. Nothing was written."
+                f"The exported graph fails on a batch of {size}: {str(problem)[:200]}. Nothing was written."
             ) from problem
         off = max(float((expected[name] - got[name]).abs().max()) for name in ("probabilities", "members", "auxiliary"))
         first, second = expected["probabilities"].topk(2, dim=1).values.unbind(1)
-        clear = {"label": first - second > NEAR, "accepted": (per_example(first) - threshold).abs() > NEAR}
+        clear = {"label": first - second > TOLERANCE, "accepted": (per_example(first) - threshold).abs() > TOLERANCE}
         same = all(bool(((expected[name] == got[name]) | ~clear[name]).all()) for name in clear)
         worst = max(worst, off)
-        if not same or not worst <= NEAR:
+        if not same or not worst <= TOLERANCE:
             raise UsageError(
-                f"Expected the exported graph to answer as the model does, got other answers to a batch of {size} "
-                f"(off by {off:.2g}). Nothing was written."
+                f"The exported graph and the model give different answers to a batch of {size} "
+                f"(largest difference {off:.2g}). Nothing was written."
             )
     return worst
 
 
-def quantized(content: bytes, specialists: Specialists, examples: Any) -> bytes:
-    """An ONNX graph whose convolutions and matrix products are of 8 bits, in ranges that typical examples span."""
+def quantize_onnx(content: bytes, specialists: Specialists, examples: Any) -> bytes:
+    """Quantize the convolutions and matrix products of an ONNX graph to 8 bits, with ranges taken from `examples`."""
     import onnx
     from onnxruntime import quantization
 
     name = input_name(specialists)
-    few = ({name: batch.numpy()} for batch in batches(examples, specialists.model_config, 32))
+    inputs = ({name: batch.numpy()} for batch in batches(examples, specialists.model_config, 32))
 
     class Reader(quantization.CalibrationDataReader):
         def get_next(self) -> dict[str, NDArray[Any]] | None:
-            return next(few, None)
+            return next(inputs, None)
 
     with tempfile.TemporaryDirectory() as folder, _quietly():
-        path = Path(folder) / "model.onnx"
-        quantization.quantize_static(
-            onnx.load_from_string(content),
-            str(path),
-            Reader(),
-            per_channel=True,
-            op_types_to_quantize=["Conv", "ConvTranspose", "Gemm", "MatMul"],
-        )
+        path, model = Path(folder) / "model.onnx", onnx.load_from_string(content)
+        kinds = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
+        quantization.quantize_static(model, str(path), Reader(), per_channel=True, op_types_to_quantize=kinds)
         return path.read_bytes()
 
 
 def export_run(run: Path, path: Path, *, quantize: bool = False) -> dict[str, Any]:
-    """Export a run; quantised, by some of its own training examples, and measured on its test set."""
+    """Export a run; to quantize it, use a sample of its training set, and measure the error on its test set."""
     specialists = Specialists.load(run)
     if not quantize:
         return export(specialists, path)
-    _, data = of_run(run, "train", "test")
-    typical = data.train.subset(torch.arange(0, len(data.train), -(-len(data.train) // TYPICAL)))
-    return {**export(specialists, path, quantize=typical, test=data.test), "examples": len(data.test)}
+    _, data = load_run_data(run, "train", "test")
+    sample = data.train.subset(torch.arange(0, len(data.train), -(-len(data.train) // CALIBRATION_EXAMPLES)))
+    return {**export(specialists, path, quantize=sample, test=data.test), "examples": len(data.test)}
 
 
-def error(run: Runner, specialists: Specialists, examples: Any) -> float:
-    """Percent of the labels, or of the pixels, that an exported graph gets wrong."""
-    wrong = [
-        (run(x)["label"] != y).flatten() for x, y in pairs(examples, specialists.model_config, specialists.batch_size)
-    ]
-    return percent(torch.cat(wrong).double().mean())
+def error_percent(run: Runner, specialists: Specialists, examples: Any) -> float:
+    """Return the percentage of labels, or of pixels, that an exported graph predicts incorrectly."""
+    labelled = labelled_batches(examples, specialists.model_config, specialists.batch_size)
+    return percent(torch.cat([(run(x)["label"] != y).flatten() for x, y in labelled]).double().mean())
 
 
-def example(specialists: Specialists, size: int) -> Tensor:
-    """Noise in the form of the model's input, (size, …), the same each time."""
+def random_input(specialists: Specialists, size: int) -> Tensor:
+    """Return a reproducible batch of noise with the shape and type of the model's input, (size, …)."""
     model_config, generator = specialists.model_config, torch.Generator().manual_seed(size)
     if model_config.dtype == "uint8":
         return torch.randint(256, (size, *model_config.shape), dtype=torch.uint8, generator=generator)
@@ -231,18 +239,18 @@ def example(specialists: Specialists, size: int) -> Tensor:
 
 
 def input_name(specialists: Specialists) -> str:
-    """What the graph calls its input."""
+    """Return the name of the graph's input."""
     return "images" if len(specialists.model_config.shape) == 3 else "rows"
 
 
-def about(specialists: Specialists) -> dict[str, str]:
-    """What travels with the graph for people."""
+def metadata(specialists: Specialists) -> dict[str, str]:
+    """Return the model configuration and the names of the classes as JSON, to be stored with the graph."""
     return {"torchmcl": json.dumps(specialists.model_config.as_dict()), "classes": json.dumps(specialists.classes)}
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Exporters warn of their own parts and of libraries that are not needed."""
+    """Suppress warnings that the exporters raise about their own code and about optional libraries."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "root", "onnxscript")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
@@ -256,11 +264,4 @@ def _quietly() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-def _require(*names: str) -> None:
-    from importlib.util import find_spec
-
-    if missing := [name for name in names if find_spec(name) is None]:
-        raise UsageError(f"Expected {' and '.join(missing)} for ONNX, not installed. pip install 'torchmcl[export]'.")
-
-
-FORMATS = {".onnx": (as_onnx, onnx_runner), ".pt2": (as_pt2, pt2_runner)}
+FORMATS = {".onnx": (to_onnx, onnx_runner), ".pt2": (to_pt2, pt2_runner)}

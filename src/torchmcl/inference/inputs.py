@@ -1,4 +1,4 @@
-"""Whatever holds examples -> batches as a model reads them: tensors, arrays, images, paths, loaders."""
+"""Conversion of examples in any form (tensors, arrays, images, paths, loaders) to batches for a model."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -22,14 +22,20 @@ from torchmcl.data.loader import Batch, Loader
 from torchmcl.errors import UsageError
 from torchmcl.serialization.model_config import ModelConfig
 
-DEEPEST = 64  # axes of an array; a list may hold itself
+MAX_DEPTH = 64  # of nested lists; a list can contain itself
 
 
 def batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[Tensor]:
-    """Examples in any form -> (B, *shape) with B up to `size`, of the model's type, not yet prepared.
+    """Yield batches (B, *shape) of the model's type, before preprocessing; examples are read as they are needed.
 
-    One example or many, as a tensor, an array, nested lists of numbers; one image or many as PIL's or as paths; a torch
-    `Dataset`; an iterable of any of these, or of (x, …) as loaders give. Only what is asked for is read.
+    Args:
+        x: one or several examples as a tensor, an array or nested lists of numbers; one or several PIL images or paths;
+            `Examples`; a torch `Dataset`; or an iterable of any of these, or of tuples (x, …) such as loaders yield
+        model_config: the model, which determines the shape and type of an example
+        size: largest number of examples per batch
+
+    Raises:
+        UsageError: if the examples do not match the model.
 
     >>> model_config = ModelConfig("ie", 2, ("cat", "dog"), "simple_cnn", (3, 32, 32), "gcn")
     >>> [batch.shape[0] for batch in batches(np.zeros((5, 32, 32, 3), dtype=np.uint8), model_config, 2)]
@@ -38,14 +44,14 @@ def batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[Tensor]:
     validate_types({"size": size}, batches)
     if size < 1:
         raise UsageError(f"Expected batches of at least 1 example, got batch_size={size}.")
-    x = _images(x)
+    x = x.examples if isinstance(x, Loader) else x  # a loader's batches are preprocessed, possibly for another model
+    x = x.images if isinstance(x, Examples) else x
     if isinstance(x, Lazy):
         for index in torch.arange(len(x)).split(size):
-            yield as_examples(x[index], model_config)
+            yield _typed(_shaped(x[index], model_config.shape), model_config.dtype)
     elif isinstance(x, Tensor | np.ndarray) or _is_numbers(x):
-        # Type and values batch by batch: what is too large to hold twice need not be.
-        examples = _examples(x, model_config)
-        for start in range(0, len(examples), size):
+        examples = _shaped(x, model_config.shape)
+        for start in range(0, len(examples), size):  # converted per batch, to avoid a second copy of a large array
             yield _typed(examples[start : start + size], model_config.dtype)
     elif _is_image(x):
         yield _read([x], model_config)
@@ -54,72 +60,58 @@ def batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[Tensor]:
     elif isinstance(x, Iterable) and not isinstance(x, DataSet | Mapping):
         yield from _iterated(iter(x), model_config, size)
     else:
-        raise UsageError(f"Expected tensors, arrays, images, paths, or a loader of them, got {type(x).__name__}.")
+        raise UsageError(f"Expected tensors, arrays, images, paths, or a loader of these, got {type(x).__name__}.")
 
 
-def pairs(x: Any, model_config: ModelConfig, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Labelled examples in any form -> (B, *shape) and target (B, …), with B up to `size`.
+def labelled_batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches of labelled examples: x (B, *shape) before preprocessing, and labels (B, …).
 
-    `Examples`, a `DataSet` with a validation part, a `Loader`, a tuple (x, y), or an iterable of (x, y) batches.
+    Args:
+        x: `Examples`, a `DataSet` with a validation part, a `Loader`, a tuple (x, y), or an iterable of batches (x, y)
+        model_config: the model, which determines the shape and type of an example
+        size: largest number of examples per batch
+
+    Raises:
+        UsageError: if the examples or labels do not match the model.
     """
     if isinstance(x, DataSet):
         if x.validation is None:
-            raise UsageError(f"Expected {x.name} with a validation part, it has none. Load it with validation=0.1.")
+            raise UsageError(f"Expected a validation part of {x.name}, got none. Load the data with validation=0.1.")
         x = x.validation
-    if isinstance(x, Loader):
-        x = x.examples
+    x = x.examples if isinstance(x, Loader) else x
     if isinstance(x, Examples):
         if x.classes != model_config.classes:
             raise UsageError(f"Expected examples of the model's {len(model_config.classes)} classes, got {x.classes}.")
         x = (x.images, x.target)
-    one = isinstance(x, tuple) and len(x) == 2 and not isinstance(x[0], tuple | list)
-    for pair in [x] if one else _batches_of_pairs(x, size):
+    is_pair = isinstance(x, tuple) and len(x) == 2 and not isinstance(x[0], tuple | list)
+    for pair in [x] if is_pair else _pairs(x, size):
         target = _labels(pair[1])
         done = 0
         for batch in batches(pair[0], model_config, size):
             yield batch, _target(target[done : done + len(batch)], batch, model_config)
             done += len(batch)
         if done != len(target):
-            raise UsageError(f"Expected a label for each example, got {len(target)} for {done}.")
+            raise UsageError(f"Expected one label per example, got {len(target)} labels for {done} examples.")
 
 
-def _images(x: Any) -> Any:
-    """The images of a `Loader` or of `Examples`, as they were read; anything else unchanged."""
-    if isinstance(x, Loader):  # its batches are prepared already, perhaps for another model
-        x = x.examples
-    return x.images if isinstance(x, Examples) else x
-
-
-def as_examples(x: Any, model_config: ModelConfig) -> Tensor:
-    """One example or a batch, channels first or last -> (B, *shape) of the model's type."""
-    return _typed(_examples(x, model_config), model_config.dtype)
-
-
-def _examples(x: Any, model_config: ModelConfig) -> Tensor:
-    """The same, of the type it has."""
-    x = _shaped(dense(x.detach(), "examples") if isinstance(x, Tensor) else _tensor(x), model_config.shape)
-    if not len(x):
+def _shaped(x: Any, shape: tuple[int, ...]) -> Tensor:
+    """Convert one example or a batch, with channels first, last, or (if grey) omitted, to a tensor (B, *shape)."""
+    x = dense(x.detach(), "examples") if isinstance(x, Tensor) else _tensor(x)
+    if x.ndim and not len(x):
         raise UsageError("Expected at least one example, got none.")
-    return x
-
-
-def _shaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Find the axes by their sizes: a batch or one, channels first, last, or, of grey, not there at all."""
-    if tuple(x.shape[1:]) == shape:
-        return x
-    if tuple(x.shape) == shape:
-        return x[None]
-    if len(shape) == 3:
-        channels, height, width = shape
-        for axes, found in ((x.shape[1:], x), (x.shape, x[None])):
-            if tuple(axes) == (height, width, channels):
-                return found.permute(0, 3, 1, 2)
-            if (1, *axes) == shape:
-                return found[:, None]
+    for batch in (x, x[None]):
+        axes = tuple(batch.shape[1:])
+        if axes == shape:
+            return batch
+        if len(shape) == 3 and axes == (*shape[1:], shape[0]):
+            return batch.permute(0, 3, 1, 2)
+        if len(shape) == 3 and (1, *axes) == shape:
+            return batch[:, None]
     raise UsageError(f"Expected examples (B, {str(shape)[1:]}, got {tuple(x.shape)}.")
 
 
 def _typed(x: Tensor, dtype: str) -> Tensor:
+    """Convert a batch to the model's type."""
     if dtype == "float32":
         if x.is_complex():
             raise UsageError(f"Expected real numbers, got {str(x.dtype)[6:]}.")
@@ -129,17 +121,13 @@ def _typed(x: Tensor, dtype: str) -> Tensor:
         return x
     if x.dtype == torch.uint8:
         return x
-    if x.is_floating_point() or x.is_complex() or not _are_bytes(x):
+    # torch cannot compare all integer types.
+    if x.is_floating_point() or x.is_complex() or not 0 <= int(x.long().min()) <= int(x.long().max()) <= 255:
         raise UsageError(
-            "Expected images as they were read, whole numbers from 0 to 255, for the model prepares them itself; "
+            "Expected images as integers from 0 to 255, without preprocessing, which the model applies itself; "
             f"got {str(x.dtype)[6:]}."
         )
     return x.to(torch.uint8)
-
-
-def _are_bytes(x: Tensor) -> bool:
-    x = x.long()  # torch does not compare all types of whole numbers
-    return 0 <= int(x.min()) <= int(x.max()) <= 255
 
 
 def _tensor(x: Any) -> Tensor:
@@ -148,7 +136,7 @@ def _tensor(x: Any) -> Tensor:
     except UsageError:
         raise
     except (ValueError, OverflowError) as error:
-        raise UsageError("Expected rows of numbers of one length, got different ones.") from error
+        raise UsageError("Expected rows of numbers of equal length, got different lengths.") from error
     if x.dtype.kind not in "biuf":
         raise UsageError(f"Expected numbers, got an array of {x.dtype}.")
     check_memory("an array", x.nbytes)
@@ -158,70 +146,65 @@ def _tensor(x: Any) -> Tensor:
 
 
 def _iterated(items: Iterator[Any], model_config: ModelConfig, size: int) -> Iterator[Tensor]:
-    """Batches one by one; single images are gathered."""
+    """Yield batches of the items of an iterable; single images are collected into batches."""
     for first in items:
         if _is_image(first):
-            # The rest of a chunk must be images too: whatever else comes is refused where it is read.
+            # The other items of the batch must be images too; `_pixels` rejects anything else.
             yield _read([first, *islice(items, size - 1)], model_config)
         elif isinstance(first, Batch):
-            raise UsageError("Expected examples as they were read, got prepared batches. Pass the Loader itself.")
+            raise UsageError("Expected examples without preprocessing, got preprocessed batches. Pass the Loader.")
         else:
-            inside = isinstance(first, tuple | list) and len(first) > 0 and not _is_numbers(first)
-            yield from batches(first[0] if inside else first, model_config, size)
+            is_tuple = isinstance(first, tuple | list) and len(first) > 0 and not _is_numbers(first)
+            yield from batches(first[0] if is_tuple else first, model_config, size)
 
 
-def _batches_of_pairs(x: Any, size: int) -> Iterable[Any]:
+def _pairs(x: Any, size: int) -> Iterable[Any]:
     if isinstance(x, Dataset) and not isinstance(x, IterableDataset):
         x = DataLoader(x, batch_size=size, generator=torch.Generator())
     if not isinstance(x, Iterable) or isinstance(x, Tensor | np.ndarray | str):
-        raise UsageError(f"Expected labelled examples, such as (x, y) or a loader of them, got {type(x).__name__}.")
+        raise UsageError(f"Expected labelled examples, such as (x, y) or a loader of these, got {type(x).__name__}.")
     for pair in x:
         if not isinstance(pair, tuple | list) or len(pair) < 2 or isinstance(pair, Batch):
-            raise UsageError(f"Expected batches (x, y) of examples as they were read, got {type(pair).__name__}.")
+            raise UsageError(f"Expected batches (x, y) without preprocessing, got {type(pair).__name__}.")
         yield pair
 
 
 def _labels(y: Any) -> Tensor:
     try:
-        read = dense(y.detach(), "labels") if isinstance(y, Tensor) else np.array(as_array(y, "labels"))
-        target = torch.as_tensor(read)
+        values = dense(y.detach(), "labels") if isinstance(y, Tensor) else np.array(as_array(y, "labels"))
+        target = torch.as_tensor(values)
     except UsageError:
         raise
     except (ValueError, TypeError, OverflowError) as error:
-        raise UsageError(f"Expected whole numbers as labels, got {shown(y)}.") from error
+        raise UsageError(f"Expected integer labels, got {shown(y)}.") from error
     if not target.ndim:
-        raise UsageError(f"Expected a label for each example, got one alone: {shown(y)}.")
+        raise UsageError(f"Expected one label per example, got a single label: {shown(y)}.")
     return target
 
 
 def _target(target: Tensor, batch: Tensor, model_config: ModelConfig) -> Tensor:
+    """Check the labels of a batch and convert them to int64 on the CPU."""
     expected = (len(batch), *(model_config.shape[1:] if model_config.dense else ()))
     if tuple(target.shape) != expected or target.is_floating_point() or target.is_complex():
-        raise UsageError(f"Expected whole numbers {expected} as labels, got {tuple(target.shape)} of {target.dtype}.")
+        raise UsageError(f"Expected integer labels {expected}, got {tuple(target.shape)} of {target.dtype}.")
     target = target.long().cpu()
     check_labels(target, len(model_config.classes))
     return target
 
 
 def _read(images: list[Any], model_config: ModelConfig) -> Tensor:
-    """Paths and PIL images -> (B, C, H, W) uint8."""
-    if len(model_config.shape) != 3 or model_config.dtype != "uint8":
-        raise UsageError(
-            f"Expected numbers of shape {model_config.shape}, which the model was trained on, got an image."
-        )
-    channels, *size = model_config.shape
-    if channels not in (1, 3):
-        raise UsageError(
-            f"Expected numbers of shape {model_config.shape}, for images have 1 or 3 channels, got an image."
-        )
-    return torch.stack([torch.tensor(_pixels(image, size, channels)) for image in images])
+    """Read paths and PIL images as a batch (B, C, H, W) uint8."""
+    shape = model_config.shape
+    if len(shape) != 3 or model_config.dtype != "uint8" or shape[0] not in (1, 3):
+        raise UsageError(f"Expected numbers of shape {shape}, which the model was trained on, got an image.")
+    return torch.stack([torch.tensor(_pixels(image, shape[1:], shape[0])) for image in images])
 
 
-def _pixels(image: Any, size: list[int], channels: int) -> NDArray[np.uint8]:
+def _pixels(image: Any, size: tuple[int, ...], channels: int) -> NDArray[np.uint8]:
     if isinstance(image, str | PathLike):
         return read_image(image, size, channels)
     if not _is_image(image):
-        raise UsageError(f"Expected images and paths alone, got a {type(image).__name__} among them.")
+        raise UsageError(f"Expected only images and paths, got also {type(image).__name__}.")
     return pixels(image, size, channels)
 
 
@@ -236,11 +219,11 @@ def _is_image(x: Any) -> bool:
 
 
 def _is_numbers(x: Any) -> bool:
-    """Whether these are nested lists of numbers, by the first of them."""
-    for _ in range(DEEPEST):
+    """Return whether `x` is a nested list of numbers, judged by its first element."""
+    for _ in range(MAX_DEPTH):
         if not isinstance(x, list | tuple) or not len(x):
             return False
         if isinstance(x[0], int | float | np.number):
             return True
         x = x[0]
-    raise UsageError(f"Expected examples, got lists in lists, more than {DEEPEST} levels deep.")
+    raise UsageError(f"Expected examples, got lists nested more than {MAX_DEPTH} levels deep.")

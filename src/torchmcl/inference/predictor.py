@@ -17,14 +17,12 @@ from torchmcl.data.examples import Examples
 from torchmcl.data.image_files import image_size
 from torchmcl.data.loader import Loader, at_once
 from torchmcl.data.masks import write_mask
-from torchmcl.data.preprocess import channels_last
 from torchmcl.ensemble import Ensemble, Network, auxiliary_outputs
 from torchmcl.ensemble.members import convert_state_dict
 from torchmcl.errors import UsageError
 from torchmcl.inference.answers import Answer, postprocess
-from torchmcl.inference.inputs import batches, pairs
-from torchmcl.inference.rejection import calibrated
-from torchmcl.methods import Method
+from torchmcl.inference.inputs import batches, labelled_batches
+from torchmcl.inference.rejection import calibrate
 from torchmcl.objectives.dataset_pass import outputs
 from torchmcl.objectives.objective import memory_of
 from torchmcl.serialization import checksum, hub, model_files
@@ -37,7 +35,16 @@ __all__ = ["Answer", "ModelConfig", "Specialists"]
 
 
 class Specialists:
-    """A trained ensemble for inference; `memory` says which member owns which class, where the method remembers it.
+    """A trained ensemble for inference, as returned by `fit` and `load`.
+
+    Args:
+        model_config: configuration from which the model can be built again
+        method: method that the ensemble was trained with; it combines the members' outputs
+        ensemble: the trained members; they are put into evaluation mode
+        memory: records which member owns which class, for methods with a memory
+
+    Attributes:
+        metrics: content of metrics.json, or an empty dictionary
 
     >>> from torchmcl.training import fit
     >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=2, width=8, verbose=False)
@@ -47,13 +54,13 @@ class Specialists:
     """
 
     def __init__(
-        self, model_config: ModelConfig, method: Method, ensemble: Ensemble, memory: Memory | None = None
+        self, model_config: ModelConfig, method: methods.Method, ensemble: Ensemble, memory: Memory | None = None
     ) -> None:
         self.model_config = model_config
         self.method = method
         self.memory = memory
-        self.metrics: dict[str, Any] = {}  # what metrics.json says, where there is one
-        # Convolutions of many channels are up to twice as fast with those last in memory.
+        self.metrics: dict[str, Any] = {}
+        # Convolutions with many channels are up to twice as fast in this memory format.
         self.ensemble = ensemble.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @classmethod
@@ -65,33 +72,33 @@ class Specialists:
         shape: Sequence[int],
         preprocess: str = "none",
         dtype: str = "float32",
-        method: str | Method = "ie",
+        method: str | methods.Method = "ie",
     ) -> "Specialists":
-        """Combine modules that are trained already: they become the members as they are, in evaluation mode.
+        """Combine trained modules, which become the members in evaluation mode.
+
+        To load the model after `save`, pass modules of the same architectures: `load(folder, network=modules)`.
 
         Args:
-            modules: return logits (B, C, …), of any architectures
-            classes: the names of the labels
-            shape: of one example as it is read
-            preprocess: done to examples before members see them, a name in `preprocess.names()`
-            dtype: of examples as they are read, float32 or uint8
-            method: how to combine; by default the mean of the members' probabilities
-
-        `load` needs the modules again, or others of the same architectures: `load(folder, network=modules)`.
+            modules: trained modules that return logits (B, C, …); their architectures can differ
+            classes: names of the classes
+            shape: shape of one example before preprocessing
+            preprocess: preprocessing of the examples, a name in `preprocess.names()`
+            dtype: type of the examples before preprocessing, float32 or uint8
+            method: method that combines the outputs; by default, the mean of the members' probabilities
 
         >>> modules = [torch.nn.Linear(4, 2), torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))]
         >>> Specialists.from_modules(modules, ["cat", "dog"], shape=(4,)).predict(torch.zeros(3, 4)).members.shape
         torch.Size([2, 3, 2])
         """
         validate_types(locals(), cls.from_modules)
-        modules, named = list(modules), isinstance(method, str)
+        modules, by_name = list(modules), isinstance(method, str)
         if isinstance(method, str):
             method = methods.build(method, len(modules), len(classes))
         if method.classes != len(classes):
             raise UsageError(f"Expected the names of the method's {method.classes} classes, got {len(classes)}.")
-        by_name = methods.is_registered(method)
+        registered = methods.is_registered(method)
         model_config = ModelConfig(
-            method=method.name if by_name else None,
+            method=method.name if registered else None,
             members=len(modules),
             classes=tuple(classes),
             network=None,
@@ -100,86 +107,88 @@ class Specialists:
             dtype=dtype,
             exchange="none",
             unit=method.unit,
-            method_options=dict(method.options) if by_name else {},
+            method_options=dict(method.options) if registered else {},
         )
         with auxiliary_outputs(modules, method):
-            made = cls(model_config, method, Ensemble.from_modules(modules, method=method))
-            said = made.ensemble.dry_run(made.ready(torch.zeros(1, *model_config.shape, dtype=getattr(torch, dtype))))
-        if said.ndim > 3:
-            made.model_config = replace(model_config, dense=True)
-            if named:
-                made.method = replace(method, task=Segmentation(len(classes)))
-        return made
+            specialists = cls(model_config, method, Ensemble.from_modules(modules, method=method))
+            x = specialists.to_input(torch.zeros(1, *model_config.shape, dtype=getattr(torch, dtype)))
+            logits = specialists.ensemble.dry_run(x)
+        if logits.ndim > 3:
+            specialists.model_config = replace(model_config, dense=True)
+            if by_name:
+                specialists.method = replace(method, task=Segmentation(len(classes)))
+        return specialists
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the labels."""
+        """Return the names of the classes."""
         return self.model_config.classes
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are; the CPU, where there are none."""
+        """Return the device of the weights, or the CPU if there are none."""
         return next((weight.device for weight in self.ensemble.parameters()), torch.device("cpu"))
 
     @property
     def batch_size(self) -> int:
-        """Examples asked about at once, unless told otherwise: fewer where each pixel is answered for."""
+        """Return the default number of examples per batch, which is smaller for segmentation."""
         return 64 if self.model_config.dense else at_once(self.device)
 
     def to(self, device: str | torch.device) -> "Specialists":
-        """Move the weights."""
+        """Move the weights to another device."""
         self.ensemble.to(device)
         return self
 
     def predict(self, x: Any, *, batch_size: int | None = None) -> Answer:
-        """Examples as they were read, in any form -> answer, on the CPU.
+        """Predict the classes of examples and return the answer for all of them, on the CPU.
 
-        `x` is a tensor or an array of images (B, C, H, W) or (B, H, W, C) or of rows of a table (B, D), or one of them;
-        a path or a PIL image, or many; a loader or any iterable of those, or of (x, …); or `Examples`.
+        Args:
+            x: examples before preprocessing: a tensor or an array of images (B, C, H, W) or (B, H, W, C), or of rows of
+                a table (B, D), or a single one; one or several paths or PIL images; `Examples`; a `Dataset`; or a
+                loader or another iterable of any of these, or of tuples (x, …)
+            batch_size: number of examples per forward pass; by default, `self.batch_size`
+
+        Raises:
+            UsageError: if there are no examples, or they do not match the shape or type that the model expects.
         """
         parts = list(self.stream(x, batch_size=batch_size))
         if not parts:
             raise UsageError("Expected at least one example, got none.")
-        return Answer.joined(parts)
+        return Answer.cat(parts)
 
     def stream(self, x: Any, *, batch_size: int | None = None) -> Iterator[Answer]:
-        """The same, an answer a batch, for what is too large to hold: nothing is read before it is asked for."""
+        """Like `predict`, but yield one answer per batch, for data that does not fit in memory."""
         size = self.batch_size if batch_size is None else batch_size
-        for _, output in outputs(self.ensemble, map(self.ready, batches(x, self.model_config, size))):
+        for _, output in outputs(self.ensemble, map(self.to_input, batches(x, self.model_config, size))):
             with torch.no_grad():
                 answer = self.postprocess(output)
             yield answer.to("cpu")
 
     @torch.no_grad()
     def predict_batch(self, batch: Tensor) -> Answer:
-        """One batch (B, …) as it was read -> answer, where the weights are."""
+        """Predict one batch (B, …) before preprocessing; the answer stays on the device of the weights."""
         return self.postprocess(self.forward(batch))
 
     def forward(self, batch: Tensor) -> EnsembleOutput:
-        """One batch (B, …) as it was read -> the members' outputs, without gradients."""
-        [(_, output)] = outputs(self.ensemble, [self.ready(batch)])
+        """Return the members' outputs for one batch (B, …) before preprocessing, without gradients."""
+        [(_, output)] = outputs(self.ensemble, [self.to_input(batch)])
         return output
 
     def loader(self, examples: Examples) -> Loader:
-        """Batches of labelled examples in their order, prepared, where the weights are."""
-        return Loader(
-            examples,
-            batch_size=self.batch_size,
-            shuffle=False,
-            device=self.device,
-            preprocess=self.model_config.preprocess,
-        )
+        """Return a loader of preprocessed batches, in order, on the device of the weights."""
+        preprocess = self.model_config.preprocess
+        return Loader(examples, batch_size=self.batch_size, shuffle=False, device=self.device, preprocess=preprocess)
 
-    def ready(self, batch: Tensor) -> Tensor:
-        """One batch (B, …) as it was read -> the same as the members read it, where the weights are."""
-        return channels_last(self.prepare(batch.to(self.device)))
+    def to_input(self, batch: Tensor) -> Tensor:
+        """Preprocess one batch (B, …) on the device of the weights, in the memory format of the members."""
+        return preprocessing.channels_last(self.prepare(batch.to(self.device)))
 
     def prepare(self, batch: Tensor) -> Tensor:
-        """What is done to a batch (B, …) before members see it."""
+        """Preprocess one batch (B, …)."""
         return preprocessing.apply(self.model_config.preprocess)(batch)
 
     def postprocess(self, output: EnsembleOutput) -> Answer:
-        """What is made of the members' opinions: combined, tempered, accepted or not."""
+        """Convert the members' outputs to an answer: combine them, then apply temperature and threshold."""
         return postprocess(self.method, output, self.model_config.rejection)
 
     @torch.no_grad()
@@ -192,38 +201,48 @@ class Specialists:
         temperature: bool = False,
         batch_size: int | None = None,
     ) -> Rejection:
-        """Set from what confidence on answers are accepted, by examples that were not trained on; `save` keeps it.
+        """Set the confidence threshold for accepted answers; `save` stores it with the model.
 
-        Either the surest part `coverage` of the examples is accepted, or as many as keep the error of what is accepted
-        at `max_error`. With `temperature`, probabilities are first made to mean what they say (see `tempered`), alone
-        or with one of those; without, they are as the ensemble gives them. `validation` is `Examples`, a `DataSet` with
-        a validation part, a tuple (x, y), or a loader of (x, y).
+        Args:
+            validation: labelled examples that were not used for training: `Examples`, a `DataSet` with a validation
+                part, a tuple (x, y), or a loader of batches (x, y)
+            coverage: fraction of the examples to accept
+            max_error: largest error among the accepted examples; as many as possible are accepted
+            temperature: whether to calibrate the probabilities first, see `apply_temperature`; can be used without
+                `coverage` and `max_error`
+            batch_size: number of examples per forward pass; by default, `self.batch_size`
+
+        Returns:
+            The threshold and temperature, with the coverage and error that they give on the validation examples.
+
+        Raises:
+            UsageError: if both `coverage` and `max_error` are given, or `max_error` cannot be reached.
         """
-        validate_types({"coverage": coverage, "max_error": max_error, "temperature": temperature}, self.calibrate)
+        options: dict[str, Any] = {"coverage": coverage, "max_error": max_error, "temperature": temperature}
+        validate_types(options, self.calibrate)
         size = self.batch_size if batch_size is None else batch_size
-        labelled = ((self.ready(x), y) for x, y in pairs(validation, self.model_config, size))
-        parts = [(self.method.combine(said).cpu(), y) for (_, y), said in outputs(self.ensemble, labelled)]
+        labelled = ((self.to_input(x), y) for x, y in labelled_batches(validation, self.model_config, size))
+        parts = [(self.method.combine(output).cpu(), y) for (_, y), output in outputs(self.ensemble, labelled)]
         if not parts:
             raise UsageError("Expected at least one labelled example, got none.")
         probabilities, target = (torch.cat(part) for part in zip(*parts, strict=True))
-        found = calibrated(
-            probabilities,
-            target,
-            coverage=coverage,
-            max_error=max_error,
-            temperature=temperature,
-            ignore_index=self.method.task.ignore_index,
-        )
-        self.model_config = replace(self.model_config, rejection=found)
-        return found
+        rejection = calibrate(probabilities, target, ignore_index=self.method.task.ignore_index, **options)
+        self.model_config = replace(self.model_config, rejection=rejection)
+        return rejection
 
     def predict_files(self, images: Sequence[str | Path], *, masks: str | Path | None = None) -> list[dict[str, Any]]:
-        """Read image files and say of each what it shows: rows of image, label, confidence, member, probabilities.
+        """Predict image files.
 
-        A segmentation run writes a mask for each, of the image's own size, into the folder `masks`.
+        Args:
+            images: paths of the images
+            masks: folder for the predicted masks of a segmentation model, which have the size of the images
+
+        Returns:
+            One dictionary per image with the keys image, accepted, member (from 1), and label, confidence and
+            probabilities; or in segmentation mask (a path) and parts (fraction of the pixels per class).
         """
         if self.model_config.dense and masks is None:
-            raise UsageError("Expected a folder for the masks of a segmentation run, got none. Pass --out masks.")
+            raise UsageError("A segmentation model needs a folder for its masks. Pass --out masks.")
         answer = self.predict(list(images))
         rows = [
             {"image": str(path), "accepted": bool(answer.accepted[i]), "member": int(answer.member[i]) + 1}
@@ -239,7 +258,7 @@ class Specialists:
     def _with_masks(self, rows: list[dict[str, Any]], answer: Answer, folder: Path) -> list[dict[str, Any]]:
         names = [f"{Path(row['image']).stem}.png" for row in rows]
         if len(set(names)) < len(names):
-            raise UsageError("Expected images of different names, whose masks go into one folder, got some alike.")
+            raise UsageError("Several images have the same name, as would their masks. Predict them one after another.")
         atomic.make_folder(folder)
         for row, name, label in zip(rows, names, answer.label, strict=True):
             row["mask"] = str(folder / name)
@@ -248,7 +267,7 @@ class Specialists:
         return rows
 
     def save(self, folder: str | Path) -> None:
-        """Write the model, self-contained, into a folder: weights, classes, preprocessing, threshold."""
+        """Write the model to a folder: weights, classes, preprocessing and rejection threshold."""
         tensors = {f"ensemble.{name}": tensor for name, tensor in self.ensemble.state_dict().items()}
         if self.memory is not None:
             tensors |= {f"memory.{name}": getattr(self.memory, name) for name in ("counts", "flags")}
@@ -261,30 +280,44 @@ class Specialists:
         *,
         device: str | torch.device = "cpu",
         network: Network | list[Network] | None = None,
-        method: Method | None = None,
+        method: methods.Method | None = None,
     ) -> "Specialists":
-        """Read a run or a saved model; nothing in the files can execute, and weights that do not fit are refused.
+        """Load a run or a saved model. Loading never executes code from the files.
 
-        A network or a method of your own, which has no name, must be given again.
+        Args:
+            folder: the folder of a run, or one that `save` has written
+            device: device for the weights
+            network: the network or networks, if the model was not trained with a registered one
+            method: the method, if the model was not trained with a registered one
+
+        Raises:
+            UsageError: if the folder contains no model, or the weights do not match the network.
+            DamagedFileError: if a file is damaged.
         """
         model_config, tensors = model_files.read(Path(folder))
         method, ensemble = model_config.build(network, method=method)
-        _fill(ensemble, {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}, folder)
+        weights = {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}
+        _load_tensors(ensemble, weights, folder)
         memory = memory_of(method.new_objective())
         if memory is not None and "memory.flags" in tensors:
-            _fill(memory, {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}, folder)
+            _load_tensors(memory, {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}, folder)
             memory.fixed = bool(memory.flags.any())
         specialists = cls(model_config, method, ensemble, memory).to(device)
         specialists.metrics = hub.read_metrics(Path(folder))
         return specialists
 
     def push_to_hub(self, repo: str, *, private: bool = False, api: hub.Api | None = None) -> str:
-        """Share the model as a repository "owner/name" of the Hugging Face hub, with a card -> its address.
+        """Upload the model with a model card to the Hugging Face hub, and return its address.
 
-        `api` is huggingface_hub's own unless given; log in with its command `hf auth login`.
+        Log in first with `hf auth login`.
+
+        Args:
+            repo: repository "owner/name"; it is created if it does not exist
+            private: whether a new repository is private
+            api: client to use instead of `huggingface_hub.HfApi`
         """
-        with TemporaryDirectory() as place:
-            folder = Path(place)
+        with TemporaryDirectory() as name:
+            folder = Path(name)
             self.save(folder)
             if self.metrics:
                 atomic.write(folder / hub.METRICS, json.dumps(checksum.add_checksum(self.metrics), indent=1))
@@ -293,18 +326,18 @@ class Specialists:
 
     @classmethod
     def from_pretrained(cls, repo: str | Path, *, revision: str | None = None, **options: Any) -> "Specialists":
-        """Load a shared model: a repository "owner/name", or a folder; `options` as for `load`."""
+        """Load a model from a repository "owner/name" on the Hugging Face hub or a folder; `options` as in `load`."""
         return cls.load(hub.fetch(repo, revision=revision), **options)
 
 
-def _fill(module: torch.nn.Module, tensors: dict[str, Tensor], folder: str | Path) -> None:
-    tensors = convert_state_dict(module, tensors)  # of an earlier version, which named the weights of each member
+def _load_tensors(module: torch.nn.Module, tensors: dict[str, Tensor], folder: str | Path) -> None:
+    tensors = convert_state_dict(module, tensors)  # earlier versions named the weights of each member
     state = {name: tensor for name, tensor in module.state_dict().items() if not name.endswith("_extra_state")}
-    expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    got = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    expected, got = ({name: tuple(tensor.shape) for name, tensor in part.items()} for part in (state, tensors))
     if wrong := sorted(name for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)):
         name = wrong[0]
         raise UsageError(
-            f"Expected weights that fit the model in {folder}, got {name} of {got.get(name)} for {expected.get(name)}."
+            f"The weights in {folder} do not match the model: for {name}, "
+            f"expected {expected.get(name, 'nothing')}, got {got.get(name, 'nothing')}."
         )
-    module.load_state_dict(tensors, strict=False)  # compared above, but for what is no tensor
+    module.load_state_dict(tensors, strict=False)  # compared above, except for extra state

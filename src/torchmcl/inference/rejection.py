@@ -1,4 +1,4 @@
-"""When not to answer: a threshold on the confidence, and the temperature that the confidence is measured at."""
+"""Rejection of uncertain predictions: the confidence threshold, and the temperature that calibrates the confidence."""
 
 from math import ceil, exp, log
 
@@ -9,16 +9,20 @@ from torchmcl.errors import UsageError
 from torchmcl.structures.output import describe, per_example, to_float32
 from torchmcl.structures.rejection import Rejection
 
-COLDEST, HOTTEST = 0.05, 20.0
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 
 
-def tempered(probabilities: Tensor, temperature: float) -> Tensor:
-    """p(c)^(1/T) / sum_d p(d)^(1/T), (B, C, …) -> (B, C, …): softmax(log p / T) of the ensemble's one answer.
+def apply_temperature(probabilities: Tensor, temperature: float) -> Tensor:
+    """Return p(c)^(1/T) / sum_d p(d)^(1/T) = softmax(log p / T), with the shape of `probabilities`.
 
-    Applied behind the combiner, whichever that is, so that no label ever changes: T above 1 only makes answers less
-    sure, below 1 surer (Guo et al. 2017, on the logarithm of the combined probabilities in place of logits).
+    This is temperature scaling (Guo et al. 2017) of the logarithm of the combined probabilities instead of logits. It
+    works with every combiner and never changes a label. T > 1 lowers the confidence, T < 1 raises it.
 
-    >>> tempered(torch.tensor([[0.8, 0.2]]), 2.0)
+    Args:
+        probabilities: combined probabilities (B, C, …)
+        temperature: T, above 0
+
+    >>> apply_temperature(torch.tensor([[0.8, 0.2]]), 2.0)
     tensor([[0.6667, 0.3333]])
     """
     if temperature == 1:
@@ -27,33 +31,34 @@ def tempered(probabilities: Tensor, temperature: float) -> Tensor:
 
 
 def fit_temperature(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> float:
-    """The temperature in [0.05, 20] of the least negative log-likelihood, (B, C, …), (B, …) -> T.
+    """Return the temperature in [0.05, 20] with the lowest negative log-likelihood.
 
-    Labels that are `ignore_index` do not count.
+    The likelihood is convex in 1/T, so a bounded scalar search finds its minimum.
 
-    The likelihood is convex in 1/T, so that a bounded search for one number finds the one minimum.
+    Args:
+        probabilities: combined probabilities of validation examples (B, C, …)
+        target: labels (B, …)
+        ignore_index: label of examples or pixels that are ignored
 
-    >>> right, wrong = [[0.99, 0.01]] * 3, [[0.99, 0.01]]  # right three times of four: 3/4 is all it should say
-    >>> T = fit_temperature(torch.tensor(right + wrong), torch.tensor([0, 0, 0, 1]))
-    >>> tempered(torch.tensor([[0.99, 0.01]]), T)
+    >>> predicted = torch.tensor([[0.99, 0.01]] * 4)  # 3 of 4 are correct, so the confidence should be 0.75
+    >>> T = fit_temperature(predicted, torch.tensor([0, 0, 0, 1]))
+    >>> apply_temperature(predicted[:1], T)
     tensor([[0.7500, 0.2500]])
     """
     from scipy.optimize import minimize_scalar
 
     logarithms, target = _log(probabilities.double()), target.long()
-    ignored = -100 if ignore_index is None else ignore_index  # torch's own default is no label
+    ignored = -100 if ignore_index is None else ignore_index  # torch's default
 
-    def likelihood(x: float) -> float:
+    def loss(x: float) -> float:
         return float(torch.nn.functional.cross_entropy(logarithms * exp(x), target, ignore_index=ignored))
 
-    # Over x = log(1/T), in which it still falls before it rises: fine steps where T is large, too.
-    found = minimize_scalar(
-        likelihood, bounds=(-log(HOTTEST), -log(COLDEST)), method="bounded", options={"xatol": 1e-6}
-    )
-    return exp(-found.x)
+    # The search is over x = log(1/T), where the loss also has one minimum, to be precise for large T too.
+    bounds = (-log(MAX_TEMPERATURE), -log(MIN_TEMPERATURE))
+    return exp(-minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-6}).x)
 
 
-def calibrated(
+def calibrate(
     probabilities: Tensor,
     target: Tensor,
     *,
@@ -62,87 +67,97 @@ def calibrated(
     temperature: bool = False,
     ignore_index: int | None = None,
 ) -> Rejection:
-    """What validation examples say: combined probabilities (B, C, …), target (B, …) -> rejection.
+    """Choose the rejection threshold, and optionally the temperature, from validation examples.
 
-    Either as many answers as `coverage` are accepted, or as many as keep their error at `max_error`, or all.
-    Labels that are `ignore_index` do not count.
+    Args:
+        probabilities: combined probabilities (B, C, …)
+        target: labels (B, …)
+        coverage: fraction of the examples to accept
+        max_error: largest error among the accepted examples; as many as possible are accepted
+        temperature: whether to fit a temperature first; without `coverage` and `max_error`, all examples are accepted
+        ignore_index: label of examples or pixels that are ignored
 
-    >>> confident = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])
-    >>> calibrated(confident, torch.tensor([0, 0, 1]), max_error=0).coverage
+    Returns:
+        The threshold and temperature, with the coverage and error that they give on these examples.
+
+    Raises:
+        UsageError: if not exactly one of `coverage` and `max_error` is given, or `max_error` cannot be reached.
+
+    >>> probabilities = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])
+    >>> calibrate(probabilities, torch.tensor([0, 0, 1]), max_error=0).coverage
     0.6666666666666666
     """
-    if ignore_index is not None:  # examples without any label tell nothing
+    if ignore_index is not None:  # leave out examples without any label
         known = target.ne(ignore_index).flatten(1).any(1) if target.ndim > 1 else target.ne(ignore_index)
         probabilities, target = probabilities[known], target[known]
     if (coverage is None) == (max_error is None) and not (temperature and coverage is None):
-        raise UsageError(f"Expected one of coverage and max_error, got {coverage} and {max_error}.")
+        raise UsageError(f"Expected either coverage or max_error, got {coverage} and {max_error}.")
     T = fit_temperature(probabilities, target, ignore_index) if temperature else 1.0
-    sure, answer = tempered(probabilities, T).max(1)
+    highest, label = apply_temperature(probabilities, T).max(1)
     valid = None if ignore_index is None else target.ne(ignore_index)
-    confidence, wrong = per_example(sure), per_example((answer != target).double(), valid)
+    confidence, wrong = per_example(highest), per_example((label != target).double(), valid)
     threshold = 0.0
     if coverage is not None:
-        threshold = for_coverage(confidence, coverage)
+        threshold = threshold_for_coverage(confidence, coverage)
     elif max_error is not None:
-        threshold = for_error(confidence, wrong, max_error)
+        threshold = threshold_for_error(confidence, wrong, max_error)
     accepted = confidence >= threshold
     return Rejection(threshold, T, float(accepted.double().mean()), float(wrong[accepted].mean()))
 
 
-def for_coverage(confidence: Tensor, coverage: float) -> float:
-    """The highest threshold that at least the part `coverage` of the examples reaches, (B,) -> threshold.
+def threshold_for_coverage(confidence: Tensor, coverage: float) -> float:
+    """Return the highest threshold that at least a fraction `coverage` of the examples (B,) reaches.
 
-    Halfway to the next confidence below, so that a rounding elsewhere decides nothing.
+    It lies halfway to the next lower confidence, so that rounding on another device does not matter.
 
-    >>> round(for_coverage(torch.tensor([0.9, 0.8, 0.6, 0.2]), 0.5), 4)
+    >>> round(threshold_for_coverage(torch.tensor([0.9, 0.8, 0.6, 0.2]), 0.5), 4)
     0.7
     """
     if not 0 < coverage <= 1:
-        raise UsageError(f"Expected a coverage above 0 and up to 1, got {coverage}.")
-    _inspect(confidence)
-    falling = confidence.sort(descending=True).values
-    return _below(falling, falling[ceil(coverage * len(falling) - 1e-9) - 1])
+        raise UsageError(f"Expected a coverage above 0 and at most 1, got {coverage}.")
+    descending = _descending(confidence)
+    return _threshold(descending, ceil(coverage * len(descending) - 1e-9) - 1)
 
 
-def for_error(confidence: Tensor, wrong: Tensor, max_error: float) -> float:
-    """The lowest threshold above which the error is at most `max_error`, (B,), (B,) -> threshold.
+def threshold_for_error(confidence: Tensor, wrong: Tensor, max_error: float) -> float:
+    """Return the lowest threshold at which the mean of `wrong` (B,) over accepted examples is at most `max_error`.
 
-    >>> round(for_error(torch.tensor([0.9, 0.8, 0.6, 0.2]), torch.tensor([False, False, True, False]), 0.3), 4)
-    0.0
-    >>> round(for_error(torch.tensor([0.9, 0.8, 0.6, 0.2]), torch.tensor([False, False, True, False]), 0.2), 4)
-    0.7
+    >>> confidence, wrong = torch.tensor([0.9, 0.8, 0.6, 0.2]), torch.tensor([False, False, True, False])
+    >>> [round(threshold_for_error(confidence, wrong, max_error), 4) for max_error in (0.3, 0.2)]
+    [0.0, 0.7]
     """
     if not 0 <= max_error < 1:
-        raise UsageError(f"Expected a max_error from 0 to below 1, got {max_error}.")
+        raise UsageError(f"Expected a max_error of at least 0 and below 1, got {max_error}.")
     from torchmcl.metrics.rejection import risk_coverage
 
-    _inspect(confidence)
-    falling = confidence.sort(descending=True).values
+    descending = _descending(confidence)
     _, risk = risk_coverage(confidence, wrong.double())
-    # Examples of one confidence are accepted together or not at all.
-    ends = torch.cat([falling[:-1] != falling[1:], falling.new_ones(1, dtype=torch.bool)])
-    places = (ends & (risk <= max_error + 1e-9)).nonzero()
-    if not len(places):
-        best = 100 * float(risk[ends].min())
+    # Examples with equal confidence are accepted together or not at all.
+    last = torch.cat([descending[:-1] != descending[1:], descending.new_ones(1, dtype=torch.bool)])
+    possible = (last & (risk <= max_error + 1e-9)).nonzero()
+    if not len(possible):
+        lowest = 100 * float(risk[last].min())
         raise UsageError(
-            f"Expected confident answers with an error of at most {100 * max_error:g} %, got {best:.2f} % at best. "
-            "Allow more."
+            f"No threshold reaches an error of at most {100 * max_error:g} %: got {lowest:.2f} % at best. "
+            "Raise max_error."
         )
-    return _below(falling, falling[int(places.max())])
+    return _threshold(descending, int(possible.max()))
 
 
-def _below(falling: Tensor, lowest: Tensor) -> float:
-    """A threshold that `lowest` reaches and the next of the confidences, which fall, does not; 0 where none follows."""
-    lower = falling[falling < lowest]
+def _descending(confidence: Tensor) -> Tensor:
+    if confidence.ndim != 1 or not len(confidence) or not bool(confidence.isfinite().all()):
+        raise UsageError(f"Expected finite confidence (B,) of at least one example, got {describe(confidence)}.")
+    return confidence.sort(descending=True).values
+
+
+def _threshold(descending: Tensor, index: int) -> float:
+    """Return a threshold between the confidence at `index` and the next lower one; 0 if there is none."""
+    lowest = descending[index]
+    lower = descending[descending < lowest]
     if not len(lower):
         return 0.0
     middle = (lowest + lower[0]) / 2
     return float(middle if middle > lower[0] else lowest)
-
-
-def _inspect(confidence: Tensor) -> None:
-    if confidence.ndim != 1 or not len(confidence) or not bool(confidence.isfinite().all()):
-        raise UsageError(f"Expected finite confidence (B,) of at least one example, got {describe(confidence)}.")
 
 
 def _log(probabilities: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""How foreign an example looks to an ensemble. One sign for all: **a higher score is more foreign**.
+"""Scores that detect unseen (out-of-distribution) data. **A higher score always means more likely unseen.**
 
-Each function takes `MemberScores`, what the members say of a batch; in segmentation a score is (B, …), one a pixel.
+Each function takes `MemberScores` of a batch and returns scores (B,), or in segmentation one per pixel (B, …).
 """
 
 from collections.abc import Callable
@@ -16,15 +16,19 @@ from torchmcl.structures.output import EnsembleOutput, per_example
 
 @dataclass(frozen=True)
 class MemberScores:
-    """What scores are made of.
+    """The members' outputs for a batch, in the form that scores are computed from.
 
-    `logits` (M, B, C, …) and `members`, their probabilities, of the real classes; `auxiliary` (M, B, …), how sure each
-    member is that the example is not its own, or None; `weights` (M, B, …), what each member counts in the combined
-    answer, summing to 1; `combined` (B, C, …), that answer; `k`, the members that take each example.
+    For a method with an auxiliary class, `members` are p(c) / (1 - p(auxiliary)), and each member is weighted by its
+    claim, w_m = (1 - p_m(auxiliary)) / sum_n (1 - p_n(auxiliary)), so that AMCL's combined probabilities are exactly
+    sum_m w_m p_m. For other methods, the weights are the gate, or 1/M.
 
-    Where a method has an auxiliary class, `members` are given that it is theirs, p(c) / (1 - p(auxiliary)), and a
-    member counts as much as it claims, w_m = (1 - p_m(auxiliary)) / sum_n (1 - p_n(auxiliary)): the combined answer of
-    AMCL is exactly sum_m w_m p_m. Elsewhere the weights are the gate, or 1/M.
+    Args:
+        logits: logits of the real classes (M, B, C, …)
+        members: probabilities of the real classes (M, B, C, …)
+        auxiliary: probability of the auxiliary class (M, B, …), or None if the method has none
+        weights: weight of each member in the combined probabilities (M, B, …); they sum to 1
+        combined: combined probabilities (B, C, …)
+        k: number of members that take each example
     """
 
     logits: Tensor
@@ -36,59 +40,60 @@ class MemberScores:
 
     @classmethod
     def of(cls, output: EnsembleOutput | Tensor, combined: Tensor, method: Method) -> "MemberScores":
-        """EnsembleOutput with logits (M, B, C or C + 1, …) and the combined answer (B, C, …) -> voices."""
+        """Build from the members' outputs (M, B, C or C + 1, …) and the combined probabilities (B, C, …)."""
         logits, gate = EnsembleOutput.of(output)
         real = logits[:, :, : method.classes]
-        auxiliary = None
-        weights = torch.ones_like(logits[:, :, 0]) if gate is None else _over_pixels(gate, logits)
+        auxiliary, weights = None, torch.ones_like(logits[:, :, 0])
+        if gate is not None:
+            weights = weights * gate.reshape(*gate.shape, *[1] * (logits.ndim - 3))
         if method.auxiliary:
             auxiliary = logits.log_softmax(2)[:, :, -1].exp()
-            # From logarithms: right even where every member is all but certain that it is not theirs.
+            # From logarithms, to stay finite if all members are almost certain of the auxiliary class.
             weights = (real.logsumexp(2) - logits.logsumexp(2)).softmax(0)
         return cls(real, real.softmax(2), auxiliary, weights / weights.sum(0), combined, method.k)
 
 
 def smallest_auxiliary(scores: MemberScores) -> Tensor:
-    """min_m p_m(auxiliary): whether nobody at all claims the example, (B, …)."""
+    """Return min_m p_m(auxiliary), which is high if no member claims the example."""
     return _auxiliary(scores).amin(0)
 
 
 def kth_auxiliary(scores: MemberScores) -> Tensor:
-    """The k-th smallest p_m(auxiliary), where k members take each example: whether fewer than k claim it, (B, …)."""
+    """Return the k-th smallest p_m(auxiliary), which is high if fewer than k members claim the example."""
     return _auxiliary(scores).sort(0).values[scores.k - 1]
 
 
 def mean_auxiliary(scores: MemberScores) -> Tensor:
-    """1/M sum_m p_m(auxiliary), (B, …)."""
+    """Return the mean 1/M sum_m p_m(auxiliary)."""
     return _auxiliary(scores).mean(0)
 
 
 def max_probability(scores: MemberScores) -> Tensor:
-    """1 - max_c p(c) of the combined answer, (B, …): Hendrycks & Gimpel 2017."""
+    """Return 1 - max_c p(c) of the combined probabilities (Hendrycks & Gimpel 2017)."""
     return 1 - scores.combined.amax(1)
 
 
 def entropy(scores: MemberScores) -> Tensor:
-    """H(p) = -sum_c p(c) log p(c) of the combined answer, (B, …)."""
+    """Return the entropy H(p) = -sum_c p(c) log p(c) of the combined probabilities."""
     return torch.special.entr(scores.combined).sum(1)
 
 
 def mutual_information(scores: MemberScores) -> Tensor:
-    """H(sum_m w_m p_m) - sum_m w_m H(p_m), (B, …): how much members that have a say contradict each other.
+    """Return H(sum_m w_m p_m) - sum_m w_m H(p_m), which is high if members with a large weight disagree.
 
-    Of an independent ensemble, with w = 1/M, that of Houlsby et al. 2011 and Lakshminarayanan et al. 2017.
+    For an independent ensemble, w = 1/M, this is the score of Houlsby et al. 2011 and Lakshminarayanan et al. 2017.
     """
     mixture = (scores.weights[:, :, None] * scores.members).sum(0)
-    alone = (scores.weights * torch.special.entr(scores.members).sum(2)).sum(0)
-    return torch.special.entr(mixture).sum(1) - alone
+    mean_entropy = (scores.weights * torch.special.entr(scores.members).sum(2)).sum(0)
+    return torch.special.entr(mixture).sum(1) - mean_entropy
 
 
 def energy(scores: MemberScores) -> Tensor:
-    """-1/M sum_m log sum_c exp z_m(c) over the real classes, (B, …): Liu et al. 2020, the mean of the members'."""
+    """Return -1/M sum_m log sum_c exp z_m(c) over the real classes, the members' mean energy (Liu et al. 2020)."""
     return -scores.logits.logsumexp(2).mean(0)
 
 
-ALL: dict[str, Callable[[MemberScores], Tensor]] = {
+SCORES: dict[str, Callable[[MemberScores], Tensor]] = {
     score.__name__: score
     for score in (
         smallest_auxiliary,
@@ -100,33 +105,29 @@ ALL: dict[str, Callable[[MemberScores], Tensor]] = {
         energy,
     )
 }
-NAMES = tuple(ALL)
+NAMES = tuple(SCORES)
 
 
 def compute(scores: MemberScores) -> dict[str, Tensor]:
-    """Every score that the method allows, one number an example, (B,); of pixels their mean.
+    """Compute all scores that the method supports, one number per example (B,); for images the mean over pixels.
 
     >>> from torchmcl import methods
     >>> amcl = methods.build("amcl", members=2, classes=2)
-    >>> one = torch.tensor([[0.89, 0.01, 0.1], [0.1, 0.1, 0.8]])  # probabilities of the first example: mine; the second
-    >>> two = torch.tensor([[0.01, 0.01, 0.98], [0.1, 0.1, 0.8]])
-    >>> output = EnsembleOutput(torch.stack([one, two]).log())
-    >>> found = compute(MemberScores.of(output, amcl.combine(output), amcl))
-    >>> found["smallest_auxiliary"], found["entropy"]
+    >>> first = torch.tensor([[0.89, 0.01, 0.1], [0.1, 0.1, 0.8]])  # member 0 claims only the first example
+    >>> second = torch.tensor([[0.01, 0.01, 0.98], [0.1, 0.1, 0.8]])
+    >>> output = EnsembleOutput(torch.stack([first, second]).log())
+    >>> scores = compute(MemberScores.of(output, amcl.combine(output), amcl))
+    >>> scores["smallest_auxiliary"], scores["entropy"]
     (tensor([0.1000, 0.8000]), tensor([0.1047, 0.6931]))
     """
     return {
         name: per_example(score(scores))
-        for name, score in ALL.items()
+        for name, score in SCORES.items()
         if scores.auxiliary is not None or not name.endswith("auxiliary")
     }
 
 
 def _auxiliary(scores: MemberScores) -> Tensor:
     if scores.auxiliary is None:
-        raise UsageError("Expected a method with an auxiliary class, such as amcl, got one without.")
+        raise UsageError("This score needs a method with an auxiliary class, such as amcl.")
     return scores.auxiliary
-
-
-def _over_pixels(gate: Tensor, logits: Tensor) -> Tensor:
-    return gate.reshape(*gate.shape, *[1] * (logits.ndim - 3)).expand(*gate.shape, *logits.shape[3:])

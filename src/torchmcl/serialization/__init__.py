@@ -1,1 +1,4 @@
-"""Models and runs on disk: how they are written, and how files of earlier versions are read. Nothing here trains."""
+"""Files of models and runs: configurations, weights, checkpoints, checksums and the Hugging Face hub.
+
+Reading files of earlier versions belongs here too. Training loops belong in `training`, prediction in `inference`.
+"""

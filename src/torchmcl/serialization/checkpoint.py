@@ -1,4 +1,4 @@
-"""A checkpoint on the disk: whole or not there, and refused where a single bit of it has changed."""
+"""Checkpoint files, written atomically and verified by their checksums when read."""
 
 import pickle
 import zipfile
@@ -12,7 +12,7 @@ from torchmcl.errors import UsageError, damaged
 
 
 def write(path: Path, state: dict[str, Any]) -> None:
-    """Keep a state, whole or not at all."""
+    """Write a state to a file, completely or not at all."""
     atomic.write(path, lambda file: _put(state, file))
 
 
@@ -20,16 +20,16 @@ def _put(state: dict[str, Any], file: IO[bytes]) -> None:
     try:
         torch.save(state, file)
     except RuntimeError as problem:
-        if isinstance(problem.__context__, OSError):  # such as of a full disk, which torch buries
+        if isinstance(problem.__context__, OSError):  # such as a full disk, which torch hides
             raise problem.__context__ from problem
         raise
 
 
 def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Read the state back; nothing in the file executes.
+    """Read a state. Reading never executes code from the file.
 
     Raises:
-        DamagedFileError: if the file is damaged or no checkpoint.
+        DamagedFileError: if the file is damaged or not a checkpoint.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "last.pt"
@@ -38,28 +38,27 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     {'epoch': 3}
     """
     try:
-        with zipfile.ZipFile(path) as archive:  # torch writes checksums, and does not look at them
+        with zipfile.ZipFile(path) as archive:  # torch writes checksums but does not verify them
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-                raise ValueError("it is compressed, which torch does not do")  # and may unpack without end
+                raise ValueError("it is compressed, unlike files of torch")  # it could expand to any size
             if changed := archive.testzip():
-                raise ValueError(f"the checksum of {changed} does not fit")
+                raise ValueError(f"checksum mismatch in {changed}")
         state = torch.load(path, weights_only=True, map_location=device)
         if not isinstance(state, dict):
-            raise ValueError(type(state).__name__)
+            raise ValueError(f"it contains a {type(state).__name__}")
         return state
-    except Exception as problem:  # damaged bytes make torch raise anything
-        raise refused(path, problem) from problem
+    except Exception as problem:  # torch can raise anything for damaged bytes
+        raise load_error(path, problem) from problem
 
 
-def refused(path: Path, problem: object) -> UsageError:
-    """The error for a file that is no checkpoint of this run.
+def load_error(path: Path, problem: Exception) -> UsageError:
+    """Return the error for a checkpoint that cannot be used because of `problem`.
 
-    A `UsageError` as the problem means that the checkpoint is whole and the caller asked for something else. A full GPU
-    says nothing about the file either.
+    A `UsageError`, such as for a checkpoint of another run, and a lack of GPU memory do not mean a damaged file.
     """
-    line = " ".join(str(problem).split())[:300] or type(problem).__name__
-    if isinstance(problem, pickle.UnpicklingError):  # torch would tell how to load it all the same
-        line = "damaged, or it asks for more than plain values"
-    message = f"Expected a checkpoint of this run, got {path}: {line}. Remove it to train from the start."
-    whole = isinstance(problem, UsageError | torch.OutOfMemoryError)
-    return UsageError(message) if whole else damaged(message, problem)
+    reason = str(problem)[:300] or type(problem).__name__
+    if isinstance(problem, pickle.UnpicklingError):  # torch's text explains how to load the file unsafely
+        reason = "it is damaged, or contains more than plain values"
+    message = f"Cannot use the checkpoint {path}: {reason}. Remove it to train from the start."
+    intact = isinstance(problem, UsageError | torch.OutOfMemoryError)
+    return UsageError(message) if intact else damaged(message, problem)

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which examples, of a data set given by name.
+    """Which examples of a data set to use, for a data set that is given by name.
 
     Args:
-        dir: where its files are; TORCHMCL_DATA and the user's cache are looked into as well
-        classes: only these, by name, in this order: dog,airplane
-        limit: at most so many training examples, of each class in proportion
-        validation: the part of the training set that is held out
-        size: side of the square that images of folder:PATH are resized to, or their height and width
-        seed: of splits and limit; the seed of the training unless given
-        in_memory: gigabytes of images that are read at the start; larger sets are read as needed, by worker processes
+        dir: folder with the files of the data set; TORCHMCL_DATA and the user's cache are searched too
+        classes: names of the classes to use, in this order, separated by commas, such as dog,airplane
+        limit: largest number of training examples; the proportions of the classes are preserved
+        validation: fraction of the training set that is held out for validation
+        size: side of the square to which images of folder:PATH are resized, or their height and width
+        seed: seed of the splits and of the limit; by default, the seed of the training
+        in_memory: size in gigabytes up to which a data set is read into memory; worker processes read larger ones
     """
 
     dir: str | None = None
@@ -35,25 +35,21 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        for name in ("classes", "size"):  # YAML and JSON have lists
+        for name in ("classes", "size"):  # YAML and JSON read lists
             if isinstance(value := getattr(self, name), list):
                 object.__setattr__(self, name, tuple(map(plain_number, value)))
         validate_types(vars(self), DataConfig)
         if isinstance(self.classes, tuple) and not any("," in name for name in self.classes):
-            object.__setattr__(self, "classes", ",".join(self.classes))  # one way to say it
-        if self.seed is not None and self.seed < 0:
-            raise UsageError(f"Expected a seed from 0 on, got {self.seed}.")
-        if self.limit is not None and self.limit < 1:
-            raise UsageError(f"Expected a limit of 1 example or more, got {self.limit}.")
+            object.__setattr__(self, "classes", ",".join(self.classes))  # so that equal choices compare equal
+        for name, least in (("seed", 0), ("limit", 1), ("in_memory", 0)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise UsageError(f"Expected {name} of at least {least}, got {value}.")
         if not 0 <= self.validation < 1:
-            raise UsageError(f"Expected a fraction from 0 to below 1 for validation, got {self.validation}.")
-
-        if self.in_memory < 0:
-            raise UsageError(f"Expected in_memory of 0 gigabytes or more, got {self.in_memory}.")
+            raise UsageError(f"Expected a validation fraction of at least 0 and below 1, got {self.validation}.")
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "DataConfig":
-        """The part of a run's config.yaml that concerns its data.
+        """Read the fields from a run's config.yaml.
 
         >>> DataConfig.of({"data": "digits", "data_limit": 9, "epochs": 3})
         DataConfig(dir=None, classes=None, limit=9, validation=0.1, size=None, seed=None, in_memory=2.0)
@@ -62,58 +58,57 @@ class DataConfig:
         return cls(**{name: value for name, value in given.items() if value is not None})
 
     def load(self, name: str, seed: int, parts: tuple[str, ...] = ("train", "test")) -> "DataSet":
-        """Load the data set, or only some `parts` of it; `seed` is that of the training."""
+        """Load the data set `name`, or only some `parts` of it; `seed` is used if the field `seed` is None."""
         from torchmcl import data
 
-        return data.load(
-            name,
-            parts=parts,
-            directory=self.dir,
-            classes=self.classes,
-            limit=self.limit,
-            validation=self.validation,
-            seed=seed if self.seed is None else self.seed,
-            size=self.size,
-            in_memory=self.in_memory,
-        )
+        options = {**vars(self), "seed": seed if self.seed is None else self.seed}
+        return data.load(name, parts=parts, directory=options.pop("dir"), **options)
 
-    def given(self) -> dict[str, Any]:
-        """The fields that differ from their defaults.
+    def changed(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults.
 
-        >>> DataConfig(limit=9).given()
+        >>> DataConfig(limit=9).changed()
         {'limit': 9}
         """
-        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
 
 
-def of_run(run: Path, *wanted: str, changes: DataConfig | None = None) -> "tuple[DataConfig, DataSet]":
-    """The data set that a run was trained on, with the parts `wanted` of train, validation and test, and its source.
+def load_run_data(run: Path, *parts: str, changes: DataConfig | None = None) -> "tuple[DataConfig, DataSet]":
+    """Load the data set that a run was trained on, exactly as it was loaded for training.
 
-    It is loaded exactly as it was for training, except for `changes` such as another folder. Raises UsageError if a
-    part is not the one that training had, for then the test set may contain training examples.
+    Args:
+        run: folder of the run
+        parts: parts to load and verify, out of train, validation and test
+        changes: fields to replace, such as the folder of the data
+
+    Returns:
+        The configuration of the data, and the data set.
+
+    Raises:
+        UsageError: if the run was not trained on a data set given by name, or if a part differs from the one in
+            training, because the test set could then contain training examples.
     """
-
     from torchmcl.serialization import checkpoint
     from torchmcl.serialization.hub import read_metrics
     from torchmcl.serialization.model_files import training_config
 
     config = training_config(run)
-    name, source = str(config["data"]), replace(DataConfig.of(config), **(changes or DataConfig()).given())
+    name, source = str(config["data"]), replace(DataConfig.of(config), **(changes or DataConfig()).changed())
     if name.startswith(OWN):
         raise UsageError(
-            f"Expected a run on a data set given by name, got {run}, trained on an object named "
-            f"{name.removeprefix(OWN)!r}. Pass --data, or evaluate it from Python."
+            f"Cannot load the data of {run}: it was trained on the object {name.removeprefix(OWN)!r}. "
+            "Pass --data, or evaluate it from Python."
         )
     expected, labels, last = read_metrics(run).get("sets"), None, run / "checkpoints" / "last.pt"
-    if expected is None and last.is_file():  # an earlier version kept only these
+    if expected is None and last.is_file():  # earlier versions stored only the labels
         labels = json.loads(checkpoint.read(last).get("choices", "{}")).get("labels")
-    parts = ("test",) if wanted == ("test",) and labels is None else ("train", "test")
-    data = source.load(name, int(config.get("seed", 0)), parts=parts)
-    others = labels is not None and labels != data.train.label_fingerprint
-    for part in (part for part in wanted if part in data.parts):
-        if others or (expected or {}).get(part) not in (None, data.parts[part].fingerprint):
+    needed = ("test",) if parts == ("test",) and labels is None else ("train", "test")
+    data = source.load(name, int(config.get("seed", 0)), parts=needed)
+    other_labels = labels is not None and labels != data.train.label_fingerprint
+    for part in (part for part in parts if part in data.parts):
+        if other_labels or (expected or {}).get(part) not in (None, data.parts[part].fingerprint):
             raise UsageError(
-                f"Expected the {part} set that {run} set aside, got another from {name}: its files, or how they are "
-                "split, have changed since. Name data that it was not trained on with --data."
+                f"The {part} set of {name} differs from the one that {run} was trained with: its files or its split "
+                "have changed. Choose data that the run was not trained on with --data."
             )
     return source, data

@@ -1,4 +1,4 @@
-"""Models shared on the Hugging Face hub: weights, what they are, figures, and a card for people. Nothing executes."""
+"""Models on the Hugging Face hub, with weights, configuration, metrics and a model card. Nothing executes code."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,8 +13,8 @@ from torchmcl.serialization.model_config import ModelConfig
 from torchmcl.serialization.model_files import CONFIG, MODEL
 
 METRICS, CARD = "metrics.json", "README.md"
-LARGEST = 10**8  # bytes of figures
-SHOWN = {
+MAX_BYTES = 10**8  # of metrics.json
+CARD_METRICS = {
     "top1_error": "top-1 error, %",
     "oracle_error": "oracle error, %",
     "members": "members' errors, %",
@@ -30,102 +30,82 @@ SHOWN = {
 
 
 class Api(Protocol):
-    """What of huggingface_hub's HfApi is used."""
+    """The methods of `huggingface_hub.HfApi` that are used."""
 
     def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> Any:
-        """Make a repository, if it is not there."""
+        """Create a repository if it does not exist."""
 
     def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> Any:
-        """Copy a folder's files into it."""
+        """Upload the files of a folder to a repository."""
 
 
 def upload(folder: Path, repo: str, *, private: bool, api: Api | None) -> str:
-    """Copy a folder into a repository -> its address."""
+    """Upload a folder to a repository and return the address of the upload."""
     api = _library().HfApi() if api is None else api
     api.create_repo(repo, private=private, exist_ok=True)
     return str(api.upload_folder(repo_id=repo, folder_path=str(folder), commit_message="Model by torchmcl"))
 
 
 def fetch(repo: str | Path, *, revision: str | None = None) -> Path:
-    """A folder as it is, or a copy of a repository's files, of those alone that a model consists of."""
+    """Download the model files of a repository and return their folder; a local folder is returned as it is.
+
+    Raises:
+        UsageError: if the repository does not exist or cannot be downloaded.
+    """
     if Path(repo).is_dir():
         return Path(repo)
     library = _library()
     try:
         with atomic.full_disk_named(Path(repo)):
-            found = library.snapshot_download(str(repo), revision=revision, allow_patterns=[MODEL, CONFIG, METRICS])
+            patterns = [MODEL, CONFIG, METRICS]
+            return Path(library.snapshot_download(str(repo), revision=revision, allow_patterns=patterns))
     except DiskFullError:
         raise
-    except (OSError, ValueError) as problem:  # the library's own errors are among these
-        reason = " ".join(str(problem).split())[:200]
-        raise UsageError(f"Expected a folder or a repository on the hub, got {repo}: {reason}") from problem
-    return Path(found)
+    except (OSError, ValueError) as problem:  # base classes of the library's errors
+        raise UsageError(f"{repo} is neither a folder nor a model on the hub: {str(problem)[:200]}.") from problem
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """What metrics.json says of a model, or nothing."""
+    """Return the content of metrics.json, or an empty dictionary if the file does not exist."""
     path = folder / METRICS
-    if not path.is_file():
-        return {}
-    return checksum.read(whole(path, LARGEST))
+    return checksum.read(whole(path, MAX_BYTES)) if path.is_file() else {}
 
 
 def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:
-    """A model card in Markdown: what it is, what was measured, how to ask it.
+    """Return a model card in Markdown with the model's configuration, its metrics and example code.
 
-    >>> print(card("me/pets", ModelConfig("amcl", 2, ("cat", "dog"), "resnet10", (3, 32, 32), "gcn"), {"ece": 1.5}))
-    ---
-    library_name: torchmcl
-    pipeline_tag: image-classification
-    tags:
-    - amcl
-    - ensemble
-    - multiple-choice-learning
-    ---
+    >>> model_config = ModelConfig("amcl", 2, ("cat", "dog"), "resnet10", (3, 32, 32), "gcn")
+    >>> print(card("me/pets", model_config, {"ece": 1.5}).split("# me/pets")[1].split("```")[0].strip())
+    A specialist ensemble of 2 `resnet10` networks, trained with the method `amcl` of torchmcl.
+    Input: (3, 32, 32) uint8, preprocessed by `gcn`. Output: one of 2 classes, `cat`, `dog`.
     <BLANKLINE>
-    # me/pets
-    <BLANKLINE>
-    Specialist ensemble of 2 x `resnet10`, trained by `amcl` with torchmcl. Reads (3, 32, 32) uint8, prepared by `gcn`.
-    Answers with one of 2 classes: `cat`, `dog`.
-    <BLANKLINE>
-    | figure, on the test set | value |
+    | metric on the test set | value |
     |---|---:|
     | expected calibration error, % | 1.5 |
-    <BLANKLINE>
-    ```python
-    from torchmcl.inference.predictor import Specialists
-    <BLANKLINE>
-    specialists = Specialists.from_pretrained("me/pets")
-    answer = specialists.predict(x)  # label, probabilities, confidence, accepted, member, members
-    ```
     """
-    images = len(model_config.shape) == 3
-    kind = (
-        "image-segmentation" if model_config.dense else "image-classification" if images else "tabular-classification"
-    )
-    front = {
+    kind = "image-classification" if len(model_config.shape) == 3 else "tabular-classification"
+    header = {
         "library_name": "torchmcl",
-        "pipeline_tag": kind,
+        "pipeline_tag": "image-segmentation" if model_config.dense else kind,
         "tags": [model_config.method or "own-method", "ensemble", "multiple-choice-learning"],
     }
-    classes = ", ".join(f"`{name}`" for name in model_config.classes[:20]) + (
-        ", …" if len(model_config.classes) > 20 else ""
-    )
+    names = [f"`{name}`" for name in model_config.classes]
+    classes = ", ".join(names[:20] + ["…"] * (len(names) > 20))
     parts = [
-        f"---\n{yaml.safe_dump(front, sort_keys=False)}---",
+        f"---\n{yaml.safe_dump(header, sort_keys=False)}---",
         f"# {repo}",
-        f"Specialist ensemble of {model_config.members} x `{model_config.network or 'own network'}`, trained by "
-        f"`{model_config.method or 'own method'}` with torchmcl. "
-        f"Reads {model_config.shape} {model_config.dtype}, prepared by "
-        f"`{model_config.preprocess}`.\nAnswers with one of {len(model_config.classes)} classes: {classes}.",
+        f"A specialist ensemble of {model_config.members} `{model_config.network or 'custom'}` networks, trained with "
+        f"the method `{model_config.method or 'custom'}` of torchmcl.\n"
+        f"Input: {model_config.shape} {model_config.dtype}, preprocessed by `{model_config.preprocess}`. "
+        f"Output: one of {len(model_config.classes)} classes, {classes}.",
     ]
-    if rows := [f"| {text} | {_shown(metrics[name])} |" for name, text in SHOWN.items() if name in metrics]:
-        parts.append("\n".join(["| figure, on the test set | value |", "|---|---:|", *rows]))
+    if rows := [f"| {text} | {_shown(metrics[name])} |" for name, text in CARD_METRICS.items() if name in metrics]:
+        parts.append("\n".join(["| metric on the test set | value |", "|---|---:|", *rows]))
     rejection = model_config.rejection
     if rejection.coverage is not None and rejection.error is not None:
         parts.append(
-            f"Accepts answers from a confidence of {rejection.threshold:.4f} on, at temperature "
-            f"{rejection.temperature:.3g}: {100 * rejection.coverage:.1f} % of its validation examples, "
+            f"It accepts answers with a confidence of at least {rejection.threshold:.4f} at temperature "
+            f"{rejection.temperature:.3g}: {100 * rejection.coverage:.1f} % of the validation examples, "
             f"with an error of {100 * rejection.error:.2f} %."
         )
     parts.append(
@@ -137,12 +117,12 @@ def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return " ".join(f"{each:g}" for each in value) if isinstance(value, list) else f"{value:,}"
+    return " ".join(f"{number:g}" for number in value) if isinstance(value, list) else f"{value:,}"
 
 
 def _library() -> Any:
     try:
         import huggingface_hub
     except ImportError as problem:
-        raise UsageError("Expected huggingface_hub, not installed. pip install 'torchmcl[hub]'.") from problem
+        raise UsageError("The hub needs huggingface_hub. Install with: pip install 'torchmcl[hub]'") from problem
     return huggingface_hub

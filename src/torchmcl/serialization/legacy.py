@@ -1,9 +1,9 @@
-"""Files of earlier versions, which left options at the defaults of their time: read as what they meant then."""
+"""Upgrade of files from earlier versions, which did not store the default values of options."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# Defaults that have changed since: durations were numbers of epochs, whatever the schedule.
+# Defaults that have changed since: durations were numbers of epochs, independent of the schedule.
 EARLIER_DEFAULTS: dict[str, dict[str, Any]] = {
     "amcl": {"warmup": 5},
     "annealed": {"decay": 0.95},
@@ -13,7 +13,7 @@ EARLIER_DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def upgraded_options(method: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a method with the defaults that they had when they were not spelled out.
+    """Add the defaults of earlier versions to the stored options of a method.
 
     >>> upgraded_options("amcl", {"k": 2})
     {'warmup': 5, 'k': 2}
@@ -22,12 +22,12 @@ def upgraded_options(method: str | None, options: Mapping[str, Any]) -> dict[str
 
 
 def is_earlier(config: Mapping[str, Any]) -> bool:
-    """Whether a run's config.yaml was written before every default was spelled out."""
+    """Return whether a run's config.yaml was written before all defaults were stored."""
     return "data_seed" not in config
 
 
 def upgraded_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's config.yaml as it would be written now; the seed of the splits used to be that of the training.
+    """Upgrade a run's config.yaml to the current version. Splits used to have the seed of the training.
 
     >>> upgraded_config({"method": "amcl", "data": "digits", "seed": 3})["data_seed"]
     3

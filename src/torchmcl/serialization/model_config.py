@@ -8,26 +8,39 @@ from torchmcl._utils.validation import validate_types
 from torchmcl.data import preprocess
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError, known_name
-from torchmcl.methods import Method
 from torchmcl.serialization.legacy import upgraded_options
 from torchmcl.structures.rejection import Rejection
 from torchmcl.structures.task import Task
 from torchmcl.tasks import Classification, Segmentation
 
-VERSION = 3  # of what a model file says of itself
+VERSION = 3  # of the configuration in model files
 READABLE = (1, 2, 3)
-LARGEST = 10**6  # features, or pixels a side
-RESERVED = {"name", "method", "network", "members", "classes", "exchange", "preset", "cut", "seed"}  # said elsewhere
+MAX_SIZE = 10**6  # features, or pixels along one side
+RESERVED = {"name", "method", "network", "members", "classes", "exchange", "preset", "cut", "seed"}  # set elsewhere
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What a model is, but for its weights: enough to build it anew.
+    """The resolved configuration of a model, from which everything except its weights can be built.
 
-    `method` and `network` are names, None for a `Method` or a callable of your own; `shape` and `dtype` are those of
-    one example as it was read, `preprocess` what is done to it first; `dense` models answer for each pixel. `cut` is
-    where an `nn.Sequential` of your own is split, `task` the name of a task where it is not the data's own. Options are
-    spelled out, defaults included.
+    Args:
+        method: name of the method, or None if it is not registered
+        members: number of members
+        classes: names of the classes
+        network: name of the network, or None if it is not registered
+        shape: shape of one example before preprocessing
+        preprocess: name of the preprocessing
+        dtype: type of an example before preprocessing, uint8 or float32
+        exchange: what members share, a name in `exchange.names()`
+        preset: size of the exchange
+        unit: unit that a member takes in segmentation, image or pixel
+        dense: whether the model predicts each pixel
+        cut: number of layers before the exchange, for an `nn.Sequential` that is not registered
+        task: name of the task, or None for the task of the data
+        method_options: options of the method, including defaults
+        network_options: options of the network, including defaults
+        rejection: threshold and temperature of the answers
+        version: version of this format
     """
 
     method: str | None
@@ -52,19 +65,28 @@ class ModelConfig:
         validate_types(vars(self), ModelConfig)
         known_name("type", self.dtype, ("uint8", "float32"))
         known_name("unit", self.unit, ("image", "pixel"))
-        if not self.shape or not all(1 <= size <= LARGEST for size in self.shape):
-            raise UsageError(f"Expected examples of 1 to {LARGEST:,} along each axis, got {shown(self.shape)}.")
+        if not self.shape or not all(1 <= size <= MAX_SIZE for size in self.shape):
+            raise UsageError(f"Expected examples of size 1 to {MAX_SIZE:,} in each axis, got {shown(self.shape)}.")
         if taken := RESERVED & {*self.method_options, *self.network_options}:
-            raise UsageError(f"Expected options of the method and the network alone, got {', '.join(sorted(taken))}.")
+            raise UsageError(f"Expected only options of the method and the network, got {', '.join(sorted(taken))}.")
 
     def build(
-        self, network: Network | list[Network] | None = None, *, method: Method | None = None, seed: int = 0
-    ) -> tuple[Method, Ensemble]:
-        """Method and ensemble, the latter untrained; a network or method that has no name must be given again."""
-        preprocess.apply(self.preprocess)  # raises for one that is not registered
-        chosen = network or self.network
-        if chosen is None:
-            raise UsageError("Expected the network that the model was trained with, which has no name: pass network=….")
+        self, network: Network | list[Network] | None = None, *, method: methods.Method | None = None, seed: int = 0
+    ) -> tuple[methods.Method, Ensemble]:
+        """Build the method and the untrained ensemble.
+
+        Args:
+            network: the network or networks, if they are not registered
+            method: the method, if it is not registered
+            seed: seed of the initial weights
+
+        Raises:
+            UsageError: if a part is not registered and not passed, or the method has other members or classes.
+        """
+        preprocess.apply(self.preprocess)  # raises UsageError if it is not registered
+        network = network or self.network
+        if network is None:
+            raise UsageError("The model was trained with a network that is not registered. Pass it as network=….")
         method = method or self._method()
         if (method.members, method.classes) != (self.members, len(self.classes)):
             raise UsageError(
@@ -72,24 +94,26 @@ class ModelConfig:
                 f"got one for {method.members} and {method.classes}."
             )
         method = replace(method, unit=self.unit)
-        if isinstance(chosen, list):
-            chosen = [self._sized(one, method) for one in chosen]
+        if isinstance(network, list):
+            network = [self._sized(part, method) for part in network]
         ensemble = Ensemble.build(
-            method, chosen, exchange=self.exchange, preset=self.preset, cut=self.cut, seed=seed, **self.network_options
+            method, network, exchange=self.exchange, preset=self.preset, cut=self.cut, seed=seed, **self.network_options
         )
         return method, ensemble
 
-    def _sized(self, network: Network, method: Method) -> Network:
-        """A network of a list, which if given by name must fit the shape of an example."""
+    def _sized(self, network: Network, method: methods.Method) -> Network:
+        """Set the input size of a network that is given by name in a list."""
         if not isinstance(network, str):
             return network
         return partial(networks.build, network, cut=method.cut, **networks.input_options(network, self.shape))
 
-    def _method(self) -> Method:
+    def _method(self) -> methods.Method:
+        if self.method is None:
+            raise UsageError("The model was trained with a method that is not registered. Pass it as method=….")
         if self.method not in methods.names():
-            name = f"{self.method!r}, which nobody registered here" if self.method else "which has no name"
-            other = ", or import the file that registers it: --import FILE" if self.method else ""
-            raise UsageError(f"Expected the method that the model was trained with, {name}: pass method=…{other}.")
+            raise UsageError(
+                f"The method {self.method!r} is not registered. Pass it as method=…, or import its file: --import FILE"
+            )
         return methods.build(self.method, self.members, task=self._task(), **self.method_options)
 
     def _task(self) -> Task:
@@ -98,29 +122,23 @@ class ModelConfig:
         return Segmentation(len(self.classes)) if self.dense else Classification(len(self.classes))
 
     def as_dict(self) -> dict[str, Any]:
-        """In values that JSON and YAML know."""
+        """Convert to values that JSON and YAML can store."""
         return {**asdict(self), "classes": list(self.classes), "shape": list(self.shape)}
 
     @classmethod
     def of(cls, about: dict[str, Any]) -> "ModelConfig":
-        """Read what `as_dict` wrote, of this version or an earlier one.
+        """Read the output of `as_dict`, of this version or an earlier one.
 
         >>> model_config = ModelConfig("amcl", 2, ("cat", "dog"), "simple_cnn", (3, 32, 32), "gcn")
         >>> ModelConfig.of(model_config.as_dict()) == model_config
         True
         """
         if about.get("version") not in READABLE:
-            readable = " and ".join(map(str, READABLE))
-            raise ValueError(f"it is of version {about.get('version')}, this torchmcl reads versions {readable}")
-        if about["version"] == 1:  # had no type: images were bytes, rows of a table were not
+            raise ValueError(f"version {about.get('version')}, this torchmcl reads versions 1 to {VERSION}")
+        if about["version"] == 1:  # did not store the type: images were uint8, rows of a table float32
             about = {"dtype": "uint8" if len(about["shape"]) == 3 else "float32", **about}
-        if about["version"] < 3:  # left options at their defaults
+        if about["version"] < 3:  # did not store default options
             options = upgraded_options(about["method"], about.get("method_options", {}))
             about = {**about, "method_options": options}
-        known = {
-            "classes": tuple(about["classes"]),
-            "shape": tuple(about["shape"]),
-            "rejection": Rejection(**about.get("rejection", {})),
-            "version": VERSION,
-        }
-        return cls(**{**about, **known})
+        about = {**about, "classes": tuple(about["classes"]), "shape": tuple(about["shape"]), "version": VERSION}
+        return cls(**{**about, "rejection": Rejection(**about.get("rejection", {}))})

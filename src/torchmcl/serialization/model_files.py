@@ -1,4 +1,4 @@
-"""A model in a folder: model.safetensors, which is whole by itself, and a config.yaml that must belong to it."""
+"""Model folders: model.safetensors, which is self-contained, and a config.yaml that must match it."""
 
 import json
 from collections.abc import Mapping
@@ -16,53 +16,54 @@ from torchmcl.serialization.legacy import upgraded_config
 from torchmcl.serialization.model_config import ModelConfig
 
 MODEL, CONFIG = "model.safetensors", "config.yaml"
-TRAINED = ("method", "network", "members", "exchange", "preset", "unit")  # what a run's config.yaml says of a model
+TRAINED = ("method", "network", "members", "exchange", "preset", "unit")  # shared by runs and models
 
 
 def write(folder: Path, model_config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Write a model; what a training wrote into config.yaml stays, else the blueprint goes there for people to read."""
+    """Write a model, and its configuration to config.yaml unless that file belongs to a run."""
     from safetensors.torch import save
 
-    tensors = _apart({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    tensors = _unshared({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
     about = model_config.as_dict()
     digest = checksum(about, tensors)
     atomic.make_folder(folder)
-    config = read_config(folder) if (folder / CONFIG).is_file() else None
-    if config is not None and "sha256" not in config and (other := _mismatch(config, model_config, folder)):
+    config = read_config(folder) if (folder / CONFIG).is_file() else {"sha256": None}
+    of_run = "sha256" not in config
+    if of_run and (other := _mismatch(config, model_config, folder)):
         raise UsageError(other)
-    # One entry, for safetensors writes several in any order, and the same model must give the same bytes.
+    # A single entry, because safetensors writes several in any order and equal models must give equal bytes.
     metadata = {"torchmcl": json.dumps({**about, "sha256": digest})}
-    if config is not None and "sha256" in config:
-        (folder / CONFIG).unlink()  # first, so that a process killed from here on leaves no pair that does not fit
+    if not of_run:
+        (folder / CONFIG).unlink(missing_ok=True)  # first, so that an interruption leaves no mismatched pair
     atomic.write(folder / MODEL, save(tensors, metadata=metadata))
-    if config is None or "sha256" in config:
-        text = yaml.safe_dump(_config(model_config, digest), sort_keys=False, allow_unicode=True)
+    if not of_run:
+        text = yaml.safe_dump({**about, "sha256": digest}, sort_keys=False, allow_unicode=True)
         atomic.write(folder / CONFIG, text)
 
 
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors, with copies of those that share memory with one before them, which safetensors refuses."""
+def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors that share memory with an earlier one, which safetensors does not support."""
     seen: set[int] = set()
-    found = {}
+    result = {}
     for name, tensor in tensors.items():
-        place = tensor.untyped_storage().data_ptr()
-        found[name] = tensor.clone() if place in seen else tensor
-        seen.add(place)
-    return found
+        address = tensor.untyped_storage().data_ptr()
+        result[name] = tensor.clone() if address in seen else tensor
+        seen.add(address)
+    return result
 
 
 def read(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Read it back, on the CPU; nothing in the files can execute.
+    """Read the configuration and the weights of a model, on the CPU. Reading never executes code from the files.
 
     Raises:
-        UsageError: if there is no model in the folder.
+        UsageError: if the folder contains no model.
         DamagedFileError: if the model is damaged, or its config.yaml belongs to another model.
     """
     from safetensors import SafetensorError, safe_open
 
     path = folder / MODEL
     if not path.is_file():
-        raise UsageError(f"Expected a trained run with {MODEL} in it, got {folder}. Train one: torchmcl train.")
+        raise UsageError(f"No {MODEL} in {folder}. Train a model with: torchmcl train")
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["torchmcl"])
@@ -70,19 +71,16 @@ def read(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
         digest = about.pop("sha256", None)
         model_config = ModelConfig.of(about)
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError, RecursionError) as problem:
-        reason = " ".join(str(problem).split())
-        raise damaged(f"Expected a model that torchmcl wrote, got {path}: {reason}.", problem) from problem
-    if about["version"] > 1 and digest != checksum(about, tensors):  # the first version had none
-        raise DamagedFileError(
-            f"Expected the model that torchmcl wrote, got another in {path}: its checksum does not fit."
-        )
+        raise damaged(f"Cannot read the model {path}: {problem}.", problem) from problem
+    if about["version"] > 1 and digest != checksum(about, tensors):  # version 1 had none
+        raise DamagedFileError(f"Cannot read the model {path}: checksum mismatch.")
     if (folder / CONFIG).is_file() and (other := _mismatch(read_config(folder), model_config, folder, digest)):
         raise DamagedFileError(other)
     return model_config, tensors
 
 
 def checksum(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of what a model says of itself and of its tensors' names, types, shapes and bytes.
+    """Return the SHA-256 of a model's configuration and of its tensors' names, types, shapes and bytes.
 
     >>> checksum({}, {"weight": torch.zeros(2)}) == checksum({}, {"weight": torch.tensor([0.0, 1e-30])})
     False
@@ -95,29 +93,25 @@ def checksum(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What config.yaml says: the options that a run was started with, or a saved model's blueprint."""
+    """Read config.yaml: the configuration of a run, or of a saved model."""
     path = folder / CONFIG
     if not path.is_file():
-        raise UsageError(f"Expected the folder of a run, with {CONFIG} in it, got {folder}.")
+        raise UsageError(f"No {CONFIG} in {folder}. Choose the folder of a run.")
     return plain_yaml.read(path)
 
 
 def training_config(folder: Path) -> dict[str, Any]:
-    """The resolved configuration of a run, of this version or an earlier one; a saved model does not have it."""
+    """Read the resolved configuration of a run, of this version or an earlier one; saved models have none."""
     config = read_config(folder)
     if "sha256" in config or "data" not in config:
-        raise UsageError(f"Expected the folder of a run, got {folder}, which does not say what it was trained on.")
+        raise UsageError(f"{folder} contains a model without its training configuration. Choose the folder of a run.")
     return upgraded_config(config)
 
 
-def _config(model_config: ModelConfig, digest: str | None) -> dict[str, Any]:
-    return {**model_config.as_dict(), "sha256": digest}
-
-
 def _mismatch(config: dict[str, Any], model_config: ModelConfig, folder: Path, digest: str | None = None) -> str | None:
-    """Describe how config.yaml differs from the model's: a saved one says all, a run's only what was trained."""
+    """Describe the first difference between config.yaml and the model; a run's file has only the fields `TRAINED`."""
     if "sha256" in config:
-        expected, got = _config(model_config, digest), config
+        expected, got = {**model_config.as_dict(), "sha256": digest}, config
     else:
         expected = {name: value for name in TRAINED if (value := getattr(model_config, name)) is not None}
         got = {name: config.get(name, value) for name, value in expected.items()}
@@ -125,6 +119,6 @@ def _mismatch(config: dict[str, Any], model_config: ModelConfig, folder: Path, d
         return None
     name = wrong[0]
     return (
-        f"Expected in {folder} the {CONFIG} that belongs to {MODEL}, got one of another model, "
-        f"with {name} {got.get(name)} for {expected.get(name)}. Put its own back, or remove it."
+        f"{CONFIG} in {folder} belongs to another model than {MODEL}: {name} is {got.get(name)}, expected "
+        f"{expected.get(name)}. Restore the matching {CONFIG}, or remove it."
     )

@@ -62,7 +62,7 @@ class Checkpoints:
             self._check_identity(state)
             yield state
         except Exception as problem:  # a damaged state can raise anything
-            raise checkpoint.refused(path, problem) from problem
+            raise checkpoint.load_error(path, problem) from problem
 
     @contextmanager
     def best(self, device: torch.device) -> Iterator[dict[str, Any]]:
@@ -73,7 +73,7 @@ class Checkpoints:
             assert best is not None
             yield best
         except (RuntimeError, KeyError, TypeError, AttributeError, AssertionError) as problem:
-            raise checkpoint.refused(path or Path("best.pt"), problem) from problem
+            raise checkpoint.load_error(path or Path("best.pt"), problem) from problem
 
     def _check_identity(self, state: dict[str, Any]) -> None:
         current, stored = json.loads(self.identity), json.loads(state.get("choices", self.identity))
