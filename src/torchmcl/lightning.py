@@ -55,9 +55,6 @@ class SpecialistModule(LightningModule):
         options: options of a method or network given by name, and learning_rate, momentum, weight_decay, schedule,
             drop_every and drop_to as in `fit`
 
-    Raises:
-        UsageError: if an option is unknown or belongs to the `Trainer`.
-
     >>> module = SpecialistModule("amcl", "mlp", members=3, classes=10, inputs=64, width=8, learning_rate=0.05)
     >>> module(torch.zeros(2, 64)).logits.shape
     torch.Size([3, 2, 11])
@@ -111,10 +108,9 @@ class SpecialistModule(LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """Run the passes over the training set that the objective needs before an epoch."""
-        loader: Any = self.trainer.train_dataloader
         if any(isinstance(part, DatasetPass) for part in self.objective.modules()):
             with self.trainer.precision_plugin.forward_context():
-                run_dataset_passes(self.objective, self.ensemble, self._indexed(loader), self.training_state())
+                run_dataset_passes(self.objective, self.ensemble, self._indexed(), self.training_state())
 
     def training_step(self, batch: Sequence[Tensor], batch_idx: int) -> Tensor:
         """Compute and log the loss of a batch."""
@@ -164,12 +160,11 @@ class SpecialistModule(LightningModule):
 
     def _parts(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         if not isinstance(batch, list | tuple) or len(batch) not in (2, 3, 4) or not isinstance(batch[0], Tensor):
-            raise UsageError(
-                f"Expected batches (x, target), optionally with index and group, got {type(batch).__name__}."
-            )
+            raise UsageError(f"Expected batches (x, target[, index[, group]]), got {type(batch).__name__}.")
         return batch[0], batch[1], *(*batch[2:], None, None)[:2]
 
-    def _indexed(self, loader: Any) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def _indexed(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        loader: Any = self.trainer.train_dataloader
         for batch in loader:
             batch = self.transfer_batch_to_device(batch, self.device, 0)
             x, target, index, _ = self._parts(self.trainer.precision_plugin.convert_input(batch))

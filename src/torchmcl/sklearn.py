@@ -164,7 +164,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         X, y, sample_weight = self._validate(X, y, sample_weight, reset=first)
         known = np.unique(classes) if first else self.classes_
         if unknown := np.setdiff1d(y, known).tolist():
-            raise UsageError(f"Expected labels in {known}, got {unknown[0]!r}.")
+            raise UsageError(f"Expected labels among {known}, got {unknown[0]!r}.")
         method = self._build_method(known) if first else self.method_
         if any(isinstance(part, DatasetPass) for part in method.new_objective().modules()):
             raise UsageError(f"The method {method.name} needs the complete training set. Use fit.")
@@ -200,8 +200,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         check_consistent_length(X, weight)
         if weight.ndim != 1 or (weight < 0).any() or not weight.any():
             raise UsageError(
-                f"Expected sample weights ({len(X)},) of at least 0, not all zero, "
-                f"got {weight.shape} from {weight.min():g} to {weight.max():g}."
+                f"Expected weights ({len(X)},) of at least 0, not all zero, got {weight.shape} "
+                f"from {weight.min():g} to {weight.max():g}."
             )
         positive = weight > 0
         return X[positive], y[positive], weight[positive]

@@ -34,9 +34,6 @@ def batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[Tensor]:
         model_config: the model, which determines the shape and type of an example
         size: largest number of examples per batch
 
-    Raises:
-        UsageError: if the examples do not match the model.
-
     >>> model_config = ModelConfig("ie", 2, ("cat", "dog"), "simple_cnn", (3, 32, 32), "gcn")
     >>> [batch.shape[0] for batch in batches(np.zeros((5, 32, 32, 3), dtype=np.uint8), model_config, 2)]
     [2, 2, 1]
@@ -70,9 +67,6 @@ def labelled_batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[t
         x: `Examples`, a `DataSet` with a validation part, a `Loader`, a tuple (x, y), or an iterable of batches (x, y)
         model_config: the model, which determines the shape and type of an example
         size: largest number of examples per batch
-
-    Raises:
-        UsageError: if the examples or labels do not match the model.
     """
     if isinstance(x, DataSet):
         if x.validation is None:
@@ -123,10 +117,7 @@ def _typed(x: Tensor, dtype: str) -> Tensor:
         return x
     # torch cannot compare all integer types.
     if x.is_floating_point() or x.is_complex() or not 0 <= int(x.long().min()) <= int(x.long().max()) <= 255:
-        raise UsageError(
-            "Expected images as integers from 0 to 255, without preprocessing, which the model applies itself; "
-            f"got {str(x.dtype)[6:]}."
-        )
+        raise UsageError(f"Expected images before preprocessing, as integers from 0 to 255, got {str(x.dtype)[6:]}.")
     return x.to(torch.uint8)
 
 
@@ -152,7 +143,7 @@ def _iterated(items: Iterator[Any], model_config: ModelConfig, size: int) -> Ite
             # The other items of the batch must be images too; `_pixels` rejects anything else.
             yield _read([first, *islice(items, size - 1)], model_config)
         elif isinstance(first, Batch):
-            raise UsageError("Expected examples without preprocessing, got preprocessed batches. Pass the Loader.")
+            raise UsageError("Expected examples before preprocessing, got preprocessed batches. Pass the Loader.")
         else:
             is_tuple = isinstance(first, tuple | list) and len(first) > 0 and not _is_numbers(first)
             yield from batches(first[0] if is_tuple else first, model_config, size)
@@ -165,7 +156,7 @@ def _pairs(x: Any, size: int) -> Iterable[Any]:
         raise UsageError(f"Expected labelled examples, such as (x, y) or a loader of these, got {type(x).__name__}.")
     for pair in x:
         if not isinstance(pair, tuple | list) or len(pair) < 2 or isinstance(pair, Batch):
-            raise UsageError(f"Expected batches (x, y) without preprocessing, got {type(pair).__name__}.")
+            raise UsageError(f"Expected batches (x, y) before preprocessing, got {type(pair).__name__}.")
         yield pair
 
 

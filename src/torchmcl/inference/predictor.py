@@ -208,8 +208,7 @@ class Specialists:
                 part, a tuple (x, y), or a loader of batches (x, y)
             coverage: fraction of the examples to accept
             max_error: largest error among the accepted examples; as many as possible are accepted
-            temperature: whether to calibrate the probabilities first, see `apply_temperature`; can be used without
-                `coverage` and `max_error`
+            temperature: whether to calibrate the probabilities first, see `apply_temperature`; possible on its own
             batch_size: number of examples per forward pass; by default, `self.batch_size`
 
         Returns:
@@ -307,9 +306,7 @@ class Specialists:
         return specialists
 
     def push_to_hub(self, repo: str, *, private: bool = False, api: hub.Api | None = None) -> str:
-        """Upload the model with a model card to the Hugging Face hub, and return its address.
-
-        Log in first with `hf auth login`.
+        """Upload the model to the Hugging Face hub and return its address; log in first with `hf auth login`.
 
         Args:
             repo: repository "owner/name"; it is created if it does not exist

@@ -136,11 +136,8 @@ def threshold_for_error(confidence: Tensor, wrong: Tensor, max_error: float) -> 
     last = torch.cat([descending[:-1] != descending[1:], descending.new_ones(1, dtype=torch.bool)])
     possible = (last & (risk <= max_error + 1e-9)).nonzero()
     if not len(possible):
-        lowest = 100 * float(risk[last].min())
-        raise UsageError(
-            f"No threshold reaches an error of at most {100 * max_error:g} %: got {lowest:.2f} % at best. "
-            "Raise max_error."
-        )
+        best = 100 * float(risk[last].min())
+        raise UsageError(f"The lowest possible error is {best:.2f} %, above {100 * max_error:g} %. Raise max_error.")
     return _threshold(descending, int(possible.max()))
 
 

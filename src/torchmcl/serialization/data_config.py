@@ -74,15 +74,12 @@ class DataConfig:
 
 
 def load_run_data(run: Path, *parts: str, changes: DataConfig | None = None) -> "tuple[DataConfig, DataSet]":
-    """Load the data set that a run was trained on, exactly as it was loaded for training.
+    """Return the data set that a run was trained on, loaded exactly as for training, and its configuration.
 
     Args:
         run: folder of the run
         parts: parts to load and verify, out of train, validation and test
         changes: fields to replace, such as the folder of the data
-
-    Returns:
-        The configuration of the data, and the data set.
 
     Raises:
         UsageError: if the run was not trained on a data set given by name, or if a part differs from the one in
@@ -95,10 +92,7 @@ def load_run_data(run: Path, *parts: str, changes: DataConfig | None = None) -> 
     config = training_config(run)
     name, source = str(config["data"]), replace(DataConfig.of(config), **(changes or DataConfig()).changed())
     if name.startswith(OWN):
-        raise UsageError(
-            f"Cannot load the data of {run}: it was trained on the object {name.removeprefix(OWN)!r}. "
-            "Pass --data, or evaluate it from Python."
-        )
+        raise UsageError(f"{run} was trained on the object {name.removeprefix(OWN)!r}. Pass --data, or use Python.")
     expected, labels, last = read_metrics(run).get("sets"), None, run / "checkpoints" / "last.pt"
     if expected is None and last.is_file():  # earlier versions stored only the labels
         labels = json.loads(checkpoint.read(last).get("choices", "{}")).get("labels")

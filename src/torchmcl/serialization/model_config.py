@@ -14,7 +14,6 @@ from torchmcl.structures.task import Task
 from torchmcl.tasks import Classification, Segmentation
 
 VERSION = 3  # of the configuration in model files
-READABLE = (1, 2, 3)
 MAX_SIZE = 10**6  # features, or pixels along one side
 RESERVED = {"name", "method", "network", "members", "classes", "exchange", "preset", "cut", "seed"}  # set elsewhere
 
@@ -88,11 +87,9 @@ class ModelConfig:
         if network is None:
             raise UsageError("The model was trained with a network that is not registered. Pass it as network=….")
         method = method or self._method()
-        if (method.members, method.classes) != (self.members, len(self.classes)):
-            raise UsageError(
-                f"Expected a method for {self.members} members and {len(self.classes)} classes, "
-                f"got one for {method.members} and {method.classes}."
-            )
+        expected, got = (self.members, len(self.classes)), (method.members, method.classes)
+        if got != expected:
+            raise UsageError("Expected a method for {} members and {} classes, got {} and {}.".format(*expected, *got))
         method = replace(method, unit=self.unit)
         if isinstance(network, list):
             network = [self._sized(part, method) for part in network]
@@ -133,12 +130,11 @@ class ModelConfig:
         >>> ModelConfig.of(model_config.as_dict()) == model_config
         True
         """
-        if about.get("version") not in READABLE:
+        if about.get("version") not in range(1, VERSION + 1):
             raise ValueError(f"version {about.get('version')}, this torchmcl reads versions 1 to {VERSION}")
         if about["version"] == 1:  # did not store the type: images were uint8, rows of a table float32
             about = {"dtype": "uint8" if len(about["shape"]) == 3 else "float32", **about}
         if about["version"] < 3:  # did not store default options
-            options = upgraded_options(about["method"], about.get("method_options", {}))
-            about = {**about, "method_options": options}
+            about = {**about, "method_options": upgraded_options(about["method"], about.get("method_options", {}))}
         about = {**about, "classes": tuple(about["classes"]), "shape": tuple(about["shape"]), "version": VERSION}
         return cls(**{**about, "rejection": Rejection(**about.get("rejection", {}))})

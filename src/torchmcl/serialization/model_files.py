@@ -27,9 +27,8 @@ def write(folder: Path, model_config: ModelConfig, tensors: Mapping[str, Tensor]
     about = model_config.as_dict()
     digest = checksum(about, tensors)
     atomic.make_folder(folder)
-    config = read_config(folder) if (folder / CONFIG).is_file() else {"sha256": None}
-    of_run = "sha256" not in config
-    if of_run and (other := _mismatch(config, model_config, folder)):
+    of_run = (folder / CONFIG).is_file() and "sha256" not in read_config(folder)
+    if of_run and (other := _mismatch(read_config(folder), model_config, folder)):
         raise UsageError(other)
     # A single entry, because safetensors writes several in any order and equal models must give equal bytes.
     metadata = {"torchmcl": json.dumps({**about, "sha256": digest})}
