@@ -49,9 +49,9 @@ def postprocess(method: Method, output: EnsembleOutput, rejection: Rejection) ->
     probabilities = apply_temperature(combined, rejection.temperature)
     confidence = probabilities.amax(1)
     members = EnsembleOutput.of(output).logits.softmax(2)
-    accepted = rejection.accepts(confidence)
+    label, accepted = combined.argmax(1), rejection.accepts(confidence)
     member = _claims(method, members, output.gate).argmax(0)
-    return Answer(combined.argmax(1), probabilities, confidence, accepted, member, members)
+    return Answer(label, probabilities, confidence, accepted, member, members)
 
 
 def _claims(method: Method, members: Tensor, gate: Tensor | None) -> Tensor:
