@@ -271,9 +271,12 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         except DivergedError as problem:
             self.__dict__.pop("ensemble_", None)
             raise DivergedError(
-                f"The loss is not finite in epoch {training.at.epoch}. Lower learning_rate (now {self.learning_rate})."
+                f"The loss is not finite in epoch {training.position.epoch}. Lower learning_rate (now {self.learning_rate})."
             ) from problem
-        training.at.history, training.at.assignment_history = [], []  # not needed to continue, and they grow
+        training.position.history, training.position.assignment_history = (
+            [],
+            [],
+        )  # not needed to continue, and they grow
         self._training_state = training.state_dict()
         self.ensemble_, self.objective_, self.n_iter_ = ensemble.eval(), training.objective, until
         return self

@@ -74,7 +74,10 @@ def run_evaluation(
     recorder = Recorder(specialists, examples.target)
     method, temperature = specialists.method, specialists.model_config.rejection.temperature
     values = evaluate(
-        method, recorder, specialists.loader(examples), lambda output: apply_temperature(method.combine(output), temperature)
+        method,
+        recorder,
+        specialists.loader(examples),
+        lambda output: apply_temperature(method.combine(output), temperature),
     )
     values = {
         "run": str(run),
