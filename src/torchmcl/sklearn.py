@@ -271,7 +271,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         except DivergedError as problem:
             self.__dict__.pop("ensemble_", None)
             raise DivergedError(
-                f"The loss is not finite in epoch {training.position.epoch}. Lower learning_rate (now {self.learning_rate})."
+                f"The loss is not finite in epoch {training.position.epoch}. "
+                f"Lower learning_rate (now {self.learning_rate})."
             ) from problem
         training.position.history, training.position.assignment_history = (
             [],
