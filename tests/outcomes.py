@@ -1,6 +1,7 @@
 """How each case of bad input must end, and how many cases there are."""
 
 import os
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from torchmcl.errors import UsageError
 T = TypeVar("T")
 TIMES = int(os.environ.get("TORCHMCL_FUZZ", "1"))  # cases for each one of CI: `make fuzz` sets it
 LONGEST = 1000  # characters of an error
+COMMAND = re.compile(r"(: |[Rr]un )(torchmcl|pip|python|-)")  # which may end an error
 TRIED = 0  # cases so far in this process
 
 
@@ -39,4 +41,6 @@ def tried() -> None:
 def one_clear_line(said: str) -> None:
     assert said == said.strip(), said
     assert len(said.splitlines()) == 1, said
+    assert "Traceback" not in said, said
+    assert said.endswith((".", '"', "'", "…")) or COMMAND.search(said), said
     assert 20 < len(said) <= LONGEST, f"{len(said)} characters: {said[:300]}"

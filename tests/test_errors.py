@@ -248,7 +248,7 @@ def test_a_full_disk_while_a_file_is_written(number, tmp_path, monkeypatch):
     monkeypatch.setattr(atomic.os, "fsync", full)
     with only(DiskFullError) as caught:
         atomic.write(path, "of now")
-    assert f"{os.strerror(number)}: {str(path)!r}." in str(caught.value)
+    assert f"{str(path)!r}: {os.strerror(number)}." in str(caught.value)
     assert (caught.value.errno, caught.value.filename) == (number, str(path))
     assert path.read_text() == "of before"
     assert list(tmp_path.iterdir()) == [path]
@@ -271,7 +271,7 @@ def test_a_disk_that_is_really_full(tmp_path):
     assert child.end() == 0, child.said
     lines = child.said.splitlines()
     assert len(lines) == 4  # text, a checkpoint, an array, a folder
-    assert all(line.startswith("DiskFullError: Expected free space on the disk, got ") for line in lines), lines
+    assert all(line.startswith("DiskFullError: Cannot write '") for line in lines), lines
 
 
 def test_a_full_disk_while_data_is_downloaded(tmp_path, monkeypatch):
@@ -304,7 +304,7 @@ def test_a_lost_process():
     both = [Child(lost_process, rank, port) for rank in range(2)]
     assert [child.end() for child in both] == [0, 0], [child.said for child in both]
     (line,) = (line for line in both[0].said.splitlines() if line.startswith("LostProcessError: "))
-    assert line.count("Expected 2 processes to train together to the end") == 1
+    assert line.count("lost contact with another process") == 1
     assert line.endswith("Start them again.")
 
 

@@ -79,32 +79,32 @@ class DiskFullError(TorchmclError, OSError):
 
 
 def damaged(message: object, cause: object) -> UsageError:
-    """The error for a file that could not be read because of `cause`.
+    """Create the error for a file that could not be read because of `cause`.
 
-    A `DamagedFileError`, unless the file was not read at all, for lack of permission or memory: a plain `UsageError`
-    then, because a caller may remove a damaged file and must not remove a whole one. EINVAL counts as damage: zip
-    archives with wrong offsets make the system say it.
+    Returns:
+        A plain `UsageError` if permission or memory was missing: the file may be intact, and callers remove damaged
+        files. Otherwise a `DamagedFileError`, also for EINVAL, which zip archives with wrong offsets cause.
 
-    >>> damaged("Expected a checkpoint.", ValueError("truncated"))
-    DamagedFileError('Expected a checkpoint.')
-    >>> damaged("Expected a checkpoint.", PermissionError(errno.EACCES, "Permission denied"))
-    UsageError('Expected a checkpoint.')
+    >>> damaged("Cannot read a.pt.", ValueError("truncated"))
+    DamagedFileError('Cannot read a.pt.')
+    >>> damaged("Cannot read a.pt.", PermissionError(errno.EACCES, "Permission denied"))
+    UsageError('Cannot read a.pt.')
     """
     by_system = isinstance(cause, OSError) and cause.errno not in (None, errno.EINVAL)
     return UsageError(message) if by_system or isinstance(cause, MemoryError) else DamagedFileError(message)
 
 
 def known_name(kind: str, name: str, names: Iterable[str], *, register: bool = False) -> None:
-    """Refuse a name that is none of `names`, and say which was nearly meant, or how to `register` one.
+    """Raise UsageError if `name` is not one of `names`; `register` adds a hint on names that users register.
 
     >>> known_name("fruit", "aple", ["apple", "pear"])
     Traceback (most recent call last):
         ...
-    torchmcl.errors.UsageError: Expected a fruit out of apple, pear, got 'aple'. Did you mean 'apple'?
+    torchmcl.errors.UsageError: Unknown fruit 'aple'. Did you mean 'apple'? Available: apple, pear.
     """
     names = list(names)
     if not isinstance(name, str) or name not in names:
         near = get_close_matches(name[:100].lower(), names, n=1) if isinstance(name, str) else []
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        hint += " If it is your own, import the file that registers it: --import FILE." if register else ""
-        raise UsageError(f"Expected a {kind} out of {', '.join(names)}, got {shown(name)}.{hint}")
+        guess = f" Did you mean {near[0]!r}?" if near else ""
+        own = " To use your own, import the file that registers it: --import FILE." if register else ""
+        raise UsageError(f"Unknown {kind} {shown(name)}.{guess} Available: {', '.join(names)}.{own}")

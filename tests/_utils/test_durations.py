@@ -45,7 +45,7 @@ def test_a_whole_number_leaves_room_or_is_refused(epochs, total):
     if epochs < total:
         assert epochs_of(epochs, total, "warmup") == epochs == spelled_out(epochs, total, "warmup")
     else:
-        with pytest.raises(UsageError, match=f"got {epochs} of {total} epochs"):
+        with pytest.raises(UsageError, match=f"warmup={epochs} is too long for a training of {total} epochs"):
             epochs_of(epochs, total, "warmup")
 
 

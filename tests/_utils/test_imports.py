@@ -73,7 +73,7 @@ def test_a_run_of_registered_parts_is_used_by_every_command(project, command, tm
 
 def test_a_run_goes_on_with_its_parts(project):
     again = torchmcl("train --resume run", project)
-    one_line(again, "got 'parts_", "--import FILE")
+    one_line(again, " 'parts_", "--import FILE")
     assert torchmcl("train --resume run --import parts.py", project).returncode == 0
     repeated = torchmcl("train --config run/config.yaml --import ./parts.py --out again --quiet", project)
     assert repeated.returncode == 0, repeated.stderr
@@ -206,23 +206,29 @@ BAD = {
     "nothing": ("ls --import", "Expected a Python file or a module after --import, got none"),
     "an option": ("ls --import --json", "Expected a Python file or a module after --import, got none"),
     "an empty name": ("ls --import=", "Expected a Python file or a module after --import, got none"),
-    "missing file": ("ls --import nowhere.py", "nowhere.py, which is not a file"),
-    "missing module": ("ls --import no_such_module", "got ModuleNotFoundError: No module named 'no_such_module'"),
+    "missing file": ("ls --import nowhere.py", "nowhere.py: no such file"),
+    "missing module": (
+        "ls --import no_such_module",
+        "ModuleNotFoundError: No module named 'no_such_module'",
+    ),
     "missing in a package": ("ls --import json.nothing", "No module named 'json.nothing'"),
-    "a folder": ("ls --import ./folder", "which is not a file"),
-    "not named .py": ("ls --import ./parts.txt", "named like my_module.py"),
-    "syntax": ("ls --import garbled.py", "Expected to import garbled.py, got SyntaxError"),
+    "a folder": ("ls --import ./folder", "folder: no such file"),
+    "not named .py": ("ls --import ./parts.txt", "such as my_module.py"),
+    "syntax": ("ls --import garbled.py", "Cannot import garbled.py: SyntaxError"),
     "raises": (
         "ls --import raising.py",
-        "import raising.py, got ValueError in line 2: no luck. Show where",
+        "Cannot import raising.py: ValueError in line 2: no luck. Run again with --debug",
     ),
-    "needs another": ("ls --import needy.py", "got ModuleNotFoundError in line 1: No module named 'absent_module'"),
-    "ends": ("ls --import ending.py", "got SystemExit in line 2: 3"),
-    "a taken method": ("ls --import taken.py", "Expected a name that no method has yet, got 'ie'. Rename the function"),
-    "taken twice": ("ls --import twice.py", "no network has yet, got 'two'"),
-    "another module's name": ("ls --import random.py", "Expected a file whose name no other module"),
-    "before a wrong command": ("trian --import raising.py", "got ValueError"),
-    "several lines": ("ls --import wordy.py", "got ValueError in line 1: one two"),
+    "needs another": (
+        "ls --import needy.py",
+        "ModuleNotFoundError in line 1: No module named 'absent_module'",
+    ),
+    "ends": ("ls --import ending.py", "ending.py: SystemExit in line 2: 3"),
+    "a taken method": ("ls --import taken.py", "The name 'ie' is taken by another method. Rename the function"),
+    "taken twice": ("ls --import twice.py", "The name 'two' is taken by another network"),
+    "another module's name": ("ls --import random.py", "random.py: another module"),
+    "before a wrong command": ("trian --import raising.py", "raising.py: ValueError"),
+    "several lines": ("ls --import wordy.py", "wordy.py: ValueError in line 1: one two"),
 }
 FILES = {
     "parts.txt": "",
@@ -305,7 +311,7 @@ def test_workers_of_a_study_import_it(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Look: torchmcl study show by_workers --scale smoke --import worked.py" in done.stdout
     assert len(Store(tmp_path / "results").read("by_workers", "smoke")) == 1
-    one_line(torchmcl("study show by_workers", tmp_path), "Expected a study out of", "--import FILE")
+    one_line(torchmcl("study show by_workers", tmp_path), "Unknown study 'by_workers'", "--import FILE")
 
 
 def test_a_file_that_a_worker_cannot_import_is_told(tmp_path, untouched):
@@ -313,7 +319,7 @@ def test_a_file_that_a_worker_cannot_import_is_told(tmp_path, untouched):
                 "sys.modules['__main__'].__spec__.name: raise OSError('out of reach')\n")  # fmt: skip
     done = torchmcl("study run by_workers --import worked.py", tmp_path)
     one_line(done, "1 failed")
-    assert "failed, UsageError: Expected to import" in done.stdout
+    assert "failed, UsageError: Cannot import" in done.stdout
     assert "OSError" in done.stdout
 
 
@@ -341,7 +347,7 @@ def test_workers_of_a_loader_find_it(start, tmp_path, untouched):
 
 def test_a_name_that_is_not_registered_hints_at_it(tmp_path, capsys):
     for option in ("method", "network", "exchange", "task", "data"):
-        with pytest.raises(UsageError, match="If it is your own, import the file that registers it: --import FILE"):
+        with pytest.raises(UsageError, match="To use your own, import the file that registers it: --import FILE"):
             fit(**{option: "of_somebody"}, epochs=1, verbose=False)
     with pytest.raises(UsageError, match="--import FILE"):
         studies.load("of_somebody")

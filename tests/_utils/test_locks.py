@@ -34,8 +34,7 @@ def test_another_process_is_refused_in_one_line(lock, holder):
     with pytest.raises(UsageError) as caught, exclusive_lock(lock, wait=False):
         pass
     assert str(caught.value) == (
-        f"Expected {lock.parent} for this process alone, got process {holder.process.pid} at work in it. "
-        "Wait until it ends, or choose another folder."
+        f"{lock.parent} is in use by process {holder.process.pid}. Wait until it ends, or choose another folder."
     )
     assert lock.read_text() == str(holder.process.pid)
 
@@ -146,6 +145,6 @@ def test_a_full_disk_takes_the_number_alone(lock, monkeypatch):
         with (
             exclusive_lock(lock),
             ThreadPoolExecutor(1) as pool,
-            pytest.raises(UsageError, match="got another process at work"),
+            pytest.raises(UsageError, match="in use by another process"),
         ):
             pool.submit(exclusive_lock(lock, wait=False).__enter__).result()

@@ -10,7 +10,7 @@ from torchmcl.errors import UsageError
 def test_there_is_some():
     assert 2**28 < available_memory() <= 2**63
     check_memory("little", 2**20)
-    with pytest.raises(UsageError, match=r"Expected what fits into .* GB of memory, got much of .* GB"):
+    with pytest.raises(UsageError, match=r"Not enough memory for much: .* GB needed, .* GB available\."):
         check_memory("much", available_memory() + 1)
 
 

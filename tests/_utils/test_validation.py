@@ -40,9 +40,9 @@ def test_accepted(given):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"count": 1.0}, "Expected a whole number for count, got 1.0."),
-        ({"count": True}, "Expected a whole number for count, got True."),
-        ({"count": 2**63}, "Expected a whole number for count, got 9223372036854775808."),
+        ({"count": 1.0}, "Expected an integer for count, got 1.0."),
+        ({"count": True}, "Expected an integer for count, got True."),
+        ({"count": 2**63}, "Expected an integer for count, got 9223372036854775808."),
         ({"rate": float("nan")}, "Expected a finite number for rate, got nan."),
         ({"rate": 10**400}, "Expected a finite number for rate, got "),
         ({"flag": 1}, "Expected true or false for flag, got 1."),
@@ -52,7 +52,7 @@ def test_accepted(given):
         ({"names": "abc"}, "for names, got 'abc'."),
         ({"names": [1]}, "for names, got [1]."),
         ({"shape": [1]}, "for shape, got [1]."),
-        ({"place": 3}, "Expected a text or Path for place, got 3."),
+        ({"place": 3}, "Expected a string or Path for place, got 3."),
         ({"table": []}, "for table, got []."),
     ],
 )

@@ -23,7 +23,7 @@ def test_names() -> None:
 def test_a_name_that_is_none(name, hint) -> None:
     with pytest.raises(
         UsageError,
-        match=f"Expected a data set out of .*, folder:PATH, segmentation-folder:PATH, npz:PATH, got '{name}'. {hint}",
+        match=f"Unknown data set '{name}'. {hint}.*, folder:PATH, segmentation-folder:PATH, npz:PATH",
     ):
         data.load(name)
 

@@ -135,7 +135,7 @@ def test_names_that_are_none_and_tables_are_refused(tmp_path, capsys):
     with pytest.raises(UsageError, match="Did you mean 'flip'"):
         fit("ie", **TINY, augment="flipp")
     assert cli.main(["train", "--data", "digits", "--augment", "spin", "--out", str(tmp_path / "new")]) == 2
-    assert "Expected a transform out of flip, crop, color, cutout" in capsys.readouterr().err
+    assert "Available: flip, crop, color, cutout" in capsys.readouterr().err
     table = data.from_arrays(torch.randn(40, 5).numpy(), (torch.arange(40) % 2).numpy(), validation=0.1)
     with pytest.raises(UsageError, match=r"Expected images \(B, C, H, W\) for crop"):
         fit("ie", "mlp", table, members=2, epochs=1, width=8, augment="crop", verbose=False)

@@ -321,7 +321,7 @@ def test_members_of_different_architectures():
         (lambda: Ensemble.build("amcl", Own, cut=1), "nn.Sequential to cut at 1, got Own"),
         (
             lambda: Ensemble.build("amcl", tiny, cut=1, exchange="gossip"),
-            "kind of exchange out of none, weight_sharing",
+            "Unknown kind of exchange .* none, weight_sharing",
         ),
         (lambda: Gate("swing", 4, 3), "gate to be 'conv' or 'pool'"),
         (lambda: Ensemble.from_modules([]), r"Expected modules of torch.nn, got \[\]"),

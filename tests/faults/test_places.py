@@ -55,7 +55,7 @@ def test_a_full_disk(free, whole, tmp_path, tally):
     if child.end() == NO_MOUNT:
         pytest.skip("this system lets nobody mount a small disk")
     assert child.end() == 0, child.said
-    assert "No space left on device: '" in one_line(child.said)
+    assert "': No space left on device." in one_line(child.said)
     assert files(tmp_path / "kept") == whole
     tally("disk full in a training", 1, "one clear error; with room again goes on, equal to the bit")
 

@@ -136,7 +136,7 @@ def test_a_foreign_config_of_a_run(run):
 
 def test_a_config_that_is_none(saved):
     (saved / "config.yaml").write_text("!!python/object/apply:os.system ['echo harm']")
-    refused(saved, "Expected YAML")
+    refused(saved, "as YAML")
 
 
 def test_a_model_needs_no_config(saved, digits_run):

@@ -55,7 +55,7 @@ def test_show_cost_and_ls_read_the_same_file(done):
     assert [word in listed.stdout for word in ("sharp", "How sharp is sharp", "ablation")] == [True, True, False]
     cost = torchmcl("study cost ./sharp.py", done)
     assert (cost.returncode, cost.stderr.count("\n")) == (2, 1)
-    assert "Expected a data set out of digits" in cost.stderr  # it counts, and reads no data
+    assert "Available: digits" in cost.stderr  # it counts, and reads no data
 
 
 def test_a_cost_is_counted(tmp_path):
@@ -81,19 +81,19 @@ def test_nothing_of_the_file_is_stored(done):
 
 
 BAD = {
-    "missing": ("./nowhere.py", "which is not a file"),
-    "a folder": ("./folder", "which is not a file"),
-    "another kind of file": ("./notes.txt", "named like my_module.py"),
-    "two dots": ("./my.study.py", "named like my_module.py"),
-    "no Python": ("./garbled.py", "got SyntaxError"),
-    "bytes": ("./binary.py", "got "),
-    "raises": ("./raises.py", "Expected to import ./raises.py, got ZeroDivisionError in line 3: division by zero"),
-    "leaves": ("./leaves.py", "got SystemExit"),
+    "missing": ("./nowhere.py", "no such file. Check the path"),
+    "a folder": ("./folder", "no such file. Check the path"),
+    "another kind of file": ("./notes.txt", "such as my_module.py. Rename it"),
+    "two dots": ("./my.study.py", "such as my_module.py. Rename it"),
+    "no Python": ("./garbled.py", "garbled.py: SyntaxError"),
+    "bytes": ("./binary.py", "Cannot import ./binary.py: "),
+    "raises": ("./raises.py", "Cannot import ./raises.py: ZeroDivisionError in line 3: division by zero"),
+    "leaves": ("./leaves.py", "leaves.py: SystemExit"),
     "no runs": ("./no_runs.py", "Expected runs(scale) and table(results) in the study no_runs, found no runs"),
     "nothing": ("./empty.py", "found no runs and no table"),
     "no function": ("./constant.py", "found no table"),
-    "the name of a study": ("./ablation.py", "Expected a name that no study has yet, got 'ablation'"),
-    "the name of a module": ("./json.py", "Expected a file whose name no other module"),
+    "the name of a study": ("./ablation.py", "The name 'ablation' is taken by another study"),
+    "the name of a module": ("./json.py", "json.py: another module"),
     "runs of nothing": (
         "./odd_runs.py",
         "runs of the study odd_runs (odd_runs.py) to return a list of Spec, got [{}]",
@@ -201,7 +201,7 @@ def test_a_registered_class_is_a_study(untouched, tmp_path):
     assert cli.main(["study", "run", "widths", "--workers", "0", *folders]) == 0
     assert cli.main(["study", "show", "widths", *folders[:2]]) == 0
     assert "| 1 |" in (tmp_path / "results" / "widths" / "smoke.md").read_text()
-    with pytest.raises(UsageError, match="no study has yet, got 'widths'"):
+    with pytest.raises(UsageError, match="The name 'widths' is taken by another study"):
         studies.register(type("widths", (), {"runs": list, "table": list}))
 
 
@@ -237,5 +237,5 @@ def test_a_name_never_reads_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sneaky.py").write_text("raise SystemExit")
     for name in ("./sneaky.py", "sneaky.py", "sneaky", str(tmp_path / "sneaky.py")):
-        with pytest.raises(UsageError, match="Expected a study out of"):
+        with pytest.raises(UsageError, match="Unknown study"):
             studies.load(name)

@@ -112,10 +112,10 @@ def test_ls_names_every_study(capsys):
     ("line", "problem"),
     [
         ("run ablatio", "Did you mean 'ablation'?"),
-        ("run ablation --scale big", "Expected a scale out of smoke, mini, paper, got 'big'"),
+        ("run ablation --scale big", "Unknown scale 'big'. Available: smoke, mini, paper"),
         ("run ablation --seeds 0", "Expected at least 1 seed"),
         ("run ablation --workers -1", "Expected 0 workers or more"),
-        ("show ablation --select hope", "Expected a part to choose on out of validation, test"),
+        ("show ablation --select hope", "Available: validation, test"),
         ("draw ablation", "invalid choice: 'draw'"),
         ("run", "names"),
     ],

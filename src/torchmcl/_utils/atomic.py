@@ -63,8 +63,7 @@ def full_disk_named(path: Path) -> Iterator[None]:
     ...     raise OSError(errno.ENOSPC, "No space left on device")
     Traceback (most recent call last):
         ...
-    torchmcl.errors.DiskFullError: Expected free space on the disk, got No space left on device: 'a.txt'.
-    Free some, then try again.
+    torchmcl.errors.DiskFullError: Cannot write 'a.txt': No space left on device. Free some disk space and try again.
     """
     try:
         yield
@@ -74,7 +73,7 @@ def full_disk_named(path: Path) -> Iterator[None]:
         if problem.errno not in NO_SPACE:
             raise
         raise DiskFullError(
-            f"Expected free space on the disk, got {problem.strerror}: {str(path)!r}. Free some, then try again.",
+            f"Cannot write {str(path)!r}: {problem.strerror}. Free some disk space and try again.",
             problem.errno,
             str(path),
         ) from problem

@@ -85,5 +85,5 @@ def together(advice: str) -> Iterator[None]:
             raise
         count, me = distributed.get_world_size(), distributed.get_rank()
         raise LostProcessError(
-            f"Expected {count} processes to train together to the end, {me} lost another: {text[:120]}. {advice}"
+            f"Process {me} of {count} lost contact with another process: {text[:120]}. {advice}"
         ) from problem

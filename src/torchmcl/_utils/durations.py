@@ -60,16 +60,14 @@ def epochs_of(duration: Duration, total: int, name: str, *, room: int = 1) -> in
     >>> epochs_of(5, 5, "warmup")
     Traceback (most recent call last):
         ...
-    torchmcl.errors.UsageError: Expected warmup to leave room for what follows it, got 5 of 5 epochs. Lower warmup, or
-        raise epochs.
+    torchmcl.errors.UsageError: warmup=5 is too long for a training of 5 epochs. Lower warmup or raise epochs.
     """
     if isinstance(duration, str):
         rounded = int(share(duration, name) * total + Fraction(1, 2))
         return max(min(rounded, total - 1), 1)
     if duration > total - room:
         raise UsageError(
-            f"Expected {name} to leave room for what follows it, got {duration} of {total} epochs. "
-            f"Lower {name}, or raise epochs."
+            f"{name}={duration} is too long for a training of {total} epochs. Lower {name} or raise epochs."
         )
     return duration
 

@@ -31,11 +31,11 @@ def load(name: str) -> ModuleType:
     try:
         found = import_module(module)
     except (Exception, SystemExit) as problem:
-        kind, said = type(problem).__name__, str(problem).rstrip(".")
-        hint = "Show where with --debug."
+        kind, text = type(problem).__name__, str(problem).rstrip(".")
+        hint = "Run again with --debug to see the traceback."
         if path is None and isinstance(problem, ModuleNotFoundError) and module.startswith(problem.name or module):
-            hint = "Install it, or give the path of a file, such as ./my_module.py."
-        raise UsageError(f"Expected to import {name}, got {kind}{_line(problem, path)}: {said}. {hint}") from problem
+            hint = "Install it, or pass the path of a file, such as ./my_module.py."
+        raise UsageError(f"Cannot import {name}: {kind}{_line(problem, path)}: {text}. {hint}") from problem
     if (absolute := name if path is None else str(path)) not in _GIVEN:
         _GIVEN.append(absolute)
     return found
@@ -75,9 +75,9 @@ def _module_name(path: Path) -> str:
     """The name that Python imports a file by."""
     name = path.stem
     if not path.is_file():
-        raise UsageError(f"Expected a Python file to import, got {path}, which is not a file. Check the path.")
+        raise UsageError(f"Cannot import {path}: no such file. Check the path.")
     if path.suffix != ".py" or "." in name:
-        raise UsageError(f"Expected a file named like my_module.py to import, got {path}. Rename it.")
+        raise UsageError(f"Cannot import {path}: its name is not that of a module, such as my_module.py. Rename it.")
     if Path(getattr(sys.modules["__main__"], "__file__", None) or "").resolve() == path:
         return "__main__"  # this program itself
     if str(path.parent) not in sys.path:
@@ -89,7 +89,7 @@ def _module_name(path: Path) -> str:
         origin = None
     if origin is None or Path(origin).resolve() != path:
         other = f" ({origin})" if origin else ""
-        raise UsageError(f"Expected a file whose name no other module{other} has, got {path}. Rename it.")
+        raise UsageError(f"Cannot import {path}: another module{other} has the same name. Rename the file.")
     return name
 
 

@@ -57,8 +57,7 @@ def _acquire(lock: FileLock, path: Path) -> None:
             lock.acquire()
         except Timeout as busy:
             raise UsageError(
-                f"Expected {path.parent} for this process alone, got {_holder(path)} at work in it. "
-                "Wait until it ends, or choose another folder."
+                f"{path.parent} is in use by {_holder(path)}. Wait until it ends, or choose another folder."
             ) from busy
         except OSError as problem:
             if problem.errno in NO_LOCKS:

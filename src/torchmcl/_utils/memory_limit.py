@@ -4,24 +4,25 @@ from torchmcl.errors import UsageError
 
 
 def available_memory() -> int:
-    """Bytes of memory that this process may have: the machine's, or what a limit on the process leaves of it."""
+    """Return the number of bytes that this process may use: the machine's memory, or a lower limit on the process."""
     try:
         import resource
 
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ImportError, OSError, ValueError):  # Windows tells neither: torch itself refuses there
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ImportError, OSError, ValueError):  # Windows provides neither; torch itself fails there
         return 2**63
-    return whole if limit == resource.RLIM_INFINITY else min(limit, whole)
+    return physical if limit == resource.RLIM_INFINITY else min(limit, physical)
 
 
 def check_memory(what: str, size: int) -> None:
-    """Refuse what needs more bytes than there is memory, before any is taken: systems promise more than they have.
+    """Raise UsageError if `size` bytes exceed the memory, because systems may promise more than they have.
 
     >>> check_memory("an array", 10**18)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    torchmcl.errors.UsageError: Expected what fits into ... GB of memory, got an array of 1000000000.0 GB.
+    torchmcl.errors.UsageError: Not enough memory for an array: 1000000000.0 GB needed, ... GB available.
     """
-    if size > (there := available_memory()):
-        raise UsageError(f"Expected what fits into {there / 1e9:.1f} GB of memory, got {what} of {size / 1e9:.1f} GB.")
+    if size > (available := available_memory()):
+        needed = f"{size / 1e9:.1f} GB needed, {available / 1e9:.1f} GB available"
+        raise UsageError(f"Not enough memory for {what}: {needed}.")

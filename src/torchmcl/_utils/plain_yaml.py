@@ -22,9 +22,9 @@ def read(path: Path) -> dict[str, Any]:
             raise yaml.YAMLError(f"more than {LONGEST} bytes")
         config = parse(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise DamagedFileError(f"Expected YAML in {path}, got: {problem}") from problem
+        raise DamagedFileError(f"Cannot read {path} as YAML: {str(problem).rstrip('.')}.") from problem
     if not isinstance(config, dict):
-        raise DamagedFileError(f"Expected options in {path}, got {type(config).__name__}.")
+        raise DamagedFileError(f"Expected a mapping of options in {path}, got {type(config).__name__}.")
     return {str(name): value for name, value in config.items()}
 
 

@@ -17,8 +17,8 @@ class Registry(dict[str, F]):
     >>> fruits.find("aple")
     Traceback (most recent call last):
         ...
-    torchmcl.errors.UsageError: Expected a fruit out of apple, pear, got 'aple'. Did you mean 'apple'? If it is your
-        own, import the file that registers it: --import FILE.
+    torchmcl.errors.UsageError: Unknown fruit 'aple'. Did you mean 'apple'? Available: apple, pear. To use your own,
+        import the file that registers it: --import FILE.
     """
 
     def __init__(self, kind: str, functions: Iterable[F] = (), aliases: Mapping[str, str] | None = None) -> None:
@@ -40,5 +40,5 @@ class Registry(dict[str, F]):
         """Add a function under its own name, as a decorator; raises UsageError where another has the name."""
         name = function.__name__
         if name in self.aliases or self.setdefault(name, function) is not function:
-            raise UsageError(f"Expected a name that no {self.kind} has yet, got {name!r}. Rename the function.")
+            raise UsageError(f"The name {name!r} is taken by another {self.kind}. Rename the function.")
         return function

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from torchmcl.errors import UsageError
 
 OWN = "own:"  # in a configuration, stands before the name of an object of the caller's
-_TEXTS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text", NoneType: "nothing"}
+_TEXTS = {int: "an integer", float: "a finite number", bool: "true or false", str: "a string", NoneType: "None"}
 
 
 def validate_types(given: Mapping[str, Any], of: Callable[..., Any]) -> None:
@@ -22,7 +22,7 @@ def validate_types(given: Mapping[str, Any], of: Callable[..., Any]) -> None:
     >>> validate_types({"k": "one"}, method)
     Traceback (most recent call last):
         ...
-    torchmcl.errors.UsageError: Expected a whole number for k, got 'one'.
+    torchmcl.errors.UsageError: Expected an integer for k, got 'one'.
     """
     hints = get_type_hints(of)
     for name, value in given.items():
@@ -74,7 +74,7 @@ def _described(kind: Any) -> str:
     """A type in words.
 
     >>> _described(int | None), _described(Literal["sgd", "adam"])
-    ('a whole number or nothing', 'one of sgd, adam')
+    ('an integer or None', 'one of sgd, adam')
     """
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(_described(each) for each in get_args(kind))

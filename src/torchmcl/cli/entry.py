@@ -56,19 +56,22 @@ def imported(words: list[str]) -> list[str]:
 
 
 def explained(problem: Exception) -> str:
-    """One line for whatever went wrong.
+    """Describe an error in one line.
 
     >>> explained(UsageError("Expected 2, got 1."))
     'Expected 2, got 1.'
+    >>> explained(PermissionError(13, "Permission denied", "a.txt"))
+    "Cannot read or write 'a.txt': Permission denied. Check the path and its permissions."
+    >>> explained(RuntimeError("no such kernel"))
+    'RuntimeError: no such kernel. Run again with --debug to see the traceback, and report it.'
     """
     if isinstance(problem, TorchmclError):
         return str(problem)
     if isinstance(problem, OSError):
-        return str(UsageError(f"Expected to read and write files, got: {problem}."))
-    kind = type(problem).__name__
-    return str(
-        UsageError(f"Expected no error, got {kind}: {one_line(problem)} Show where with --debug, and report it.")
-    )
+        where = f"{problem.filename!r}: {problem.strerror}." if problem.filename else f"files: {one_line(problem)}"
+        return str(UsageError(f"Cannot read or write {where} Check the path and its permissions."))
+    advice = "Run again with --debug to see the traceback, and report it."
+    return str(UsageError(f"{type(problem).__name__}: {one_line(problem)} {advice}"))
 
 
 def run(arguments: list[str]) -> int:

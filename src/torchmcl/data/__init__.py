@@ -68,7 +68,7 @@ def register(reader: Reader) -> Reader:
     None; `seed` chooses a test set where none is published. Classes, limit and validation split are up to `load`.
     """
     if reader.__name__ in NAMES:
-        raise UsageError(f"Expected a name that no data set has yet, got {reader.__name__!r}. Rename the function.")
+        raise UsageError(f"The name {reader.__name__!r} is taken by another data set. Rename the function.")
     return _REGISTERED.register(reader)
 
 

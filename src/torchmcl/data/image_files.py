@@ -135,7 +135,7 @@ def opened(path: str | PathLike[str] | BinaryIO, name: str | None = None) -> Ite
     except Exception as error:  # decoders raise anything when bytes are damaged
         reason = " ".join(str(error).split()) or type(error).__name__
         raise damaged(
-            f"Expected a whole image out of {', '.join(FORMATS)}, got {name}, which cannot be read: {reason}", error
+            f"Expected a whole image out of {', '.join(FORMATS)}, got {name}, which cannot be read: {reason}.", error
         ) from error
 
 

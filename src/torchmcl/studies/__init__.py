@@ -51,7 +51,7 @@ def register(study: Any) -> Any:
             "Define both; docs/studies.md shows how."
         )
     if name in NAMES:
-        raise UsageError(f"Expected a name that no study has yet, got {name!r}. Rename it.")
+        raise UsageError(f"The name {name!r} is taken by another study. Rename it.")
     return _REGISTERED.register(study)
 
 
