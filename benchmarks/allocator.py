@@ -15,11 +15,11 @@ import machine
 import torch
 
 from torchmcl import fit
-from torchmcl._utils.allocator import memory_kept
+from torchmcl._utils.allocator import keep_freed_memory
 from torchmcl.data.examples import DataSet, Examples
 
 STEPS, BATCH = 12, 128
-WAYS = {"usual": nullcontext, "kept": memory_kept}
+WAYS = {"usual": nullcontext, "kept": keep_freed_memory}
 
 
 def main() -> None:

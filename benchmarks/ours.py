@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.profiler import record_function
 
 from torchmcl import Ensemble, Objective, methods
-from torchmcl._utils.allocator import memory_kept
+from torchmcl._utils.allocator import keep_freed_memory
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.ensemble.exchange import FeatureFusion, FeatureSharing, WeightSharing
@@ -45,7 +45,7 @@ def train(
     if method == "amcl":
         options["warmup"] = 1
     rate = {"learning_rate": SGD["lr"], "epochs": 10**4, "batch_size": batch}
-    with memory_kept():
+    with keep_freed_memory():
         fit(method, network, made_up(count, shape), members=members, **rate, **options)
 
 
@@ -112,7 +112,7 @@ def look(
     ensemble = Ensemble.build(chosen, network, exchange=exchange, **options).to(device())
     ensemble.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     loader = Loader(made_up(count).test, batch_size=batch, shuffle=False, device=device())
-    with memory_kept():
+    with keep_freed_memory():
         while True:
             gate()
             evaluate(chosen, ensemble, loader)

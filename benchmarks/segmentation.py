@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from torchmcl import Ensemble, State, methods, networks
 from torchmcl._utils import atomic
-from torchmcl._utils.allocator import memory_kept
+from torchmcl._utils.allocator import keep_freed_memory
 from torchmcl.training.recipe import Recipe
 
 HERE = Path(__file__).parent
@@ -58,7 +58,7 @@ def main(repeats: int) -> None:
         candidates[f"amcl M={members}, no exchange"] = together(x, mask, members, exchange="none")
         candidates[f"amcl M={members}, light fusion"] = together(x, mask, members, preset="light")
     times: dict[str, list[float]] = {name: [] for name in candidates}
-    with memory_kept():
+    with keep_freed_memory():
         for repeat in range(repeats + 1):
             for name, step in candidates.items():
                 start = time.perf_counter()

@@ -325,17 +325,17 @@ def lost_process(rank, port):
     import torch
     from torch import distributed
 
-    from torchmcl._utils.distributed import together, total
+    from torchmcl._utils.distributed import all_sum, report_lost_process
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    total(torch.ones(1))
+    all_sum(torch.ones(1))
     if rank == 1:
         os._exit(0)
     try:
-        with together("Start again."), together("Start them again."):
+        with report_lost_process("Start again."), report_lost_process("Start them again."):
             while True:
-                total(torch.ones(1))
+                all_sum(torch.ones(1))
     except RuntimeError as error:
         print(f"{type(error).__name__}: {error}")
     os._exit(0)  # its group would wait for the other

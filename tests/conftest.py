@@ -42,7 +42,7 @@ def untouched(tmp_path, monkeypatch):
     for module, name in {**registries, data: "_REGISTERED", studies: "_REGISTERED", tasks: "_TASKS"}.items():
         monkeypatch.setattr(module, name, copy.copy(getattr(module, name)))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(imports, "_GIVEN", [])
+    monkeypatch.setattr(imports, "_LOADED", [])
     yield
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path.resolve())):

@@ -70,7 +70,7 @@ def test_3_durations_follow_the_schedule():
     assert TrainConfig.of("mcl_kd", data="cifar10", epochs=10).resolved().method.options["pretrain"] == 3
     annealed = methods.build("annealed", 3, 4).new_objective().assign
     assert annealed.temperature(State(81, 100)) == 0 < annealed.temperature(State(80, 100)) < 6e-4
-    with pytest.raises(UsageError, match=r"warmup=5 is too long for a training of 5 epochs"):
+    with pytest.raises(UsageError, match=r"warmup=5 is too long for epochs=5"):
         fit("amcl", **TINY, epochs=5, warmup=5)
     with pytest.raises(UsageError, match=r"whole number of epochs or a share such as '5%', got 1.0"):
         fit("amcl", **TINY, epochs=5, warmup=1.0)

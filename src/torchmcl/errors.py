@@ -1,14 +1,14 @@
-"""The exceptions that torchmcl raises on purpose.
+"""The exceptions of torchmcl.
 
-| class | raised when | also a |
+| class | raised if | also a |
 |---|---|---|
 | `UsageError` | an argument, option or input is wrong | `ValueError` |
-| `DamagedFileError` | a file is damaged, truncated or not what it says | `UsageError` |
+| `DamagedFileError` | a file is damaged, truncated or of another kind | `UsageError` |
 | `DivergedError` | a loss is not finite | `ArithmeticError` |
 | `LostProcessError` | another process of a distributed training is gone | `RuntimeError` |
 | `DiskFullError` | the disk or the quota is full | `OSError` |
 
-All of them are `TorchmclError`. Any other exception is a defect or comes from the system.
+All of them are `TorchmclError`. Any other exception is a bug or comes from the system.
 """
 
 import errno
@@ -18,14 +18,14 @@ from difflib import get_close_matches
 from reprlib import repr as shown
 from typing import Any
 
-LONGEST = 1000  # characters of a message
+MAX_LENGTH = 1000  # characters per message
 
 
 class TorchmclError(Exception):
-    """Base class of every exception that torchmcl raises on purpose, so that a program can tell them from defects.
+    """Base class of all exceptions of torchmcl.
 
-    The message is one line: what was expected, what was given, and what to do next. It may quote any input, so it is
-    limited to 1,000 characters that every terminal can show.
+    The message is one line that says what is wrong and what to do. It can quote any input, so it is limited to 1,000
+    printable characters.
 
     >>> str(TorchmclError("Expected text,\\n got \\x1b."))
     'Expected text, got \\\\x1b.'
@@ -34,11 +34,11 @@ class TorchmclError(Exception):
     def __init__(self, message: object = "") -> None:
         line = " ".join(str(message).split())
         line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in line)
-        super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST - 2]} …")
+        super().__init__(line if len(line) <= MAX_LENGTH else f"{line[: MAX_LENGTH - 2]} …")
 
 
 class UsageError(TorchmclError, ValueError):
-    """The caller asked for something that cannot be done.
+    """An argument, option or input is wrong.
 
     >>> raise UsageError("Expected 1 <= k <= 5 members, got k=7.")
     Traceback (most recent call last):
@@ -48,11 +48,11 @@ class UsageError(TorchmclError, ValueError):
 
 
 class DamagedFileError(UsageError):
-    """A file is damaged, truncated or not what it says; it is a `UsageError` because a bad file is bad input."""
+    """A file is damaged, truncated or of another kind than expected."""
 
 
 class DivergedError(TorchmclError, ArithmeticError):
-    """A loss is not finite: the training diverged and cannot go on."""
+    """A loss is not finite: the training diverged and cannot continue."""
 
 
 class LostProcessError(TorchmclError, RuntimeError):
@@ -62,9 +62,9 @@ class LostProcessError(TorchmclError, RuntimeError):
 class DiskFullError(TorchmclError, OSError):
     """The disk or the quota is full; `errno` and `filename` are set as in any `OSError`.
 
-    >>> error = DiskFullError("Expected space for a.txt.", errno.ENOSPC, "a.txt")
+    >>> error = DiskFullError("Cannot write a.txt.", errno.ENOSPC, "a.txt")
     >>> str(error), error.filename, error.errno == errno.ENOSPC
-    ('Expected space for a.txt.', 'a.txt', True)
+    ('Cannot write a.txt.', 'a.txt', True)
     """
 
     def __init__(self, message: object = "", number: int = errno.ENOSPC, filename: str | None = None) -> None:

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from torchmcl import networks
-from torchmcl._utils.distributed import apart
+from torchmcl._utils.distributed import single_process
 from torchmcl._utils.randomness import isolated
 from torchmcl.data import Examples, Loader
 from torchmcl.ensemble import Ensemble, Network

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchmcl import UsageError
-from torchmcl._utils.durations import as_share, check_duration, epochs_of, share, spelled_out
+from torchmcl._utils.durations import as_share, check_duration, epochs_of, parse_share, resolve_duration
 
 
 @pytest.mark.parametrize("good", [1, 5, "5%", "0.5%", "26.6667%", "99.9%", "5 %"])
@@ -43,9 +43,9 @@ def test_anything_else_is_refused_in_one_line(bad):
 @given(st.integers(1, 300), st.integers(2, 300))
 def test_a_whole_number_leaves_room_or_is_refused(epochs, total):
     if epochs < total:
-        assert epochs_of(epochs, total, "warmup") == epochs == spelled_out(epochs, total, "warmup")
+        assert epochs_of(epochs, total, "warmup") == epochs == resolve_duration(epochs, total, "warmup")
     else:
-        with pytest.raises(UsageError, match=f"warmup={epochs} is too long for a training of {total} epochs"):
+        with pytest.raises(UsageError, match=f"warmup={epochs} is too long for epochs={total}"):
             epochs_of(epochs, total, "warmup")
 
 
@@ -60,11 +60,11 @@ def test_a_share_always_leaves_room(tenths, total):
 
 def test_one_epoch_leaves_no_room_for_a_share():
     assert epochs_of("5%", 1, "warmup") == 1
-    assert spelled_out("5%", 1, "warmup") == "5%"
+    assert resolve_duration("5%", 1, "warmup") == "5%"
 
 
 @given(st.integers(1, 299), st.integers(2, 300))
 def test_a_published_duration_is_exact_on_its_own_schedule(part, whole):
     if part < whole:
         assert epochs_of(as_share(part, whole), whole, "warmup") == part
-        assert 0 < share(as_share(part, whole), "warmup") < 1
+        assert 0 < parse_share(as_share(part, whole), "warmup") < 1

@@ -181,9 +181,9 @@ def test_several_and_the_same_twice(tmp_path, untouched, monkeypatch):
     assert cli.main([*words, "--import", str(link / "one_file.py"), "--import", "one_file"]) == 0
     assert methods.names().count("one_file_method") == 1
     assert "other_file_method" in methods.names()
-    assert imports.given() == (str(tmp_path / "one_file.py"), str(tmp_path / "other_file.py"), "one_file")
+    assert imports.loaded() == (str(tmp_path / "one_file.py"), str(tmp_path / "other_file.py"), "one_file")
     assert cli.main(["ls"]) == 0
-    assert imports.given() == (), "another command passes nothing on"
+    assert imports.loaded() == (), "another command passes nothing on"
 
 
 def test_a_module_of_a_package(tmp_path, untouched, monkeypatch, capsys):

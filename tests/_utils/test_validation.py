@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from torchmcl._utils.validation import validate_types
-from torchmcl.errors import LONGEST, UsageError
+from torchmcl.errors import MAX_LENGTH, UsageError
 
 PathOrText = str | Path
 
@@ -66,5 +66,5 @@ def test_an_error_is_one_line_that_a_terminal_can_show():
     said = str(UsageError("a\nb\tc\x1b[31m \udcff \x00" + "d" * 5000))
     assert said.startswith(r"a b c\x1b[31m \udcff \x00d")
     assert said.isprintable()
-    assert len(said) == LONGEST
+    assert len(said) == MAX_LENGTH
     assert str(UsageError("Expected é, got ✓.")) == "Expected é, got ✓."

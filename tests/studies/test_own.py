@@ -229,7 +229,7 @@ def test_a_file_that_is_loaded_twice_is_one_study(tmp_path, untouched):
         studies.load_file(f"{tmp_path}/../{tmp_path.name}/twice.py"),
     )
     assert one.name == two.name == "twice"
-    assert imports.given() == (str((tmp_path / "twice.py").resolve()),)
+    assert imports.loaded() == (str((tmp_path / "twice.py").resolve()),)
 
 
 def test_a_name_never_reads_a_file(tmp_path, monkeypatch):

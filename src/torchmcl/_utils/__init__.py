@@ -1,5 +1,5 @@
-"""Small helpers that know nothing of ensembles, methods or training.
+"""Small helpers that any library might need, such as file locks and registries.
 
-Each does one thing that any library might need, such as locking a folder. They import nothing of torchmcl but its
-exceptions, and are not part of the public interface.
+They know nothing about ensembles, methods or training, and import only the exceptions from torchmcl. They are not part
+of the public interface.
 """

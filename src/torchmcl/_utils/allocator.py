@@ -3,21 +3,21 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-TRIM_THRESHOLD, MMAP_MAX = -1, -4  # of glibc's mallopt
-USUAL = {TRIM_THRESHOLD: 128 * 1024, MMAP_MAX: 65536}
+TRIM_THRESHOLD, MMAP_MAX = -1, -4  # parameters of glibc's mallopt
+DEFAULTS = {TRIM_THRESHOLD: 128 * 1024, MMAP_MAX: 65536}
 KEEPING = {TRIM_THRESHOLD: -1, MMAP_MAX: 0}
 
 
 @contextmanager
-def memory_kept() -> Iterator[None]:
-    """Let the C library keep freed memory for the next tensor, in work on the CPU that allocates the same again.
+def keep_freed_memory() -> Iterator[None]:
+    """Make glibc keep freed memory for the next tensor, which speeds up training on a CPU.
 
-    glibc returns every block of 32 MB or more to the kernel, which clears it page by page when it is needed again one
-    step later. Here it is kept until the end, at the price of its peak being held meanwhile. The setting belongs to the
-    process and cannot be read back, so that only commands of torchmcl, which own their process, change it by
-    themselves. With another C library nothing is done.
+    By default, glibc returns every block of 32 MB or more to the kernel, which clears it page by page when the next
+    step needs it again. Within this context the process holds its peak memory. The setting applies to the whole process
+    and cannot be read back, so only the commands of torchmcl, which own their process, change it. Other C libraries are
+    left unchanged.
 
-    >>> with memory_kept():
+    >>> with keep_freed_memory():
     ...     pass
     """
     if platform.libc_ver()[0] != "glibc":
@@ -29,6 +29,6 @@ def memory_kept() -> Iterator[None]:
             libc.mallopt(option, value)
         yield
     finally:
-        for option, value in USUAL.items():
+        for option, value in DEFAULTS.items():
             libc.mallopt(option, value)
         libc.malloc_trim(0)

@@ -14,52 +14,48 @@ from torchmcl.errors import DiskFullError
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})  # a full disk, an exhausted quota
 
 
-def write(path: Path, put: Callable[[IO[bytes]], object] | str | bytes) -> None:
-    """Write a file whole or not at all: under another name beside it, then renamed.
+def write(path: Path, content: Callable[[IO[bytes]], object] | str | bytes) -> None:
+    """Write text, bytes or the output of a function to a draft beside `path`, then rename the draft.
 
     Raises:
-        DiskFullError: if the disk or the quota is full.
+        DiskFullError: If the disk or the quota is full.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "note.txt"
-    >>> write(path, "whole")
+    >>> write(path, "text")
     >>> path.read_text(), len(list(path.parent.iterdir()))
-    ('whole', 1)
+    ('text', 1)
     """
     draft = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
-        with full_disk_named(path):
+        with report_full_disk(path):
             with open(draft, "wb") as file:
-                if callable(put):
-                    put(file)
+                if callable(content):
+                    content(file)
                 else:
-                    file.write(put.encode() if isinstance(put, str) else put)
+                    file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, path)
     except OSError as problem:
-        problem.filename = str(path)  # the draft's name means nothing to people
+        problem.filename = str(path)  # users do not know the name of the draft
         raise
     finally:
-        with suppress(OSError):  # the folder itself may have gone
+        with suppress(OSError):  # the folder itself may be gone
             draft.unlink()
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its parents, where they do not exist.
-
-    Raises:
-        DiskFullError: if the disk or the quota is full.
-    """
-    with full_disk_named(path):
+    """Create a folder and its parents if they do not exist; raises DiskFullError if the disk or the quota is full."""
+    with report_full_disk(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def full_disk_named(path: Path) -> Iterator[None]:
-    """Raise DiskFullError where `path` is written to a full disk; the system's own error does not name the file.
+def report_full_disk(path: Path) -> Iterator[None]:
+    """Raise DiskFullError with the name of the file that is written; the system's error does not contain it.
 
-    >>> with full_disk_named(Path("a.txt")):
+    >>> with report_full_disk(Path("a.txt")):
     ...     raise OSError(errno.ENOSPC, "No space left on device")
     Traceback (most recent call last):
         ...
@@ -67,25 +63,20 @@ def full_disk_named(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except DiskFullError:
-        raise
     except OSError as problem:
-        if problem.errno not in NO_SPACE:
+        if isinstance(problem, DiskFullError) or problem.errno not in NO_SPACE:
             raise
-        raise DiskFullError(
-            f"Cannot write {str(path)!r}: {problem.strerror}. Free some disk space and try again.",
-            problem.errno,
-            str(path),
-        ) from problem
+        message = f"Cannot write {str(path)!r}: {problem.strerror}. Free some disk space and try again."
+        raise DiskFullError(message, problem.errno, str(path)) from problem
 
 
-def sweep(folder: Path) -> None:
-    """Remove drafts that a killed process left in a folder and below.
+def remove_drafts(folder: Path) -> None:
+    """Remove the drafts that a killed process left in a folder and its subfolders.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> (folder / ".note.txt.0a1b2c3d").touch()
-    >>> sweep(folder)
+    >>> remove_drafts(folder)
     >>> list(folder.iterdir())
     []
     """
@@ -95,7 +86,7 @@ def sweep(folder: Path) -> None:
 
 
 def is_draft(path: Path) -> bool:
-    """Whether a file is one that is being written, or never was to the end.
+    """Return whether a file has the name of a draft.
 
     >>> is_draft(Path(".note.txt.0a1b2c3d")), is_draft(Path("note.txt"))
     (True, False)

@@ -1,4 +1,4 @@
-"""Sums and maxima over all processes of a training; of one process, the value itself."""
+"""Collective operations over the processes of a distributed training; with one process, they change nothing."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,58 +9,59 @@ from torch import Tensor, distributed
 
 from torchmcl.errors import LostProcessError, TorchmclError
 
-_APART = ContextVar("apart", default=False)
+_SINGLE = ContextVar("single", default=False)
 
 
-def many() -> bool:
-    """Whether several processes train together.
+def is_distributed() -> bool:
+    """Return whether several processes train one ensemble.
 
-    >>> many()
+    >>> is_distributed()
     False
     """
     joined = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
-    return joined and not _APART.get()
+    return joined and not _SINGLE.get()
 
 
 @contextmanager
-def apart() -> Iterator[None]:
-    """Train in this process only, though the caller's program may have several that know each other."""
-    before = _APART.set(True)
+def single_process() -> Iterator[None]:
+    """Train in this process only, even if the program has initialised a process group."""
+    before = _SINGLE.set(True)
     try:
         yield
     finally:
-        _APART.reset(before)
+        _SINGLE.reset(before)
 
 
-def total(x: Tensor) -> Tensor:
-    """The sum of `x` over processes, in place."""
-    if many():
+def all_sum(x: Tensor) -> Tensor:
+    """Replace `x` by its sum over processes and return it."""
+    if is_distributed():
         distributed.all_reduce(x, op=distributed.ReduceOp.SUM)
     return x
 
 
-def highest(x: Tensor) -> Tensor:
-    """The element-wise maximum of `x` over processes, in place."""
-    if many():
+def all_max(x: Tensor) -> Tensor:
+    """Replace `x` by its element-wise maximum over processes and return it."""
+    if is_distributed():
         distributed.all_reduce(x, op=distributed.ReduceOp.MAX)
     return x
 
 
-def average(tensors: Sequence[Tensor]) -> None:
+def all_mean(tensors: Sequence[Tensor]) -> None:
     """Replace each tensor by its mean over processes, in one message."""
-    if not many():
+    if not is_distributed():
         return
-    whole = total(torch.cat([x.flatten() for x in tensors])) / distributed.get_world_size()
-    for x, part in zip(tensors, whole.split([x.numel() for x in tensors]), strict=True):
+    mean = all_sum(torch.cat([x.flatten() for x in tensors])) / distributed.get_world_size()
+    for x, part in zip(tensors, mean.split([x.numel() for x in tensors]), strict=True):
         x.copy_(part.view_as(x))
 
 
-def gathered(x: Tensor) -> Tensor:
-    """The parts (N_i, …) of all processes, one after another, in every process."""
-    if not many():
+def all_gather(x: Tensor) -> Tensor:
+    """Concatenate the parts (N_i, …) of all processes, in every process."""
+    if not is_distributed():
         return x
-    sizes = [torch.zeros_like(torch.tensor([len(x)], device=x.device)) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(sizes, torch.tensor([len(x)], device=x.device))
+    length = torch.tensor([len(x)], device=x.device)
+    sizes = [torch.zeros_like(length) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(sizes, length)
     longest = max(int(size) for size in sizes)
     padded = torch.cat([x, x.new_zeros(longest - len(x), *x.shape[1:])])
     parts = [torch.empty_like(padded) for _ in sizes]
@@ -69,21 +70,15 @@ def gathered(x: Tensor) -> Tensor:
 
 
 @contextmanager
-def together(advice: str) -> Iterator[None]:
-    """Run what processes do with each other.
-
-    Raises:
-        LostProcessError: if another process is gone, with `advice` on what to do.
-    """
+def report_lost_process(advice: str) -> Iterator[None]:
+    """Raise LostProcessError, ending in `advice`, if another process is gone during collective operations."""
     try:
         yield
     except TorchmclError:  # one of them may be a RuntimeError that quotes gloo
         raise
     except RuntimeError as problem:
         text = " ".join(str(problem).split())
-        if not many() or not (isinstance(problem, distributed.DistError) or "gloo" in text.lower()):
+        if not is_distributed() or not (isinstance(problem, distributed.DistError) or "gloo" in text.lower()):
             raise
-        count, me = distributed.get_world_size(), distributed.get_rank()
-        raise LostProcessError(
-            f"Process {me} of {count} lost contact with another process: {text[:120]}. {advice}"
-        ) from problem
+        process = f"Process {distributed.get_rank()} of {distributed.get_world_size()}"
+        raise LostProcessError(f"{process} lost contact with another process: {text[:120]}. {advice}") from problem

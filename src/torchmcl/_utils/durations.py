@@ -11,7 +11,7 @@ Duration = int | str
 
 
 def check_duration(duration: Any, name: str, *, least: int = 1) -> None:
-    """Raises UsageError unless `duration` is a whole number of at least `least` epochs or a share below 100 %.
+    """Raise UsageError unless `duration` is a whole number of at least `least` epochs or a share below 100 %.
 
     >>> check_duration("5%", "warmup")
     >>> check_duration(1.0, "warmup")
@@ -20,17 +20,17 @@ def check_duration(duration: Any, name: str, *, least: int = 1) -> None:
     torchmcl.errors.UsageError: Expected warmup as a whole number of epochs or a share such as '5%', got 1.0.
     """
     if isinstance(duration, str):
-        share(duration, name)
+        parse_share(duration, name)
     elif not isinstance(duration, Integral) or isinstance(duration, bool):
         raise UsageError(f"Expected {name} as a whole number of epochs or a share such as '5%', got {shown(duration)}.")
     elif not least <= int(duration) < 2**63:
         raise UsageError(f"Expected {name} of at least {least} epoch{'s' * (least != 1)}, got {shown(duration)}.")
 
 
-def share(text: str, name: str) -> Fraction:
-    """The share as an exact fraction.
+def parse_share(text: str, name: str) -> Fraction:
+    """Convert a share to an exact fraction.
 
-    >>> share("5%", "warmup")
+    >>> parse_share("5%", "warmup")
     Fraction(1, 20)
     """
     number = text.removesuffix("%").strip()
@@ -40,42 +40,42 @@ def share(text: str, name: str) -> Fraction:
     return Fraction(number) / 100
 
 
-def as_share(part: int, whole: int) -> str:
-    """A duration out of a schedule as a share.
+def as_share(epochs: int, total: int) -> str:
+    """Convert a number of epochs to a share of a schedule of `total` epochs.
 
     >>> as_share(5, 125), as_share(80, 300)
     ('4%', '26.6667%')
     """
-    return f"{float(100 * Fraction(part, whole)):g}%"
+    return f"{float(100 * Fraction(epochs, total)):g}%"
 
 
-def epochs_of(duration: Duration, total: int, name: str, *, room: int = 1) -> int:
-    """The number of epochs that a duration means in a schedule of `total` epochs.
+def epochs_of(duration: Duration, total: int, name: str, *, remaining: int = 1) -> int:
+    """Convert a duration to a number of epochs in a schedule of `total` epochs.
 
-    A whole number that leaves fewer than `room` epochs after it is an error. A share is rounded, to at least one epoch,
-    and shrinks to leave one epoch; in a schedule of one epoch it cannot.
+    A share is rounded to at least one epoch and at most `total - 1`; in a schedule of one epoch it is one epoch.
+
+    Raises:
+        UsageError: If a whole number leaves fewer than `remaining` epochs after it.
 
     >>> epochs_of("5%", 100, "warmup"), epochs_of("5%", 12, "warmup"), epochs_of("95%", 5, "warmup")
     (5, 1, 4)
     >>> epochs_of(5, 5, "warmup")
     Traceback (most recent call last):
         ...
-    torchmcl.errors.UsageError: warmup=5 is too long for a training of 5 epochs. Lower warmup or raise epochs.
+    torchmcl.errors.UsageError: warmup=5 is too long for epochs=5. Lower warmup or raise epochs.
     """
     if isinstance(duration, str):
-        rounded = int(share(duration, name) * total + Fraction(1, 2))
+        rounded = int(parse_share(duration, name) * total + Fraction(1, 2))
         return max(min(rounded, total - 1), 1)
-    if duration > total - room:
-        raise UsageError(
-            f"{name}={duration} is too long for a training of {total} epochs. Lower {name} or raise epochs."
-        )
+    if duration > total - remaining:
+        raise UsageError(f"{name}={duration} is too long for epochs={total}. Lower {name} or raise epochs.")
     return duration
 
 
-def spelled_out(duration: Duration, total: int, name: str) -> Duration:
-    """A share in epochs of a schedule; it stays a share in a schedule of one epoch, where nothing can follow it.
+def resolve_duration(duration: Duration, total: int, name: str) -> Duration:
+    """Convert a share to epochs, except in a schedule of one epoch, where nothing can follow it.
 
-    >>> spelled_out("5%", 30, "warmup"), spelled_out("5%", 1, "warmup"), spelled_out(7, 30, "warmup")
+    >>> resolve_duration("5%", 30, "warmup"), resolve_duration("5%", 1, "warmup"), resolve_duration(7, 30, "warmup")
     (2, '5%', 7)
     """
     return epochs_of(duration, total, name) if isinstance(duration, str) and total > 1 else duration

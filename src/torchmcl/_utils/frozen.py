@@ -2,17 +2,17 @@ from typing import Any, NoReturn
 
 
 class FrozenDict(dict[str, Any]):
-    """A dictionary that cannot be changed, so that a configuration that holds one is a value: it compares and hashes.
+    """A dictionary that cannot be changed and can be hashed, for use in frozen configurations.
 
     >>> options = FrozenDict(k=1)
     >>> options["k"] = 2
     Traceback (most recent call last):
         ...
-    TypeError: a configuration cannot be changed; make another with dataclasses.replace
+    TypeError: A configuration cannot be changed. Create another with dataclasses.replace.
     """
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("a configuration cannot be changed; make another with dataclasses.replace")
+        raise TypeError("A configuration cannot be changed. Create another with dataclasses.replace.")
 
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 

@@ -1,6 +1,6 @@
-"""Python files and modules that register parts of the user's own: imported when a command asks for them, never stored.
+"""User files and modules that register methods, networks and other parts.
 
-Processes that a command starts are given the same names, see `given`.
+The option --import imports them. Their names are passed to the processes that a command starts, and never stored.
 """
 
 import os
@@ -14,56 +14,52 @@ from types import ModuleType
 
 from torchmcl.errors import UsageError
 
-_GIVEN: list[str] = []  # absolute paths and dotted names, for processes to come
+_LOADED: list[str] = []  # absolute paths and dotted names
 
 
 def load(name: str) -> ModuleType:
-    """Import a file by its path or a module by its dotted name; what is imported already does not run again.
+    """Import a file by its path or a module by its dotted name, once per process.
 
-    A file is imported under its own name, and its folder is added at the end of `sys.path`: it can import its
-    neighbours, and other processes find it when they are sent an object that is defined in it.
+    A file is imported under its own name, and its folder is appended to `sys.path`, so that the file can import its
+    neighbours and other processes can unpickle objects that it defines.
 
     Raises:
-        UsageError: if there is no such file or module, if another module has the name, or if importing it fails.
+        UsageError: If there is no such file or module, if another module has the name, or if the import fails.
     """
     path = Path(name).resolve() if is_path(name) else None
     module = name if path is None else _module_name(path)
     try:
-        found = import_module(module)
+        imported = import_module(module)
     except (Exception, SystemExit) as problem:
         kind, text = type(problem).__name__, str(problem).rstrip(".")
         hint = "Run again with --debug to see the traceback."
         if path is None and isinstance(problem, ModuleNotFoundError) and module.startswith(problem.name or module):
             hint = "Install it, or pass the path of a file, such as ./my_module.py."
         raise UsageError(f"Cannot import {name}: {kind}{_line(problem, path)}: {text}. {hint}") from problem
-    if (absolute := name if path is None else str(path)) not in _GIVEN:
-        _GIVEN.append(absolute)
-    return found
+    if (absolute := name if path is None else str(path)) not in _LOADED:
+        _LOADED.append(absolute)
+    return imported
 
 
-def given() -> tuple[str, ...]:
-    """What this command imported, in order: absolute paths of files, and dotted names of modules."""
-    return tuple(_GIVEN)
+def loaded() -> tuple[str, ...]:
+    """Return the absolute paths of files and dotted names of modules that this command imported, in order."""
+    return tuple(_LOADED)
 
 
 def options(*others: str) -> str:
-    """The options of a command line that import the same again, besides the files of `others`.
-
-    >>> options()
-    ''
-    """
+    """Return the command-line options that repeat the imports, except those of the files `others`."""
     known = {str(Path(other).resolve()) for other in others}
-    again = [os.path.relpath(name) if is_path(name) else name for name in _GIVEN if name not in known]
-    return "".join(f" --import {shlex.quote(name)}" for name in again)
+    names = [os.path.relpath(name) if is_path(name) else name for name in _LOADED if name not in known]
+    return "".join(f" --import {shlex.quote(name)}" for name in names)
 
 
-def forget() -> None:
-    """Begin another command, whose processes import nothing unless it asks for it."""
-    _GIVEN.clear()
+def reset() -> None:
+    """Forget the imports of the previous command."""
+    _LOADED.clear()
 
 
 def is_path(name: str) -> bool:
-    """Whether a name is that of a file rather than of a module.
+    """Return whether a name refers to a file rather than to a module.
 
     >>> is_path("my_module.py"), is_path("./my_module"), is_path("my_package.my_module")
     (True, True, False)
@@ -72,20 +68,20 @@ def is_path(name: str) -> bool:
 
 
 def _module_name(path: Path) -> str:
-    """The name that Python imports a file by."""
+    """Check a file and return the name by which Python imports it."""
     name = path.stem
     if not path.is_file():
         raise UsageError(f"Cannot import {path}: no such file. Check the path.")
     if path.suffix != ".py" or "." in name:
         raise UsageError(f"Cannot import {path}: its name is not that of a module, such as my_module.py. Rename it.")
     if Path(getattr(sys.modules["__main__"], "__file__", None) or "").resolve() == path:
-        return "__main__"  # this program itself
+        return "__main__"  # the running program
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     invalidate_caches()
     try:
         origin = getattr(find_spec(name), "origin", None)
-    except ValueError:  # a module that was made without a file
+    except ValueError:  # a module that was created without a file
         origin = None
     if origin is None or Path(origin).resolve() != path:
         other = f" ({origin})" if origin else ""
@@ -94,6 +90,6 @@ def _module_name(path: Path) -> str:
 
 
 def _line(problem: BaseException, path: Path | None) -> str:
-    """Where in the file it happened."""
+    """Return the line of the file that raised the error."""
     lines = [frame.lineno for frame in extract_tb(problem.__traceback__) if path and Path(frame.filename) == path]
     return f" in line {lines[-1]}" if lines else ""

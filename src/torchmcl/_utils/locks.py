@@ -1,7 +1,7 @@
-"""One process at a time in a folder.
+"""A lock that lets one process at a time use a folder.
 
-`filelock` locks on Unix and Windows. The system releases its lock when the holder ends, however it ends; a forked
-process, such as one that reads images, closes its copy and cannot keep the lock of a killed parent.
+`filelock` works on Unix and Windows. The system releases the lock when its holder ends, even if it is killed: a forked
+process, such as a data loader's worker, closes its copy and cannot keep the lock of its parent.
 """
 
 import errno
@@ -15,19 +15,19 @@ from filelock import FileLock, Timeout
 
 from torchmcl.errors import UsageError
 
-# Reported by file systems that cannot lock: NFS without a lock daemon, Lustre without `-o flock`, some kinds of FUSE.
+# Raised by file systems that cannot lock: NFS without a lock daemon, Lustre without `-o flock`, some FUSE file systems.
 NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 
 
 @contextmanager
 def exclusive_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold a lock file, removed in the end; threads of one process exclude each other too.
+    """Hold a lock file and remove it at the end; threads of one process exclude each other too.
 
-    Where files cannot be locked, nobody waits and nobody is refused. filelock's substitute, a file whose existence is
-    the lock, would outlive a killed process and keep another machine from resuming its run.
+    On file systems that cannot lock, this does nothing. filelock's fallback, a file whose existence is the lock, would
+    survive a killed process and prevent another machine from resuming its run.
 
     Raises:
-        UsageError: if `wait` is False and another process holds the lock.
+        UsageError: If `wait` is False and another process holds the lock.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / ".lock"
@@ -43,9 +43,9 @@ def exclusive_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     try:
         yield
     finally:
-        if os.getpid() == process:  # else a fork of the holder leaves this block
-            # filelock leaves the file on Unix, where it would be taken for a part of the run. It is removed while it
-            # is locked: `_sign` tells a process that opened it before. Windows refuses; there filelock removes it.
+        if os.getpid() == process:  # otherwise a fork of the holder leaves this block
+            # filelock leaves the file on Unix, where it would look like a part of the run. It is removed while it is
+            # locked; `_sign` detects this in a process that opened it before. On Windows, filelock removes it.
             with suppress(OSError):
                 path.unlink()
             lock.release()
@@ -67,16 +67,16 @@ def _acquire(lock: FileLock, path: Path) -> None:
 
 
 def _sign(path: Path, descriptor: int) -> None:
-    # filelock checks the number of links, which NFS does not lower for a removed file that its holder has open.
+    # filelock checks the number of links, which NFS does not decrease for a removed file that is still open.
     if os.name == "posix" and not os.path.samestat(os.fstat(descriptor), os.stat(path)):
         raise FileNotFoundError(path)
-    with suppress(OSError):  # such as of a full disk; the number is only for the message
+    with suppress(OSError):  # such as a full disk; the number is only for the message
         os.truncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
 
 
 def _holder(path: Path) -> str:
-    with suppress(OSError):  # removed by now, or on Windows, where the lock keeps readers out
+    with suppress(OSError):  # it was removed meanwhile; on Windows the lock excludes readers
         if number := path.read_bytes()[:20].decode(errors="replace"):
             return f"process {number}"
     return "another process"

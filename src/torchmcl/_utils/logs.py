@@ -1,7 +1,7 @@
-"""Lines about progress: always records of Python's `logging`, and on the console if the caller wants to see them.
+"""Progress messages: always records of Python's `logging`, and printed if `verbose`.
 
-Each line appears on the console once. If a handler of the caller's writes records of torchmcl to the console, that
-handler shows the line, in the caller's format; otherwise `verbose` prints it.
+Each message appears on the console once. If the program has a logging handler that writes torchmcl's records to the
+console, that handler shows the message in its own format; otherwise the message is printed.
 """
 
 import logging
@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-# Whether to show progress, for parts that no argument reaches, such as a download while data is loaded.
+# Whether to show progress, for code that no argument reaches, such as a download while data is loaded.
 VERBOSE: ContextVar[bool] = ContextVar("verbose", default=True)
 
 
 def emit(logger: logging.Logger, level: int, text: str, show: Callable[[str], object] | None) -> None:
-    """Log a line, and pass it to `show`, if that is given, unless a handler of the caller's shows it.
+    """Log a message and pass it to `show`, unless a logging handler has written it to the console.
 
     >>> emit(logging.getLogger("torchmcl.doctest"), logging.WARNING, "Member 2 took nothing.", print)
     warning: Member 2 took nothing.
@@ -29,7 +29,7 @@ def emit(logger: logging.Logger, level: int, text: str, show: Callable[[str], ob
             passed.append(record)
         return True
 
-    # A filter may have side effects, so none is asked twice: this one, behind the others, sees what they let pass.
+    # Filters may have side effects, so none runs twice: this one comes last and sees the records that others pass.
     handlers = [] if show is None else list(_console_handlers(logger, level))
     for handler in handlers:
         handler.addFilter(last)
@@ -43,22 +43,22 @@ def emit(logger: logging.Logger, level: int, text: str, show: Callable[[str], ob
 
 
 def shown_by_logging(logger: logging.Logger, level: int) -> bool:
-    """Whether a handler that writes to the console gets records of this logger and level, filters aside."""
+    """Return whether a console handler receives records of this logger and level, ignoring filters."""
     return any(True for _ in _console_handlers(logger, level))
 
 
 def _console_handlers(logger: logging.Logger, level: int) -> Iterator[logging.Handler]:
-    at: logging.Logger | None = logger if logger.isEnabledFor(level) else None
-    while at is not None:
-        yield from (handler for handler in at.handlers if level >= handler.level and _on_console(handler))
-        at = at.parent if at.propagate else None
+    current: logging.Logger | None = logger if logger.isEnabledFor(level) else None
+    while current is not None:
+        yield from (handler for handler in current.handlers if level >= handler.level and _on_console(handler))
+        current = current.parent if current.propagate else None
 
 
 def _on_console(handler: logging.Handler) -> bool:
-    # A handler of rich's has a console with a file; while rich shows a bar, it stands in for standard output.
+    # rich's handler has a console with a file; while rich shows a progress bar, it replaces standard output.
     stream = getattr(handler, "stream", None) or getattr(getattr(handler, "console", None), "file", None)
     console = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
-    return stream is not None and any(stream is _plain(one) for one in console)
+    return stream is not None and any(stream is _plain(each) for each in console)
 
 
 def _plain(stream: Any) -> Any:
@@ -67,7 +67,7 @@ def _plain(stream: Any) -> Any:
 
 @contextmanager
 def verbosity(verbose: bool) -> Iterator[None]:
-    """Set VERBOSE while this lasts."""
+    """Set VERBOSE within a context."""
     before = VERBOSE.set(verbose)
     try:
         yield
@@ -77,7 +77,7 @@ def verbosity(verbose: bool) -> Iterator[None]:
 
 @contextmanager
 def muted(*loggers: logging.Logger, when: bool = True) -> Iterator[None]:
-    """Drop what another library logs below the level of a warning, while this lasts."""
+    """Raise the level of other libraries' loggers to WARNING within a context."""
     before = [logger.level for logger in loggers]
     for logger in loggers if when else ():
         logger.setLevel(max(logger.level, logging.WARNING))

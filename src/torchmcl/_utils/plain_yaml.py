@@ -1,4 +1,4 @@
-"""YAML of plain values: no tags that construct objects, no aliases that multiply, not too deep, not too long."""
+"""A YAML reader for plain values: no object tags, no aliases, limited depth and length."""
 
 from pathlib import Path
 from typing import Any
@@ -7,19 +7,15 @@ import yaml
 
 from torchmcl.errors import DamagedFileError
 
-LONGEST, DEEPEST = 10**6, 20  # characters, levels
+MAX_LENGTH, MAX_DEPTH = 10**6, 20  # characters, levels
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read the options in a file.
-
-    Raises:
-        DamagedFileError: if it is not YAML of plain values.
-    """
+    """Read a mapping of options from a file; raises DamagedFileError if it is not plain YAML."""
     try:
-        if path.stat().st_size > LONGEST:
-            raise yaml.YAMLError(f"more than {LONGEST} bytes")
+        if path.stat().st_size > MAX_LENGTH:
+            raise yaml.YAMLError(f"more than {MAX_LENGTH} bytes")
         config = parse(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise DamagedFileError(f"Cannot read {path} as YAML: {str(problem).rstrip('.')}.") from problem
@@ -29,34 +25,34 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def parse(text: str) -> Any:
-    """The values of a text; whatever is wrong with it is a YAMLError.
+    """Parse a text; raises YAMLError for any problem with it.
 
     >>> parse("{epochs: 3, classes: [cat, dog]}")
     {'epochs': 3, 'classes': ['cat', 'dog']}
     """
-    inspect(text)
+    check(text)
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
         raise
-    except Exception as problem:  # a date without a month, a number of a million digits
+    except Exception as problem:  # such as a date without a month or a number with a million digits
         raise yaml.YAMLError(f"{type(problem).__name__}: {problem}") from problem
 
 
-def inspect(text: str) -> None:
-    """Refuse a text before anything is made of it: nine lines of aliases may stand for a billion values.
+def check(text: str) -> None:
+    """Raise YAMLError for a text that is unsafe to parse: nine lines of aliases can expand to a billion values.
 
-    >>> inspect("a: &a [1, 2]\\nb: [*a, *a]")
+    >>> check("a: &a [1, 2]\\nb: [*a, *a]")
     Traceback (most recent call last):
         ...
-    yaml.error.YAMLError: an anchor or alias, expected plain values
+    yaml.error.YAMLError: anchors and aliases are not supported
     """
-    if len(text) > LONGEST:
-        raise yaml.YAMLError(f"more than {LONGEST} characters")
+    if len(text) > MAX_LENGTH:
+        raise yaml.YAMLError(f"more than {MAX_LENGTH} characters")
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if getattr(event, "anchor", None) is not None:
-            raise yaml.YAMLError("an anchor or alias, expected plain values")
+            raise yaml.YAMLError("anchors and aliases are not supported")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
-            raise yaml.YAMLError(f"more than {DEEPEST} levels")
+        if depth > MAX_DEPTH:
+            raise yaml.YAMLError(f"more than {MAX_DEPTH} levels")

@@ -1,4 +1,4 @@
-"""Randomness that leaves the caller's alone: torch has one generator per device for all threads of a process."""
+"""Seeds and generators. Global generators are shared by all threads of a process, so callers' states are restored."""
 
 import random
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from threading import RLock
 import numpy as np
 import torch
 
-_TURN = RLock()
+_LOCK = RLock()
 
 
 def seed_of(*numbers: int) -> int:
-    """One seed of several numbers, each of which matters.
+    """Derive one seed from several numbers.
 
     >>> seed_of(0, 1, 2) == seed_of(0, 1, 2), seed_of(0, 1, 2) == seed_of(0, 2, 1)
     (True, False)
@@ -20,18 +20,18 @@ def seed_of(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def seed_for(device: torch.device, seed: int) -> None:
-    """Seed the generator that computations on a device draw from.
+def seed_device(device: torch.device, seed: int) -> None:
+    """Seed the generator of a device.
 
-    On a CPU only its own: torch.manual_seed would note down, with a traceback, how to seed GPUs that are never used.
+    On a CPU, torch.manual_seed would also record, with a traceback, how to seed GPUs that are not used yet.
     """
-    seed_one = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed
-    seed_one(seed)
+    seed_generator = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed
+    seed_generator(seed)
 
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Take turns with other threads, and put generators and the number of threads back afterwards, whatever happens.
+    """Exclude other threads, and restore all generators and the number of threads at the end.
 
     >>> before = torch.get_rng_state()
     >>> with isolated():
@@ -39,13 +39,13 @@ def isolated() -> Iterator[None]:
     >>> torch.equal(torch.get_rng_state(), before)
     True
     """
-    with _TURN:
+    with _LOCK:
         threads = torch.get_num_threads()
-        # To ask a GPU that nobody uses yet would initialise it, after which no process can be forked.
+        # Reading the state of an unused GPU would initialise it, after which no process can be forked.
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
         try:
-            with generators_kept():
+            with preserve_generators():
                 yield
         finally:
             if cuda:
@@ -59,11 +59,11 @@ def isolated() -> Iterator[None]:
 
 
 @contextmanager
-def generators_kept() -> Iterator[None]:
-    """Put the global generators of torch on the CPU, numpy and Python back afterwards.
+def preserve_generators() -> Iterator[None]:
+    """Restore the global CPU generators of torch, NumPy and Python at the end.
 
     >>> before = random.getstate()
-    >>> with generators_kept():
+    >>> with preserve_generators():
     ...     seed_generators(0)
     >>> random.getstate() == before
     True
@@ -78,15 +78,15 @@ def generators_kept() -> Iterator[None]:
 
 
 def seed_generators(seed: int) -> None:
-    """Seed the global generators of torch on the CPU, numpy and Python with a number below 2**64.
+    """Seed the global CPU generators of torch, NumPy and Python with a number below 2**64.
 
-    >>> with generators_kept():
+    >>> with preserve_generators():
     ...     seed_generators(2**40)
     ...     first = torch.rand(1), np.random.rand(), random.random()
     ...     seed_generators(2**40)
     ...     first == (torch.rand(1), np.random.rand(), random.random())
     True
     """
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes notes for GPUs, which costs more than this
+    torch.default_generator.manual_seed(seed)  # faster than torch.manual_seed, see `seed_device`
     np.random.seed([seed % 2**32, seed // 2**32])  # noqa: NPY002
     random.seed(seed)

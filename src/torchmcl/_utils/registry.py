@@ -7,7 +7,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Registry(dict[str, F]):
-    """Functions of one kind by their names, those of this package and whatever is registered later.
+    """Functions of one kind by name: those of this package and those registered later.
 
     >>> def apple(): ...
     >>> def pear(): ...
@@ -27,17 +27,17 @@ class Registry(dict[str, F]):
         self.aliases = dict(aliases or {})
 
     def names(self) -> tuple[str, ...]:
-        """All names, in the order in which they came."""
+        """Return all names in the order of registration."""
         return tuple(self)
 
     def find(self, name: str) -> F:
-        """The function of that name; raises UsageError for an unknown one, with the nearest name."""
+        """Return the function with this name or alias; raises UsageError for an unknown name."""
         name = self.aliases.get(name, name) if isinstance(name, str) else name
         known_name(self.kind, name, self, register=True)
         return self[name]
 
     def register(self, function: F) -> F:
-        """Add a function under its own name, as a decorator; raises UsageError where another has the name."""
+        """Add a function under its own name; can be a decorator. Raises UsageError if the name is taken."""
         name = function.__name__
         if name in self.aliases or self.setdefault(name, function) is not function:
             raise UsageError(f"The name {name!r} is taken by another {self.kind}. Rename the function.")

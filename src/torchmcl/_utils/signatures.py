@@ -1,4 +1,4 @@
-"""Signatures read from source text, so that a help text does not import torch to list the options of a function."""
+"""Signatures read from source text, so that help texts can list a function's options without importing torch."""
 
 import ast
 import inspect
@@ -9,8 +9,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 PACKAGE = Path(__file__).parent.parent
-REQUIRED = object()  # the default of an argument that has none
-PLAIN = (bool, int, float, str, NoneType)  # types that a command line can read
+REQUIRED = object()  # in place of a default
+PLAIN = (bool, int, float, str, NoneType)  # types that a command line can parse
 
 
 class Argument(NamedTuple):
@@ -22,19 +22,19 @@ class Argument(NamedTuple):
 
 @cache
 def functions(module: str) -> dict[str, dict[str, Argument]]:
-    """The public functions of a module of this package, such as "methods.amcl", and their arguments.
+    """Return the arguments of each public function in a module of this package, such as "methods.amcl".
 
-    Annotations may use the built-in types, None, Literal, and names that the package gives to unions of them.
+    Annotations can use built-in types, None, Literal and Duration.
 
     >>> functions("methods.relaxed")["relaxed"]["eps"]
     Argument(kind=<class 'float'>, default=0.05)
     """
-    found = [node for node in _tree(module).body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
-    return {node.name: _arguments(node.args) for node in found}
+    nodes = [node for node in _tree(module).body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    return {node.name: _arguments(node.args) for node in nodes}
 
 
 def arguments(function: Callable[..., Any]) -> dict[str, Argument]:
-    """The arguments of a function that is imported, such as a registered one; a default says the type if nothing does.
+    """Return the arguments of an imported function; without an annotation, the default determines the type.
 
     >>> def method(members, *, k: int = 1, sharpness=0.5): ...
     >>> list(arguments(method).values())[1:]
@@ -42,19 +42,19 @@ def arguments(function: Callable[..., Any]) -> dict[str, Argument]:
     """
     try:
         hints = get_type_hints(function)
-    except Exception:  # annotations may name anything
+    except Exception:  # annotations can contain anything
         hints = {}
-    found = {}
+    result = {}
     for name, one in inspect.signature(function).parameters.items():
         default = REQUIRED if one.default is one.empty else one.default
         kind = hints.get(name, Any if default is REQUIRED or default is None else type(default))
         plain = all(part in PLAIN or get_origin(part) is Literal for part in parts_of(kind))
-        found[name] = Argument(kind if plain else Any, default)
-    return found
+        result[name] = Argument(kind if plain else Any, default)
+    return result
 
 
 def parts_of(kind: Any) -> tuple[Any, ...]:
-    """The types of a union; of any other type itself.
+    """Return the types in a union, or a tuple with the type itself.
 
     >>> parts_of(int | str), parts_of(float)
     ((<class 'int'>, <class 'str'>), (<class 'float'>,))
@@ -63,7 +63,7 @@ def parts_of(kind: Any) -> tuple[Any, ...]:
 
 
 def exported(package: str) -> dict[str, str]:
-    """The names that a package inside this one imports from its own modules, and the module of each.
+    """Map the names that a subpackage imports from its own modules to these modules.
 
     >>> exported("networks")["resnet18"]
     'networks.resnet'
@@ -78,7 +78,7 @@ def exported(package: str) -> dict[str, str]:
 
 
 def constant(module: str, name: str) -> Any:
-    """The literal that a module of this package assigns to a name.
+    """Return the literal that a module of this package assigns to a name.
 
     >>> constant("ensemble.feature_fusion", "PRESETS")
     ('default', 'paper_count', 'light')
@@ -107,7 +107,7 @@ def _arguments(given: ast.arguments) -> dict[str, Argument]:
 def _kind(annotation: ast.expr | None) -> Any:
     names = {"int": int, "float": float, "str": str, "bool": bool, "Literal": Literal, "Duration": int | str}
     try:
-        # Source text of this package, with nothing in reach but these names.
+        # The text is part of this package, and only these names are accessible.
         return eval(ast.unparse(annotation), {"__builtins__": {}}, names) if annotation is not None else Any
     except NameError:
         return Any

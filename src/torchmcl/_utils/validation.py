@@ -1,4 +1,4 @@
-"""Options as people give them, from Python, YAML or a command line: of the right type, or refused in one line."""
+"""Type checks for options from Python, YAML or a command line."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +10,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from torchmcl.errors import UsageError
 
-OWN = "own:"  # in a configuration, stands before the name of an object of the caller's
+OWN = "own:"  # in a stored configuration, precedes the name of an object that the user passed
 _TEXTS = {int: "an integer", float: "a finite number", bool: "true or false", str: "a string", NoneType: "None"}
 
 
 def validate_types(given: Mapping[str, Any], of: Callable[..., Any]) -> None:
-    """Refuse what is not of the type that the class or function `of` declares for it; what it leaves open may be any.
+    """Raise UsageError if a value does not match the annotation of the parameter or field with its name in `of`.
 
     >>> def method(k: int, beta: float | None = None): ...
     >>> validate_types({"k": 1, "beta": 2}, method)
@@ -26,34 +26,36 @@ def validate_types(given: Mapping[str, Any], of: Callable[..., Any]) -> None:
     """
     hints = get_type_hints(of)
     for name, value in given.items():
-        if name in hints and not _fits(value, hints[name]):
+        if name in hints and not _matches(value, hints[name]):
             raise UsageError(f"Expected {_described(hints[name])} for {name}, got {shown(value)}.")
 
 
 def plain_number(value: Any) -> Any:
     """Convert a NumPy scalar to a Python number, which YAML and JSON can store; return other values unchanged."""
-    numpy = sys.modules.get("numpy")  # help texts do without it, and then no value is one of its scalars
+    numpy = sys.modules.get("numpy")  # not imported for help texts
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
 def plain_fields(configuration: Any) -> None:
-    """Replace numbers of numpy's in the fields of a frozen dataclass, when it is created."""
+    """Convert NumPy scalars in the fields of a frozen dataclass, in its `__post_init__`."""
     for name, value in vars(configuration).items():
         object.__setattr__(configuration, name, plain_number(value))
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _matches(value: Any, kind: Any) -> bool:
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return any(_fits(value, each) for each in parts)
+        return any(_matches(value, each) for each in parts)
     if origin is Literal:
         return isinstance(value, str | int) and str(value) in parts
     if origin is tuple and parts[-1] is Ellipsis:
-        return isinstance(value, tuple) and all(_fits(each, parts[0]) for each in value)
+        return isinstance(value, tuple) and all(_matches(each, parts[0]) for each in value)
     if origin is tuple:
-        return isinstance(value, tuple | list) and len(value) == len(parts) and all(map(_fits, value, parts))
+        return isinstance(value, tuple | list) and len(value) == len(parts) and all(map(_matches, value, parts))
     if origin in (list, Sequence):
-        return isinstance(value, origin) and not isinstance(value, str) and all(_fits(each, parts[0]) for each in value)
+        return (
+            isinstance(value, origin) and not isinstance(value, str) and all(_matches(each, parts[0]) for each in value)
+        )
     if isinstance(origin, type):
         return isinstance(value, origin)
     if kind is int:
@@ -66,12 +68,12 @@ def _fits(value: Any, kind: Any) -> bool:
 def _finite(value: Real) -> bool:
     try:
         return isfinite(value)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer beyond the range of floats
         return False
 
 
 def _described(kind: Any) -> str:
-    """A type in words.
+    """Describe a type in words.
 
     >>> _described(int | None), _described(Literal["sgd", "adam"])
     ('an integer or None', 'one of sgd, adam')

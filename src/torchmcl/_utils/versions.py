@@ -4,12 +4,12 @@ from platform import python_version
 
 
 def versions(*others: str) -> dict[str, str]:
-    """What results depend on: torchmcl, torch and Python, and other packages where they are installed.
+    """Return the versions of torchmcl, torch, Python and other installed packages, which results depend on.
 
-    >>> list(versions("a-package-that-is-not-there"))
+    >>> list(versions("a-missing-package"))
     ['torchmcl', 'torch', 'python']
     """
-    own: str = sys.modules["torchmcl"].__version__  # loaded, for this is part of it
+    own: str = sys.modules["torchmcl"].__version__
     found = {"torchmcl": own, "torch": version("torch"), "python": python_version()}
     for name in others:
         try:

@@ -3,7 +3,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchmcl._utils.distributed import total
+from torchmcl._utils.distributed import all_sum
 from torchmcl.assignment.rules import Assignment, balanced, loss_independent, top_k
 from torchmcl.errors import UsageError
 from torchmcl.structures.output import describe
@@ -59,7 +59,7 @@ class Memory(nn.Module):
         if sample_weight is not None:
             by_example = by_example * sample_weight[:, None].to(by_example.dtype)
         new = torch.zeros_like(self.counts).index_add_(0, group, by_example)
-        self.counts += total(new)
+        self.counts += all_sum(new)
 
     @loss_independent
     def recall(self, regret: Tensor, state: State) -> Tensor:

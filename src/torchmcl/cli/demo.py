@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchmcl import metrics
-from torchmcl._utils.allocator import memory_kept
+from torchmcl._utils.allocator import keep_freed_memory
 from torchmcl.errors import TorchmclError
 from torchmcl.training import fit
 
@@ -125,5 +125,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    with memory_kept():
+    with keep_freed_memory():
         sys.exit(main())

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchmcl import __version__
 from torchmcl._utils import imports, plain_yaml
-from torchmcl._utils.allocator import memory_kept
+from torchmcl._utils.allocator import keep_freed_memory
 from torchmcl.cli import calibrate, evaluate, export, figures, ls, predict, report, serve, study, train
 from torchmcl.cli.options import add_import, one_line
 from torchmcl.cli.train import EXAMPLE
@@ -23,9 +23,9 @@ COMMANDS: dict[str, ModuleType] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command -> exit code: 0, 2 for what cannot be done, 128 + n where signal n stopped it after saving."""
     given = [plain_name(word) for word in (sys.argv[1:] if arguments is None else arguments)]
-    imports.forget()
+    imports.reset()
     try:
-        with memory_kept():
+        with keep_freed_memory():
             return run(imported([word for word in given if word != "--debug"]))
     except Exception as problem:
         if "--debug" in given:

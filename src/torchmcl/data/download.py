@@ -70,7 +70,7 @@ def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None
                 return _unpacked(place / source.file, cache(), name, source)
     name, source = next(iter(known.items()))
     try:
-        with atomic.full_disk_named(cache() / name):
+        with atomic.report_full_disk(cache() / name):
             file = _downloaded(source, cache() / Path(name).parent)
     except TorchmclError:
         raise
@@ -147,7 +147,7 @@ def _unpacked(file: Path, place: Path, name: str, source: RemoteFile) -> Path:
     try:
         atomic.make_folder(place)
         with (
-            atomic.full_disk_named(place / name),
+            atomic.report_full_disk(place / name),
             tempfile.TemporaryDirectory(prefix=".unpacking-", dir=place) as draft,
         ):
             unpack(file, Path(draft), source.most)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from torchmcl._utils.randomness import generators_kept, seed_generators, seed_of
+from torchmcl._utils.randomness import preserve_generators, seed_generators, seed_of
 from torchmcl._utils.validation import validate_types
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.examples import WHOLE, DataSet, Examples
@@ -84,7 +84,7 @@ class External:
             )
         self.loader, self.classes, self.what, self.seen = loader, classes, what, 0
         self.target = torch.empty(0, dtype=torch.int64)
-        with generators_kept():
+        with preserve_generators():
             x, _ = next(self._batches(like))
         self.images = x.new_empty(0, *x.shape[1:])
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
-from torchmcl._utils.randomness import generators_kept, seed_generators
+from torchmcl._utils.randomness import preserve_generators, seed_generators
 from torchmcl._utils.validation import validate_types
 from torchmcl.data.arrays import as_targets
 from torchmcl.data.examples import DataSet, Examples
@@ -113,7 +113,7 @@ class Streamed(Lazy):
 
     def read(self, index: Tensor, draw: Tensor) -> Tensor:
         """(B,) -> (B, …); for each example, the global generators are seeded with its number in `draw` (B,)."""
-        with generators_kept():
+        with preserve_generators():
             pairs = zip(self.places[index].tolist(), draw.tolist(), strict=True)
             return self._stacked([self._image(place, number) for place, number in pairs])
 
@@ -197,7 +197,7 @@ def _examples(
     """All examples of a dataset, none of which is held; `like` are those of the training set."""
     count = _count(dataset, what)
     declared = _declared(dataset) if targets is None else targets
-    with generators_kept():
+    with preserve_generators():
         first, _ = item(dataset, 0, 0, what, labelled=targets is None)
         if declared is None:
             declared = [item(dataset, place, place, what)[1] for place in range(count)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, get_type_hints
 
-from torchmcl._utils.durations import Duration, check_duration, spelled_out
+from torchmcl._utils.durations import Duration, check_duration, resolve_duration
 from torchmcl._utils.registry import Registry
 from torchmcl._utils.validation import validate_types
 from torchmcl.errors import UsageError
@@ -139,7 +139,7 @@ def in_epochs(method: Method, epochs: int) -> Method:
     """
     hints = get_type_hints(method.compose)
     spelled = {
-        option: spelled_out(value, epochs, option)
+        option: resolve_duration(value, epochs, option)
         for option, value in method.options.items()
         if hints.get(option) == Duration
     }

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from torchmcl._utils.distributed import highest, many
+from torchmcl._utils.distributed import all_max, is_distributed
 from torchmcl._utils.durations import Duration
 from torchmcl.assignment import Assignment
 from torchmcl.errors import UsageError
@@ -95,14 +95,14 @@ class ExampleBuffer(nn.Module):
 
     def gather(self) -> None:
         """Let every process have what any of them wrote."""
-        if not many():
+        if not is_distributed():
             return
         size = torch.tensor([len(self.rows)], device=self.rows.device)
-        self._grow(int(highest(size)), self.rows.shape[1:], self.rows.dtype)
+        self._grow(int(all_max(size)), self.rows.shape[1:], self.rows.dtype)
         lowest = torch.finfo(self.rows.dtype).min
         unknown = ~self.known.reshape(-1, *[1] * (self.rows.ndim - 1))
-        self.rows = highest(self.rows.masked_fill(unknown, lowest))
-        self.known = highest(self.known.to(torch.uint8)).to(torch.bool)
+        self.rows = all_max(self.rows.masked_fill(unknown, lowest))
+        self.known = all_max(self.known.to(torch.uint8)).to(torch.bool)
 
     def _grow(self, size: int, shape: torch.Size, dtype: torch.dtype) -> None:
         if size <= len(self.rows):

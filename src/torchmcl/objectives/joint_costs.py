@@ -107,7 +107,7 @@ class GatedTeacher:
         return self._rampup(State(1, epochs)) - 1
 
     def _rampup(self, state: State) -> int:
-        return state.epochs_in(self.rampup, "rampup", room=0)
+        return state.epochs_in(self.rampup, "rampup", remaining=0)
 
     def __call__(self, output: EnsembleOutput, target: Tensor, weights: Tensor, state: State) -> Tensor:
         """-> scalar."""

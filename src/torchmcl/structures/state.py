@@ -58,11 +58,11 @@ class State:
             )
         return epoch, self.epochs
 
-    def epochs_in(self, duration: Duration, option: str, *, room: int = 1) -> int:
+    def epochs_in(self, duration: Duration, option: str, *, remaining: int = 1) -> int:
         """A duration in epochs of this schedule, see `epochs_of`; a whole number needs no schedule."""
         if self.epochs is None and not isinstance(duration, str):
             return duration
-        return epochs_of(duration, self.schedule()[1], option, room=room)
+        return epochs_of(duration, self.schedule()[1], option, remaining=remaining)
 
     def recording(self, module: nn.Module) -> bool:
         """Whether `module` may change what it remembers."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from torchmcl._utils.distributed import total
+from torchmcl._utils.distributed import all_sum
 from torchmcl.errors import UsageError
 from torchmcl.structures.output import EnsembleOutput, describe
 from torchmcl.structures.state import State
@@ -113,9 +113,9 @@ class Task(ABC):
             for name, values in self.metrics(batch.output, batch.combined, batch.target).items():
                 sums[name] = sums.get(name, values.new_zeros((), dtype=torch.float64)) + values.double().sum()
             count = count.to(batch.target.device) + len(batch.target)
-        examples = int(total(count))
+        examples = int(all_sum(count))
         return {
-            **{name: round(float(total(value)) / examples, 6) for name, value in sums.items()},
+            **{name: round(float(all_sum(value)) / examples, 6) for name, value in sums.items()},
             "examples": examples,
         }
 

@@ -130,7 +130,7 @@ def tasks(specs: Sequence[Spec], work: Path, *, ray: Any, cpus: float, gpus: flo
         "threads": max(int(cpus), 1),
         "gpu": gpus > 0,
         "given": given,
-        "imported": imports.given(),
+        "imported": imports.loaded(),
     }
     running = {task.options(name=f"torchmcl {spec.hash}", **asked).remote(spec, **same): spec for spec in specs}
     seen: dict[str, Said] = {}

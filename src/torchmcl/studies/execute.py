@@ -17,7 +17,7 @@ from torch import Tensor
 
 import torchmcl
 from torchmcl._utils import atomic, imports
-from torchmcl._utils.allocator import memory_kept
+from torchmcl._utils.allocator import keep_freed_memory
 from torchmcl._utils.locks import exclusive_lock
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader
@@ -199,7 +199,7 @@ def main() -> int:
     task = json.loads(sys.stdin.readline())
     threading.Thread(target=leave_with_parent, daemon=True).start()
     try:
-        with memory_kept():
+        with keep_freed_memory():
             for name in task["imports"]:
                 imports.load(name)
             result = execute(Spec(task["options"], tuple(task["record"])), task["work"])

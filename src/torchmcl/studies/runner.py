@@ -163,7 +163,7 @@ def start(spec: Spec, work: Path, *, threads: int) -> "subprocess.Popen[str]":
             start_new_session=True,  # Ctrl-C is for the runner, which then asks politely, once
         )
     task = {"options": dict(spec.options), "record": spec.record, "work": str(work), "result": str(result)}
-    task["imports"] = imports.given()
+    task["imports"] = imports.loaded()
     try:
         assert process.stdin is not None
         process.stdin.write(json.dumps(task) + "\n")

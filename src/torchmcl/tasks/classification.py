@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchmcl import metrics
-from torchmcl._utils.distributed import gathered
+from torchmcl._utils.distributed import all_gather
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.task import EvaluationBatch
 from torchmcl.tasks.labels import Labels, percent, percents
@@ -63,7 +63,7 @@ def collected(batches: Iterable[EvaluationBatch]) -> tuple[Tensor, Tensor, Tenso
         (batch.index, batch.output.logits.float().softmax(2).transpose(0, 1), batch.combined, batch.target)
         for batch in batches
     ]
-    index, members, combined, target = (gathered(torch.cat(part)) for part in zip(*parts, strict=True))
+    index, members, combined, target = (all_gather(torch.cat(part)) for part in zip(*parts, strict=True))
     order = index.argsort()
     return members[order].transpose(0, 1), combined[order], target[order]
 

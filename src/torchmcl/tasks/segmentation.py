@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchmcl import metrics
-from torchmcl._utils.distributed import total
+from torchmcl._utils.distributed import all_sum
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import IGNORE
 from torchmcl.structures.task import EvaluationBatch
@@ -75,7 +75,7 @@ class Segmentation(Labels):
             "members": percents(value["each"]),
             "members_strict": percents(value["each_strict"]),
             "mean_iou": percent(value["overlap"]),
-            "examples": int(total(examples)),
+            "examples": int(all_sum(examples)),
         }
 
     def _stateful(self, members: int, device: torch.device) -> dict[str, Any]:

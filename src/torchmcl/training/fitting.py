@@ -13,7 +13,7 @@ from torchmetrics import Metric
 
 from torchmcl import metrics, networks
 from torchmcl._utils import atomic
-from torchmcl._utils.distributed import together
+from torchmcl._utils.distributed import report_lost_process
 from torchmcl._utils.logs import muted, verbosity
 from torchmcl._utils.randomness import isolated
 from torchmcl._utils.validation import OWN, validate_types

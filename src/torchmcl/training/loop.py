@@ -213,7 +213,7 @@ class Training:
             raise self._not_finite(mean)
         row = self._row(epoch, mean, taken)
         at.history.append(row)
-        at.assignment_history.append(total(at.wanted.clone()).cpu())
+        at.assignment_history.append(all_sum(at.wanted.clone()).cpu())
         self.progress.line(self._line(row))
         self.last_taken = taken
         self._warn(row, taken)
@@ -324,7 +324,7 @@ class Training:
         """After a signal to any process, save a checkpoint and stop all processes at the same step."""
         number = self.stop.number
         if self.fabric.world_size > 1:
-            number = int(highest(torch.tensor(number, device=self.fabric.device)))
+            number = int(all_max(torch.tensor(number, device=self.fabric.device)))
         if number:
             if self.train.resumable:
                 self._save(loss)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torchmcl._utils.distributed import average, total
+from torchmcl._utils.distributed import all_mean, all_sum
 from torchmcl.data.loader import Batch
 from torchmcl.ensemble import Ensemble
 from torchmcl.objectives.objective import PerPixel, memory_of, task_of
@@ -177,7 +177,7 @@ class Step:
         """Return the sum of the amounts of a step over all parts and processes."""
         if self.task.ignore_index is None:
             return batch.total
-        return total(torch.as_tensor(self._amount(batch), device=batch.x.device)).clamp_min(1e-9)
+        return all_sum(torch.as_tensor(self._amount(batch), device=batch.x.device)).clamp_min(1e-9)
 
     def _amount(self, batch: Batch) -> int | Tensor:
         """Return the number of examples in a batch, or the sum of their weights divided by the mean weight.
