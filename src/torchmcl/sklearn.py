@@ -266,7 +266,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         examples = Examples(self._prepare(X).to(like.dtype), target, names, weight=weight)
         training = self._training(ensemble, examples, like.device)
         try:
-            with isolated(), apart():  # does not touch generators and process groups of the caller
+            with isolated(), single_process():  # does not touch generators and process groups of the caller
                 training.run(until)
         except DivergedError as problem:
             self.__dict__.pop("ensemble_", None)

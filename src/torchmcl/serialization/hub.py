@@ -52,7 +52,7 @@ def fetch(repo: str | Path, *, revision: str | None = None) -> Path:
         return Path(repo)
     library = _library()
     try:
-        with atomic.full_disk_named(Path(repo)):
+        with atomic.report_full_disk(Path(repo)):
             patterns = [MODEL, CONFIG, METRICS]
             return Path(library.snapshot_download(str(repo), revision=revision, allow_patterns=patterns))
     except DiskFullError:

@@ -340,7 +340,7 @@ def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, 
     path, fabric = folder.path, job.config.machine.build(verbose=verbose)
     command = f"torchmcl train --resume {shlex.quote(str(path))}"
     advice = "Start all processes again." if path is None else f"Resume all processes: {command}"
-    with folder.locked(), together(advice), callbacks, loggers:
+    with folder.locked(), report_lost_process(advice), callbacks, loggers:
         with muted(*ENGINE, when=not verbose):
             fabric.launch()
         progress = TrainingProgress(verbose=verbose, rank=fabric.global_rank)

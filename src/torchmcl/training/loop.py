@@ -12,8 +12,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchmetrics import Metric
 
 from torchmcl import metrics
-from torchmcl._utils.distributed import highest, total
-from torchmcl._utils.randomness import seed_for, seed_of
+from torchmcl._utils.distributed import all_max, all_sum
+from torchmcl._utils.randomness import seed_device, seed_of
 from torchmcl.data.loader import Batch
 from torchmcl.ensemble import Ensemble
 from torchmcl.errors import DivergedError, UsageError
@@ -173,11 +173,12 @@ class Training:
             if due and self.position.batch < len(self.train):
                 self._save(loss)
             self._stop_if_requested(loss)
-        self.position.loss = float(total(loss))
+        self.position.loss = float(all_sum(loss))
 
     def _step(self, batch: Batch, state: State) -> Tensor:
         """Run one optimiser step and return the loss times the number of examples of this process."""
-        seed_for(self.fabric.device, seed_of(self.seed, state.at_epoch(), self.position.batch, self.fabric.global_rank))
+        rank = self.fabric.global_rank
+        seed_device(self.fabric.device, seed_of(self.seed, state.at_epoch(), self.position.batch, rank))
         loss, weights, wanted = self.step(batch, state)
         if self.averaged is not None:
             self.averaged.update_parameters(self.unwrapped)
@@ -207,7 +208,7 @@ class Training:
 
     def _end_epoch(self, epoch: int) -> None:
         """Validate, report warnings and save a checkpoint."""
-        at, taken = self.position, total(self.position.taken.clone())
+        at, taken = self.position, all_sum(self.position.taken.clone())
         mean = at.loss / len(self.train.examples)
         if not np.isfinite(mean):
             raise self._not_finite(mean)
@@ -314,7 +315,8 @@ class Training:
             return
         at = self.position
         local = at.loss, at.taken, at.wanted
-        at.loss, at.taken, at.wanted = float(total(loss.clone())), total(at.taken.clone()), total(at.wanted.clone())
+        at.loss = float(all_sum(loss.clone()))
+        at.taken, at.wanted = all_sum(at.taken.clone()), all_sum(at.wanted.clone())
         if not np.isfinite(at.loss):
             raise self._not_finite(at.loss)
         self.checkpoints.save_last(self.state_dict(), at.history)

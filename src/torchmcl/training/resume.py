@@ -90,7 +90,7 @@ class Checkpoints:
         if self.folder is None or not self.writes:
             return
         check_run_exists(self.folder)
-        with atomic.full_disk_named(self.folder / "checkpoints"):
+        with atomic.report_full_disk(self.folder / "checkpoints"):
             (self.folder / "checkpoints").mkdir(exist_ok=True)  # without parents: the run folder may have been removed
         if history:  # first: if the process is killed before the checkpoint is written, the row is written again
             atomic.write(self.folder / "log.csv", to_csv(history))

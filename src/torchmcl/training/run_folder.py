@@ -82,7 +82,7 @@ class RunFolder:
             for path in (self.path / name for name in RUN_FILES):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         atomic.make_folder(self.path)
-        atomic.sweep(self.path)
+        atomic.remove_drafts(self.path)
         if not (self.path / "config.yaml").exists():
             write_config(self.path, config)
 

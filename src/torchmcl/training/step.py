@@ -153,7 +153,7 @@ class Step:
             loss, weights, logits = memberwise_backward(
                 self.unwrapped, self.objective, x, target, state, backward=backward, autocast=autocast
             )
-            average([p.grad for p in self.unwrapped.parameters() if p.grad is not None])
+            all_mean([p.grad for p in self.unwrapped.parameters() if p.grad is not None])
             output = EnsembleOutput(logits)
         else:
             output = self.ensemble(batch.x)
