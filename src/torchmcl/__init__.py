@@ -1,7 +1,8 @@
-"""Specialist ensembles: networks that each learn their own part of the data and know what is not theirs."""
+"""Specialist ensembles: networks trained together, each of which specialises in a part of the data."""
 
 import logging
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from torchmcl.errors import DamagedFileError, DiskFullError, DivergedError, LostProcessError, TorchmclError, UsageError
@@ -20,25 +21,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# A program that does not configure logging sees no records; without this, Python would print warnings.
+# Without a handler, Python would print warnings in programs that do not configure logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-# Imported when they are first used: torch takes seconds, and a help text does without it.
-_PLACES = {
-    "assignment": ("Memory",),
-    "data": (),
-    "ensemble": ("Ensemble",),
-    "inference": ("Specialists",),
-    "methods": ("Composition", "Method"),
-    "metrics": (),
-    "networks": (),
-    "objectives": ("Objective", "Phases", "run_dataset_passes"),
-    "sklearn": ("SpecialistClassifier",),
-    "structures": ("EnsembleOutput", "Outcome", "Split", "State", "Task"),
-    "tasks": ("Classification", "Segmentation"),
-    "testing": (),
-    "training.fitting": ("fit",),
-}
+# Modules that define the public names, in order of import layers.
+_LAYERS = ("structures", "assignment", "objectives", "tasks", "methods", "ensemble", "inference", "training", "sklearn")
 
 __all__ = [
     "Classification",
@@ -77,11 +64,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public name on first use: importing torch takes seconds, and help texts do not need it."""
     if name not in __all__:
         raise AttributeError(f"module 'torchmcl' has no attribute {name!r}")
-    if name in _PLACES:
+    if find_spec(f"torchmcl.{name}") is not None:
         return import_module(f"torchmcl.{name}")
-    return getattr(import_module(f"torchmcl.{next(place for place, names in _PLACES.items() if name in names)}"), name)
+    modules = (import_module(f"torchmcl.{module}") for module in _LAYERS)
+    return next(getattr(module, name) for module in modules if hasattr(module, name))
 
 
 def __dir__() -> list[str]:

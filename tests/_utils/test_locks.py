@@ -80,7 +80,7 @@ def test_threads_exclude_each_other(lock):
     with (
         exclusive_lock(lock),
         ThreadPoolExecutor(1) as pool,
-        pytest.raises(UsageError, match=f"process {os.getpid()} at work"),
+        pytest.raises(UsageError, match=f"in use by process {os.getpid()}"),
     ):
         pool.submit(exclusive_lock(lock, wait=False).__enter__).result()
 
@@ -95,7 +95,7 @@ def test_a_fork_that_leaves_the_block_lets_its_parent_hold_it(lock, tmp_path):
                 assert lock.read_text() == str(os.getpid())
                 child = Child(hold, lock, tmp_path / "held", False)
                 (line,) = child.errors()
-                assert f"process {os.getpid()} at work" in line
+                assert f"in use by process {os.getpid()}" in line
     finally:
         if not forked:
             os._exit(0)

@@ -127,7 +127,7 @@ def test_methods(named, members, classes):
         return
     objective = method.new_objective()
     logits = torch.randn(members, 6, method.outputs)
-    gate = torch.full((members, 6), 1 / members) if method.gate else None
+    gate = torch.full((members, 6), 1 / members) if method.composition.gate else None
     target = torch.arange(6) % classes
     from torchmcl.structures.output import EnsembleOutput
 

@@ -62,7 +62,7 @@ def test_any_exchange_with_any_method(method, between):
     run_dataset_passes(objective, ensemble, [(x, target, index)], state)
     output = ensemble(x)
     assert output.logits.shape == (3, 5, method.outputs)
-    assert (output.gate is not None) == (method.gate is not None)
+    assert (output.gate is not None) == (method.composition.gate is not None)
     objective(output, target, state).loss.backward()
     # Everything takes part (DDP needs it so): a gradient for every parameter, be it zero.
     assert all(p.grad is not None for p in ensemble.parameters())

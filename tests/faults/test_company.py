@@ -49,7 +49,7 @@ def test_a_second_process_is_refused(first_is, whole, tmp_path, tally):
     for second in (["--resume", run], [*ARGUMENTS, "--overwrite", "--out", run]):
         child = Child(command, "train", *second)
         (line,) = child.errors()
-        assert f"got process {first.process.pid} at work in it" in line
+        assert f"in use by process {first.process.pid}" in line
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     if first_is == "killed":
         assert first.kill()
@@ -83,7 +83,7 @@ def test_a_lock_is_not_inherited_by_a_fork(tmp_path):
         assert holder.process.is_alive(), holder.said
         time.sleep(0.01)
     with (
-        pytest.raises(UsageError, match=f"process {holder.process.pid} at work"),
+        pytest.raises(UsageError, match=f"in use by process {holder.process.pid}"),
         exclusive_lock(tmp_path / ".lock", wait=False),
     ):
         pass

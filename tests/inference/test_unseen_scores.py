@@ -14,7 +14,7 @@ GENERATOR = torch.Generator().manual_seed(0)
 def scores(name, *, pixels=(), members=4, classes=3, k=1):
     method = methods.build(name, members, classes, k=k)
     logits = 2 * torch.randn(members, 5, method.outputs, *pixels, generator=GENERATOR)
-    gate = torch.rand(members, 5, generator=GENERATOR).softmax(0) if method.gate else None
+    gate = torch.rand(members, 5, generator=GENERATOR).softmax(0) if method.composition.gate else None
     output = EnsembleOutput(logits, gate)
     return output, unseen_scores.MemberScores.of(output, method.combine(output), method)
 

@@ -55,7 +55,7 @@ def test_vote_with_abstentions():
 
 def test_gates_are_needed_where_they_are_used():
     for combiner in (combiners.gated, combiners.gated_logits):
-        with pytest.raises(UsageError, match="with a gate"):
+        with pytest.raises(UsageError, match="has no gate"):
             combiner(EnsembleOutput(torch.zeros(2, 1, 3)))
     with pytest.raises(UsageError, match=r"gate \(M, B\) = \(2, 1\), got \(1, 2\)"):
         combiners.gated(EnsembleOutput(torch.zeros(2, 1, 3), torch.zeros(1, 2)))

@@ -1,6 +1,6 @@
-"""Assignment: which members take which example.
+"""Assignments: rules that decide which members take which examples.
 
-Rules compute the weights of a batch from the members' regrets; the memory counts assignments per class and fixes them.
+Rules compute the weights of a batch from the members' regrets. The memory counts assignments per class and fixes them.
 Costs and losses belong to `objectives` and `tasks`.
 """
 

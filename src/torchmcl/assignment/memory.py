@@ -11,13 +11,18 @@ from torchmcl.structures.state import State
 
 
 class Memory(nn.Module):
-    """How often each member took each class: `counts` (classes, M); and whose each class is: `flags` (classes, M).
+    """The memory of AMCL: counts how often each member takes each class, then assigns classes to members.
 
-    Counts are summed over all processes at every step, so that they are the same everywhere and any process's
-    checkpoint has the whole. The first recall that may record (see `State.record`) fixes the flags, once: each class
-    belongs to the k members that took it most (of equals, the first; so too for a class never seen). With `balance`,
-    each member owns as many classes as any other, to within one, and the counts kept are the most possible. Counts are
-    whole numbers until an example is weighted.
+    Implements the memory-based assignment in eq. 4 and 6 of Kim et al. 2022. The buffer `counts` (classes, M) is summed
+    over all processes at every step; it holds integers until an example has a sample weight. The first call of `recall`
+    that can record (see `State.record`) fixes the buffer `flags` (classes, M): each class belongs to the k members that
+    took it most often. Ties go to the first member.
+
+    Args:
+        classes: The number of classes or groups.
+        members: The number of members M.
+        k: The number of members that own each class.
+        balance: Whether all members own the same number of classes, to within one; see `balanced`.
 
     >>> memory = Memory(classes=2, members=3, k=1)
     >>> memory.record(torch.tensor([[0, 0, 1], [1, 1, 0], [0, 0, 0]]), torch.tensor([0, 0, 1]))
@@ -42,7 +47,15 @@ class Memory(nn.Module):
         self.register_buffer("flags", torch.zeros(classes, members, dtype=torch.bool))
 
     def record(self, weights: Tensor, group: Tensor | None, sample_weight: Tensor | None = None) -> None:
-        """Count that `weights` (M, B) of 0 and 1 were assigned to examples of `group` (B,), `sample_weight` (B,) times.
+        """Count an assignment, unless the flags are fixed.
+
+        Args:
+            weights: (M, B), 0 or 1.
+            group: (B,), the class of each example.
+            sample_weight: (B,), how often each example counts, by default once.
+
+        Raises:
+            UsageError: If shapes do not match or a group is out of range.
 
         >>> memory = Memory(classes=2, members=1)
         >>> memory.record(torch.ones(1, 3), torch.tensor([0, 0, 1]), torch.tensor([1.0, 0.5, 2.0]))
@@ -53,7 +66,7 @@ class Memory(nn.Module):
             return
         group = self._inspect(weights, group)
         if sample_weight is not None and not self.counts.is_floating_point():
-            # In float64 whole weights count exactly as so many examples; MPS has none.
+            # In float64, integer weights are counted exactly; MPS does not support it.
             self.counts = self.counts.to(torch.float32 if self.counts.device.type == "mps" else torch.float64)
         by_example = weights.T.to(self.counts.dtype)
         if sample_weight is not None:
@@ -63,30 +76,27 @@ class Memory(nn.Module):
 
     @loss_independent
     def recall(self, regret: Tensor, state: State) -> Tensor:
-        """The assignment of the memory-based phase: flags of each example's class, whatever the regret (M, B)."""
+        """Return the flags of each example's class as weights (M, B); the values of `regret` (M, B) are ignored."""
         group = self._inspect(regret, state.group)
         if state.recording(self):
             self.fix()
         return (self.flags if self.fixed else self._decide())[group].T.to(regret.dtype)
 
     def fix(self) -> None:
-        """Decide whose each class is, from the counts so far, for good."""
+        """Fix the members of each class permanently from the current counts."""
         if not self.fixed:
             self.flags.copy_(self._decide())
             self.fixed = True
 
     def _decide(self) -> Tensor:
         if not self.counts.any():
-            raise UsageError(
-                "Expected counts of which member took which class, got none: "
-                "train at least one epoch of loss-based assignment (warmup >= 1) before the memory is used."
-            )
+            raise UsageError("The memory is empty. Train at least one epoch with loss-based assignment: warmup >= 1.")
         return balanced(self.counts, self.k) if self.balance else top_k(self.counts, self.k, dim=1)
 
     def _inspect(self, by_member: Tensor, group: Tensor | None) -> Tensor:
         classes, members = self.counts.shape
         if group is None:
-            raise UsageError("Expected state.group (B,), the class of each image that the memory counts, got none.")
+            raise UsageError("The memory needs the class of each image. Pass state.group (B,).")
         if group.shape != by_member.shape[1:] or len(by_member) != members:
             raise UsageError(
                 f"Expected {members} members and a group (B,) for each example, "
@@ -95,26 +105,26 @@ class Memory(nn.Module):
         if group.device.type == "cpu" and (int(group.min()) < 0 or int(group.max()) >= classes):
             raise UsageError(
                 f"Expected groups from 0 to {classes - 1}, got {int(group.min())} to {int(group.max())}. "
-                "Build the method with groups=… where they are not the classes."
+                "If groups are not the classes, build the method with groups=…."
             )
         return group
 
     def get_extra_state(self) -> Tensor:
-        """Whether the flags are fixed; not a buffer, so that asking never waits for the device."""
+        """Return whether the flags are fixed; not a buffer, so that reading it does not synchronise the device."""
         return torch.tensor(self.fixed)
 
     def set_extra_state(self, state: Any) -> None:
-        """Load it back."""
+        """Restore it."""
         self.fixed = bool(state)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        if (saved := state_dict.get(prefix + "counts")) is not None:  # a checkpoint decides whether they are whole
+        if (saved := state_dict.get(prefix + "counts")) is not None:  # integers or floats
             self.counts = self.counts.to(saved.dtype)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class Record(nn.Module):
-    """Another assignment, counted in a memory where the state allows it: AMCL's first epochs."""
+    """Apply an assignment and count it in a memory if the state allows it, as in AMCL's warm-up."""
 
     def __init__(self, assign: Assignment, memory: Memory) -> None:
         super().__init__()
@@ -122,7 +132,7 @@ class Record(nn.Module):
         self.memory = memory
 
     def forward(self, regret: Tensor, state: State) -> Tensor:
-        """(M, B) -> (M, B)."""
+        """Return the weights (M, B) for regrets (M, B)."""
         weights = self.assign(regret, state)
         if state.recording(self):
             self.memory.record(weights, state.group, state.sample_weight)

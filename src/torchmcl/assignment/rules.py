@@ -1,7 +1,7 @@
-"""Who takes which example.
+"""Assignment rules.
 
-An assignment is any callable (regret (M, B), state) -> weights (M, B). Regret is what a member loses by taking the
-example rather than leaving it; weights sum to K over the members and carry no gradient.
+An assignment is any callable (regret (M, B), state) -> weights (M, B). The regret is a member's cost of taking the
+example minus its cost of leaving it. Weights sum to K over the members and carry no gradient.
 """
 
 from collections.abc import Callable
@@ -20,14 +20,14 @@ A = TypeVar("A", bound=Callable[..., Tensor])
 
 
 def loss_independent(assignment: A) -> A:
-    """Mark an assignment that does not look at the regret: who takes what is known before anyone has answered."""
+    """Mark an assignment that ignores the regret, so that its weights are known before the forward pass."""
     assignment.loss_independent = True  # type: ignore[attr-defined]
     return assignment
 
 
 @loss_independent
 def everyone(regret: Tensor, state: State) -> Tensor:
-    """Every member takes every example: the independent ensemble.
+    """Assign every example to every member, as in the independent ensemble: (M, B) -> ones (M, B).
 
     >>> everyone(torch.tensor([[0.3], [0.1]]), State())
     tensor([[1.],
@@ -38,9 +38,11 @@ def everyone(regret: Tensor, state: State) -> Tensor:
 
 @dataclass(frozen=True)
 class TopK:
-    """The k members of least regret take it: the exact minimum of eq. 3 and 5 over all choices of k of M members.
+    """Assign each example to the k members with the lowest regret; ties go to the first member.
 
-    >>> TopK(1)(torch.tensor([[0.3], [0.1], [0.1]]), State())  # of equals, the first
+    This is the exact minimum of eq. 3 and 5 of Kim et al. 2022 over all choices of k of M members.
+
+    >>> TopK(1)(torch.tensor([[0.3], [0.1], [0.1]]), State())
     tensor([[0.],
             [1.],
             [0.]])
@@ -49,15 +51,19 @@ class TopK:
     k: int
 
     def __call__(self, regret: Tensor, state: State) -> Tensor:
-        """(M, B) -> (M, B) of 0 and 1."""
+        """Return weights (M, B) of 0 and 1 for regrets (M, B)."""
         return top_k(-regret, self.k, dim=0).to(regret.dtype)
 
 
 @dataclass(frozen=True)
 class Relaxed:
-    """The winners take 1 - eps, the others share what they gave up: relaxed WTA, Rupprecht et al. 2017.
+    """Relaxed winner-takes-all, Rupprecht et al. 2017: winners have weight 1 - eps, others k eps / (M - k).
 
-    Published for k = 1; for more winners the others get k eps / (M - k) each, so that the weights sum to k.
+    The paper defines k = 1; for other k, the weights are chosen to sum to k.
+
+    Args:
+        k: The number of winners.
+        eps: The weight that each winner gives up.
 
     >>> Relaxed(1, eps=0.1)(torch.tensor([[0.3], [0.1], [0.2]]), State())
     tensor([[0.0500],
@@ -69,7 +75,7 @@ class Relaxed:
     eps: float = 0.05
 
     def __call__(self, regret: Tensor, state: State) -> Tensor:
-        """(M, B) -> (M, B)."""
+        """Return weights (M, B) for regrets (M, B)."""
         won = TopK(self.k)(regret, state)
         if self.k == len(regret):
             return won
@@ -78,7 +84,9 @@ class Relaxed:
 
 @dataclass(frozen=True)
 class Evolving:
-    """The best n take it, n falling from M by halves to k in equal stages: evolving WTA, Makansi et al. 2019.
+    """Evolving winner-takes-all, Makansi et al. 2019: the n members with the lowest regret take each example.
+
+    n is halved from M down to k, in stages of equal length.
 
     >>> [int(Evolving(1)(torch.rand(5, 1), State(epoch, 6)).sum()) for epoch in range(1, 7)]
     [5, 5, 2, 2, 1, 1]
@@ -87,12 +95,12 @@ class Evolving:
     k: int
 
     def __call__(self, regret: Tensor, state: State) -> Tensor:
-        """(M, B) -> (M, B) of 0 and 1."""
+        """Return weights (M, B) of 0 and 1 for regrets (M, B)."""
         stages, (epoch, epochs) = self._stages(len(regret)), state.schedule()
         return TopK(stages[min((epoch - 1) * len(stages) // epochs, len(stages) - 1)])(regret, state)
 
     def schedule_end(self, epochs: int, members: int) -> int:
-        """The epochs before the last stage."""
+        """Return the number of epochs before the last stage."""
         stages = len(self._stages(members))
         return -(-(stages - 1) * epochs // stages)
 
@@ -105,12 +113,17 @@ class Evolving:
 
 @dataclass(frozen=True)
 class Annealed:
-    """softmax(-regret / T) with a falling temperature T: annealed MCL, Perera et al. 2024.
+    """Annealed assignment, Perera et al. 2024: softmax(-regret / T) with T = start * decay ** (epoch - 1).
 
-    T = start * decay ** (epoch - 1), and the hard choice below `hard_below`. Without a `decay` per epoch, T falls to
-    `hard_below` over the duration `cooling`, so that the choice is hard after it whatever the number of epochs [I]; the
-    published decay is 0.95, in schedules of hundreds of epochs. Published for k = 1; for more, the weights of least KL
-    divergence from the softmax among those in [0, 1] that sum to k: min(1, c * softmax) for the right c.
+    Below T = `hard_below` the assignment is `TopK`. The paper defines k = 1; for k > 1, weights are min(1, c softmax),
+    which has the smallest KL divergence from the softmax among all weights in [0, 1] that sum to k.
+
+    Args:
+        k: The number of members that take each example.
+        start: The temperature of the first epoch.
+        decay: The factor per epoch. The paper uses 0.95 in schedules of hundreds of epochs.
+        cooling: Without a decay, T falls to `hard_below` over this duration, for any number of epochs [I].
+        hard_below: The lowest temperature of the softmax.
 
     >>> Annealed(1)(torch.tensor([[0.0], [0.5]]), State(1, 100))
     tensor([[0.7311],
@@ -124,41 +137,45 @@ class Annealed:
     hard_below: float = 5e-4
 
     def temperature(self, state: State) -> float:
-        """The temperature in an epoch; 0 once the choice is hard.
+        """Return the temperature in an epoch; 0 if the assignment is hard.
 
         >>> [round(Annealed(1).temperature(State(epoch, 10)), 4) for epoch in (1, 5, 8, 9)]
         [0.5, 0.0158, 0.0012, 0]
         """
         epoch = state.at_epoch()
         if self.decay is not None:
-            now = self.start * self.decay ** (epoch - 1)
-            return now if now >= self.hard_below else 0
+            temperature = self.start * self.decay ** (epoch - 1)
+            return temperature if temperature >= self.hard_below else 0
         cooling = state.epochs_in(self.cooling, "cooling")
         if epoch > cooling:
             return 0
         return self.start * min(self.hard_below / self.start, 1) ** ((epoch - 1) / cooling)
 
     def schedule_end(self, epochs: int, members: int) -> int:
-        """The epochs before the choice is hard; all of them where a decay per epoch is too slow."""
+        """Return the number of epochs before the assignment is hard."""
         return sum(self.temperature(State(epoch, epochs)) > 0 for epoch in range(1, epochs + 1))
 
     def __call__(self, regret: Tensor, state: State) -> Tensor:
-        """(M, B) -> (M, B)."""
+        """Return weights (M, B) for regrets (M, B)."""
         temperature = self.temperature(state)
         if not temperature or self.k >= len(regret):
             return TopK(self.k)(regret, state)
         scores = (-regret.detach() / temperature).log_softmax(0)
-        falling = scores.sort(0, descending=True).values
-        # With the j best capped at 1, the others share k - j: log c_j. The first j that caps no one else is the answer.
-        left = torch.arange(self.k, 0, -1, device=regret.device, dtype=regret.dtype)[:, None]
-        log_c = left.log() - falling.flip(0).logcumsumexp(0).flip(0)[: self.k]
-        fits = (log_c + falling[: self.k] <= 0).to(torch.uint8)
-        fits[-1] = 1  # always true but for rounding
-        return (scores + log_c.gather(0, fits.argmax(0, keepdim=True))).clamp_max(0).exp()
+        ordered = scores.sort(0, descending=True).values
+        # If the j best are capped at 1, the others share k - j, which gives c_j. The solution is the first j for which
+        # no other member exceeds 1.
+        rest = torch.arange(self.k, 0, -1, device=regret.device, dtype=regret.dtype)[:, None]
+        log_c = rest.log() - ordered.flip(0).logcumsumexp(0).flip(0)[: self.k]
+        feasible = (log_c + ordered[: self.k] <= 0).to(torch.uint8)
+        feasible[-1] = 1  # always true except for rounding
+        return (scores + log_c.gather(0, feasible.argmax(0, keepdim=True))).clamp_max(0).exp()
 
 
 def top_k(scores: Tensor, k: int, *, dim: int) -> Tensor:
-    """The k highest along `dim` as True; of equals, the first.
+    """Return a mask of the k highest scores along `dim`; ties go to the first.
+
+    Raises:
+        UsageError: If k exceeds the size of `dim`.
 
     >>> top_k(torch.tensor([[3, 7, 7], [0, 0, 0]]), 1, dim=1)
     tensor([[False,  True, False],
@@ -171,10 +188,21 @@ def top_k(scores: Tensor, k: int, *, dim: int) -> Tensor:
 
 
 def balanced(counts: Tensor, k: int) -> Tensor:
-    """k members a class, every member the same number of classes to within one, keeping the most counts possible.
+    """Assign k members to each class so that all members have the same number of classes, to within one.
 
-    A transportation problem: its constraint matrix is totally unimodular, so the linear program's vertex is integral.
-    Not in the paper, whose row-wise top-k may leave a member without a class.
+    The assignment maximises the sum of its counts. This is a transportation problem: its constraint matrix is totally
+    unimodular, so the vertices of the linear program are integral. It is not in the paper, whose top-k per class can
+    leave a member without a class.
+
+    Args:
+        counts: (classes, M), how often each member took each class.
+        k: The number of members per class.
+
+    Returns:
+        A mask (classes, M).
+
+    Raises:
+        UsageError: If k exceeds the number of members.
 
     >>> balanced(torch.tensor([[9, 1], [8, 3], [7, 0], [6, 0]]), 1).int()
     tensor([[1, 0],
@@ -188,15 +216,15 @@ def balanced(counts: Tensor, k: int) -> Tensor:
     classes, members = counts.shape
     if not 1 <= k <= members:
         raise UsageError(f"Expected 1 <= k <= {members} members, got k={k}.")
-    least, most = classes * k // members, -(-classes * k // members)
-    of_class = kron(eye_array(classes), torch.ones(1, members).numpy())
-    of_member = kron(torch.ones(1, classes).numpy(), eye_array(members))
+    lower, upper = classes * k // members, -(-classes * k // members)
+    per_class = kron(eye_array(classes), torch.ones(1, members).numpy())
+    per_member = kron(torch.ones(1, classes).numpy(), eye_array(members))
     solution = linprog(
         -counts.cpu().double().numpy().ravel(),
-        A_eq=of_class.tocsr(),
+        A_eq=per_class.tocsr(),
         b_eq=[k] * classes,
-        A_ub=vstack([of_member, -of_member]).tocsr(),
-        b_ub=[most] * members + [-least] * members,
+        A_ub=vstack([per_member, -per_member]).tocsr(),
+        b_ub=[upper] * members + [-lower] * members,
         bounds=(0, 1),
         method="highs-ds",
     )

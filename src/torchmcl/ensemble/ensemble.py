@@ -162,7 +162,7 @@ class Ensemble(nn.Module):
     def _assemble(cls, members: Sequence[nn.Module], method: Method, exchange: str, preset: str, seed: int) -> Self:
         with _seeded(seed, method.members):
             module = _build_exchange(exchange, preset, method, members)
-            gate = Gate(method.gate, _gate_features(members, method), method.members) if method.gate else None
+            gate = Gate(method.composition.gate, _gate_features(members, method), method.members) if method.composition.gate else None
         ensemble = cls(members, exchange=module, gate=gate)
         ensemble.outputs, ensemble.auxiliary = method.outputs, method.auxiliary
         return ensemble
@@ -245,7 +245,7 @@ def _one_line(problem: Exception) -> str:
 
 def _build_member(network: Network, method: Method, cut: int | None, options: dict[str, Any]) -> nn.Module:
     if isinstance(network, str):
-        return networks.build(network, method.outputs, cut=method.cut, **options)
+        return networks.build(network, method.outputs, cut=method.composition.cut, **options)
     if options:
         names = ", ".join(options)
         raise UsageError(f"Options ({names}) require a network given by name. Bind them with functools.partial.")

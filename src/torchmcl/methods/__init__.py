@@ -1,7 +1,9 @@
-"""The family: each method a named composition of costs, an assignment and, for some, joint costs.
+"""Methods: named compositions of costs, an assignment and, for some methods, joint costs.
 
-`build(name, members, classes, k, …)` returns a `Method`, a value that a run turns into an objective of its own. Every
-option has its paper's default, [I] marks those inferred. A duration is a number of epochs, or a share of training.
+`build(name, members, classes, k, …)` returns a `Method`, an immutable value from which each run creates its own
+objective. Each method is a function that takes the number of members M, the task or a number of classes, and `k`, the
+number of members that take each example. Options default to the paper's values; [I] marks choices that we inferred
+because the paper does not state them. A duration is a number of epochs or a share of training.
 """
 
 import inspect
@@ -57,7 +59,7 @@ __all__ = [
     "vmcl",
 ]
 
-MOST = 100_000  # members
+MAX_MEMBERS = 100_000
 # In the literature, "aMCL" mostly means annealed MCL (Perera et al. 2024).
 ALIASES = {"auxiliary": "amcl", "annealed_mcl": "annealed"}
 
@@ -70,12 +72,12 @@ _FAMILY: Registry[Callable[..., Composition]] = Registry(
 
 
 def names() -> tuple[str, ...]:
-    """The names of all methods, registered ones included."""
+    """Return the names of all methods, including registered ones."""
     return _FAMILY.names()
 
 
 def function(name: str) -> Callable[..., Composition]:
-    """The function that composes the method of that name or alias.
+    """Return the function that composes the method with this name or alias.
 
     >>> function("annealed_mcl").__name__
     'annealed'
@@ -84,12 +86,12 @@ def function(name: str) -> Callable[..., Composition]:
 
 
 def register(method: Callable[..., Composition]) -> Callable[..., Composition]:
-    """Register a method of your own, `(members, task, *, k=1, …) -> Composition`, under the function's name."""
+    """Register your own method, `(members, task, *, k=1, …) -> Composition`, under its name; can be a decorator."""
     return _FAMILY.register(method)
 
 
 def options(name: str) -> list[str]:
-    """The names of a method's options, besides members and classes.
+    """Return the names of a method's options, except members and task.
 
     >>> options("cmcl")
     ['k', 'beta', 'stochastic']
@@ -98,19 +100,32 @@ def options(name: str) -> list[str]:
 
 
 def build(name: str, members: int = 5, classes: int | Task = 10, *, task: Task | None = None, **given: Any) -> Method:
-    """Build a method by its name for `members` networks and `classes` classes, or for another `task`.
+    """Build a method by its name.
 
-    >>> method = build("amcl", members=5, classes=10, k=1, beta=.01, gamma=.5, warmup=5)
+    Args:
+        name: The name or alias of a method; see `names`.
+        members: The number of members M.
+        classes: The number of classes, or a task.
+        task: The task, in place of `classes`.
+        **given: Options of the method; see `options`.
+
+    Returns:
+        The method, with every default resolved.
+
+    Raises:
+        UsageError: If the name or an option is unknown, or a value has the wrong type or range.
+
+    >>> method = build("amcl", members=5, classes=10, k=1, beta=0.01, gamma=0.5, warmup=5)
     >>> method.outputs, method.exchange, method.new_objective().memory.counts.shape
     (11, 'feature_fusion', torch.Size([10, 5]))
     """
     known = options(name)
     if unknown := sorted(set(given) - set(known)):
-        raise UsageError(f"Expected options of {name}: {', '.join(known)}; got {', '.join(unknown)}.")
+        raise UsageError(f"{name} has no option {', '.join(unknown)}. Available: {', '.join(known)}.")
     task = as_task(classes if task is None else task)
     _check_options(function(name), members, given)
     method = Method(function(name), members, task, given)
-    method.new_objective()  # an option that its parts refuse is refused here
+    method.new_objective()  # raises for an option that its parts reject
     return method
 
 
@@ -119,37 +134,37 @@ def _check_options(method: Callable[..., Composition], members: int, given: Mapp
     for option in (option for option in given if hints.get(option) == Duration):
         check_duration(given[option], option, least=0)
     validate_types({"members": members, **given}, method)
-    if not 1 <= members <= MOST:
-        raise UsageError(f"Expected 1 to {MOST:,} members, got {members}.")
+    if not 1 <= members <= MAX_MEMBERS:
+        raise UsageError(f"Expected 1 to {MAX_MEMBERS:,} members, got {members}.")
     if not 1 <= (1 if given.get("k") is None else given["k"]) <= members:
         raise UsageError(f"Expected 1 <= k <= {members} members, got k={given['k']}.")
     if given.get("round", 1) < 1:
         raise UsageError(f"Expected a round of at least 1 epoch, got {given['round']}.")
-    for option, value in given.items():  # beyond these a loss in float32 is no number
+    for option, value in given.items():  # beyond these limits, losses in float32 are not finite
         least = 1e-3 if option == "temperature" else -1e6
         if hints.get(option) is float and not least <= value <= 1e6:
             raise UsageError(f"Expected {option} from {least:g} to 1e+06, got {value}.")
 
 
 def in_epochs(method: Method, epochs: int) -> Method:
-    """The method with every duration in epochs of a schedule; raises UsageError for one that leaves no room after it.
+    """Return the method with every duration in epochs of a schedule; raises UsageError for one that is too long.
 
     >>> in_epochs(build("amcl"), 100).options["warmup"]
     5
     """
     hints = get_type_hints(method.compose)
-    spelled = {
+    durations = {
         option: resolve_duration(value, epochs, option)
         for option, value in method.options.items()
         if hints.get(option) == Duration
     }
-    method = replace(method, options={**method.options, **spelled})
-    method.schedule_end(epochs)  # raises for a duration that leaves no room
+    method = replace(method, options={**method.options, **durations})
+    method.schedule_end(epochs)  # raises for a duration that is too long
     return method
 
 
 def is_registered(method: Method) -> bool:
-    """Whether `build`, told the method's name and options, returns an equal method.
+    """Return whether `build` returns an equal method for this method's name and options.
 
     >>> is_registered(build("amcl", k=2)), is_registered(Method(lambda members, task: ie(members, task), 2, 3))
     (True, False)

@@ -1,8 +1,7 @@
 from functools import partial
 
 from torchmcl._utils.durations import Duration, check_duration
-from torchmcl.assignment import TopK
-from torchmcl.assignment.memory import Memory, Record
+from torchmcl.assignment import Memory, Record, TopK
 from torchmcl.methods.method import Composition, class_probabilities
 from torchmcl.objectives.costs import Scaled, to_auxiliary
 from torchmcl.objectives.objective import Objective, Phases
@@ -25,9 +24,19 @@ def amcl(
 ) -> Composition:
     """Auxiliary class based multiple choice learning, Kim et al. 2022, eq. 4 to 6.
 
-    Loss-based assignment, counted, for the `warmup`, memory-based after; `memory=False` never changes (the paper's
-    ablation). The published warm-up is 5 epochs of 100 to 300. `balance` and `groups` (the classes that are counted,
-    where they are not the targets') are ours.
+    Members leave an example by predicting an auxiliary class. The assignment is loss-based and counted in a memory
+    during the warm-up, and memory-based afterwards.
+
+    Args:
+        beta: The factor of the leave cost during the warm-up.
+        gamma: The factor of the leave cost after the warm-up.
+        warmup: The duration of the loss-based phase; 5 of 100 to 300 epochs in the paper.
+        memory: Whether to use the memory-based phase; False is an ablation of the paper.
+        balance: Whether all members own the same number of classes. Not in the paper.
+        groups: The number of groups that the memory counts, if they are not the classes. Not in the paper.
+
+    Raises:
+        UsageError: If the task has no class probabilities, or the warm-up is not a duration.
     """
     check_duration(warmup, "warmup")
     counted = Memory(groups or task.outputs, members, k=k, balance=balance)

@@ -16,9 +16,12 @@ def annealed(
     decay: float | None = None,
     cooling: Duration = "80%",
 ) -> Composition:
-    """Annealed multiple choice learning, Perera et al. 2024: the choice is hard after `cooling` [I].
+    """Annealed multiple choice learning, Perera et al. 2024: a softmax assignment with a falling temperature.
 
-    A `decay` per epoch, published as 0.95 for schedules of hundreds of epochs, replaces the cooling.
+    Args:
+        start: The temperature of the first epoch.
+        decay: The factor of the temperature per epoch, 0.95 in the paper; it replaces the cooling.
+        cooling: The duration after which the assignment is hard [I].
     """
     check_duration(cooling, "cooling")
     return Composition(Objective(task, nothing, Annealed(k, start, decay, cooling)), k)

@@ -8,5 +8,11 @@ from torchmcl.structures.task import Task
 
 @class_probabilities
 def emadnn(members: int, task: Task, *, k: int = 1, weight: float = 0.1, bounded: bool = True) -> Composition:
-    """Efficient model averaging, Opitz et al. 2016 [I]: all take all, whatever k, and differ."""
+    """Efficient model averaging, Opitz et al. 2016 [I]: an ensemble with a penalty on similar predictions.
+
+    Args:
+        k: Ignored; every member takes every example.
+        weight: The factor of the penalty.
+        bounded: Whether to use the bounded form of the penalty; see `Similarity`.
+    """
     return Composition(Objective(task, nothing, everyone, joint=[Similarity(weight, bounded)]), k=members)

@@ -8,5 +8,10 @@ from torchmcl.structures.task import Task
 
 @class_probabilities
 def kdcl(members: int, task: Task, *, k: int = 1, temperature: float = 2.0) -> Composition:
-    """Collaborative knowledge distillation, naive, Guo et al. 2020: all learn from the best, whatever k."""
+    """Collaborative knowledge distillation (KDCL-Naive), Guo et al. 2020: members learn from the best member.
+
+    Args:
+        k: Ignored; every member takes every example.
+        temperature: The temperature of the distillation.
+    """
     return Composition(Objective(task, nothing, everyone, joint=[BestTeacher(temperature)]), k=members)

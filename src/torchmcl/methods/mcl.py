@@ -8,5 +8,9 @@ from torchmcl.structures.task import Task
 
 @any_task
 def mcl(members: int, task: Task, *, k: int = 1, round: int = 5) -> Composition:
-    """Multiple choice learning by block coordinate descent, Guzman-Rivera et al. 2012; `round` in epochs [I]."""
+    """Multiple choice learning by block coordinate descent, Guzman-Rivera et al. 2012.
+
+    Args:
+        round: The number of epochs between two assignments of the training set [I].
+    """
     return Composition(Objective(task, nothing, FixedAssignment(task, TopK(k), every=round)), k)

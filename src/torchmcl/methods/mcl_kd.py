@@ -17,9 +17,15 @@ def mcl_kd(
     temperature: float = 2.0,
     pretrain: Duration = "30%",
 ) -> Composition:
-    """MCL with knowledge distillation, Mun et al. 2018; members are first trained independently for `pretrain` [I]."""
+    """MCL with knowledge distillation, Mun et al. 2018: members leave an example by predicting as before specialising.
+
+    Args:
+        beta: The factor of the leave cost.
+        temperature: The temperature of the distillation.
+        pretrain: The duration of independent training, after which members become their own teachers [I].
+    """
     check_duration(pretrain, "pretrain", least=0)
     leave = Scaled(ToTeacher(temperature=temperature, after=pretrain), beta)
-    alone, special = Objective(task, nothing, everyone), Objective(task, leave, TopK(k))
+    first, then = Objective(task, nothing, everyone), Objective(task, leave, TopK(k))
     names = ("independent", "specialising")
-    return Composition(Phases(alone, special, after=pretrain, names=names, option="pretrain"), k)
+    return Composition(Phases(first, then, after=pretrain, names=names, option="pretrain"), k)

@@ -19,18 +19,18 @@ from torchmcl.tasks.combiners import Combiner
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """What a method is made of, returned by its function.
+    """The parts of a method.
 
     Args:
-        objective: a new module with nothing learned
-        k: how many members take each example once the objective has its final form
-        auxiliary: whether networks have one output more than classes
-        combine: makes one answer of the members' outputs; the task's own unless given
-        exchange: what members share unless told otherwise
-        cut: where a network is split for the exchange
-        gate: the kind of gate, or None
-        teaches_leaving: whether members learn to tell which examples are not theirs
-        published: the published number of epochs of a duration, out of each data set's published schedule
+        objective: A new module without training state.
+        k: The number of members that take each example once the objective no longer changes.
+        auxiliary: Whether networks have an auxiliary class as an additional output.
+        combine: Combines the members' outputs; by default the task's combiner.
+        exchange: The default exchange between members.
+        cut: Where a network is split for the exchange.
+        gate: The kind of gate, or None.
+        teaches_leaving: Whether members learn to recognise the examples that they should leave.
+        published: The published number of epochs of each duration, for each data set's published schedule.
     """
 
     objective: nn.Module
@@ -46,17 +46,20 @@ class Composition:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to train an ensemble and to combine its members: a value that training never changes.
+    """A method for training an ensemble and combining its members. It is immutable.
 
-    `compose(members, task, **options)` returns the `Composition`; the same arguments give an equal method, and each
-    `new_objective()` is a fresh module that the run owns, with its memory and phase.
+    Methods with the same arguments are equal. Each call of `new_objective` returns a new module, which belongs to one
+    run and has its own memory and phase.
 
     Args:
-        compose: a function (members, task, *, k=1, …) -> Composition
-        members: M
-        task: what is predicted; an integer is the number of classes of a `Classification`
-        options: every option of `compose`, defaults included
-        unit: what members take or leave in segmentation, an image or a pixel
+        compose: A function (members, task, *, k=1, …) -> Composition.
+        members: The number of members M.
+        task: The task; an integer is the number of classes of a `Classification`.
+        options: The options of `compose`; missing ones get their defaults.
+        unit: What members take or leave in segmentation: "image" or "pixel".
+
+    Raises:
+        UsageError: If an argument is wrong or an option is unknown.
 
     >>> from torchmcl.methods import build
     >>> method = build("amcl", members=3, classes=10, warmup=1)
@@ -73,24 +76,24 @@ class Method:
     def __post_init__(self) -> None:
         if not callable(self.compose):
             raise UsageError(
-                "Expected a function (members, task, *, k=1, …) -> Composition, which composes a new objective for "
-                f"each training, got {type(self.compose).__name__}."
+                "Expected a function (members, task, *, k=1, …) -> Composition for compose, "
+                f"got {type(self.compose).__name__}."
             )
         known_name("unit", self.unit, ("image", "pixel"))
         parameters = inspect.signature(self.compose).parameters
         open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
         if unknown := [] if open_ended else sorted(set(self.options) - set(parameters)):
-            raise UsageError(f"Expected options of {self.name}: {', '.join(parameters)}; got {', '.join(unknown)}.")
-        usual = {name: one.default for name, one in parameters.items() if one.default is not one.empty}
-        options = {name: plain_number(value) for name, value in {**usual, **self.options}.items()}
+            raise UsageError(f"{self.name} has no option {', '.join(unknown)}. Available: {', '.join(parameters)}.")
+        defaults = {name: one.default for name, one in parameters.items() if one.default is not one.empty}
+        options = {name: plain_number(value) for name, value in {**defaults, **self.options}.items()}
         object.__setattr__(self, "members", plain_number(self.members))
         object.__setattr__(self, "task", as_task(self.task))
         object.__setattr__(self, "options", FrozenDict(options))
-        if "k" in options and options["k"] is None:  # such as CMCL's, which depends on the number of members
+        if "k" in options and options["k"] is None:  # CMCL's default depends on the number of members
             object.__setattr__(self, "options", FrozenDict({**options, "k": self.k}))
 
     def new_objective(self) -> nn.Module:
-        """A fresh objective, with nothing learned."""
+        """Return a new objective without training state."""
         objective = self._composed().objective
         return PerPixel(objective) if self.unit == "pixel" else objective
 
@@ -101,73 +104,59 @@ class Method:
         return composed
 
     @cached_property
-    def _composition(self) -> Composition:
+    def composition(self) -> Composition:
+        """The parts of the method; the objective is a placeholder."""
         return replace(self._composed(), objective=nn.Identity())
 
     @property
     def name(self) -> str:
-        """The name of its function."""
+        """The name of the function `compose`."""
         return getattr(self.compose, "__name__", "own")
 
     @property
     def k(self) -> int:
-        """How many members take each example; all of them in an independent ensemble."""
-        return self._composition.k
+        """The number of members that take each example; M in an independent ensemble."""
+        return self.composition.k
 
     @property
     def classes(self) -> int:
-        """The number of classes, without the auxiliary one; 0 where the task has none."""
+        """The number of classes without the auxiliary class; 0 if the task has none."""
         return self.task.classes or 0
 
     @property
     def auxiliary(self) -> bool:
-        """Whether networks have an auxiliary class, the last output."""
-        return self._composition.auxiliary
+        """Whether the last output of each network is the auxiliary class."""
+        return self.composition.auxiliary
 
     @property
     def outputs(self) -> int:
-        """The outputs of each member's network: the task's, and the auxiliary class."""
+        """The number of outputs of each network: the task's outputs and the auxiliary class."""
         return self.task.outputs + self.auxiliary
 
     @property
     def combine(self) -> Combiner:
-        """Makes one answer of the members' outputs."""
-        return self._composition.combine or self.task.combine
+        """The function that combines the members' outputs (M, B, C, …) to the ensemble's (B, C, …)."""
+        return self.composition.combine or self.task.combine
 
     @property
     def exchange(self) -> str:
-        """What members share unless told otherwise."""
-        return self._composition.exchange
-
-    @property
-    def cut(self) -> str:
-        """Where a network is split for the exchange."""
-        return self._composition.cut
-
-    @property
-    def gate(self) -> str | None:
-        """The kind of gate, or None."""
-        return self._composition.gate
-
-    @property
-    def teaches_leaving(self) -> bool:
-        """Whether members learn to tell which examples are not theirs."""
-        return self._composition.teaches_leaving
-
-    @property
-    def published(self) -> Mapping[str, int]:
-        """The published epochs of its durations, out of each data set's published schedule."""
-        return self._composition.published
+        """The default exchange between members."""
+        return self.composition.exchange
 
     def schedule_end(self, epochs: int) -> int:
-        """The epochs after which the objective has its final form, see `torchmcl.objectives.objective.schedule_end`."""
+        """Return the number of epochs after which the objective no longer changes; see `objectives.schedule_end`."""
         return schedule_end(self.new_objective(), epochs, self.members)
 
     def owners(self, memory: Memory | None, taken: Tensor | None) -> Tensor | None:
-        """Which members own each class, bool (classes, M), or None where that is not known.
+        """Return which members own each class.
 
-        The flags of a memory that is fixed; otherwise the k members that took most of each class, `taken` (classes, M),
-        of equals the first. A class that no member took has no owner.
+        Args:
+            memory: The memory of the objective. If it is fixed, its flags are returned.
+            taken: (classes, M), how often each member took each class. The k members that took a class most often own
+                it; ties go to the first member. A class that was never taken has no owner.
+
+        Returns:
+            A mask (classes, M), or None if the owners are unknown.
 
         >>> import torch
         >>> from torchmcl.methods import build
@@ -184,26 +173,21 @@ class Method:
 F = TypeVar("F", bound=Callable[..., Composition])
 
 
-def any_task(method: F) -> F:
-    """Mark a method that takes any per-example loss; an integer in place of a task is a number of classes."""
+def any_task(method: F, *, needs_classes: bool = False) -> F:
+    """Decorate a method that accepts any task; an integer in place of a task is a number of classes."""
 
     @wraps(method)
     def compose(members: int, task: Task | int, **options: Any) -> Composition:
-        return method(members, as_task(task), **options)
+        if (task := as_task(task)).classes is None and needs_classes:
+            raise UsageError(
+                f"Expected a task with class probabilities for {method.__name__}, got {task.name}. "
+                "Use a method that accepts any loss: ie, mcl, smcl, relaxed, evolving or annealed."
+            )
+        return method(members, task, **options)
 
     return cast(F, compose)
 
 
 def class_probabilities(method: F) -> F:
-    """Mark a method that needs class probabilities; raises UsageError, with its name, for other tasks."""
-
-    @wraps(method)
-    def compose(members: int, task: Task | int, **options: Any) -> Composition:
-        if (task := as_task(task)).classes is None:
-            raise UsageError(
-                f"Expected a task with class probabilities for {method.__name__}, got {task.name}. "
-                "Use a method that takes any loss: ie, mcl, smcl, relaxed, evolving or annealed."
-            )
-        return method(members, task, **options)
-
-    return cast(F, compose)
+    """Decorate a method that needs class probabilities; it raises UsageError for other tasks."""
+    return any_task(method, needs_classes=True)

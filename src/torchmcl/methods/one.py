@@ -12,9 +12,12 @@ from torchmcl.tasks.combiners import gated_logits
 def one(
     members: int, task: Task, *, k: int = 1, temperature: float = 3.0, rampup: Duration = "26.6667%"
 ) -> Composition:
-    """On-the-fly native ensemble, Lan et al. 2018: branches of one trunk learn from their gated sum, whatever k.
+    """On-the-fly native ensemble, Lan et al. 2018: branches of one network learn from their gated sum.
 
-    The teacher's weight grows over `rampup`, published as 80 of 300 epochs.
+    Args:
+        k: Ignored; every member takes every example.
+        temperature: The temperature of the distillation.
+        rampup: The duration over which the weight of the distillation grows; 80 of 300 epochs in the paper.
     """
     check_duration(rampup, "rampup")
     return Composition(

@@ -11,7 +11,13 @@ from torchmcl.tasks.combiners import gated
 def vmcl(
     members: int, task: Task, *, k: int = 1, alpha: float = 1.0, delta: float = 0.5, eta: float = 1.0
 ) -> Composition:
-    """Versatile multiple choice learning, Tian et al. 2019: a reconstruction [I], its weights too."""
+    """Versatile multiple choice learning, Tian et al. 2019: a choice network weights the members [I].
+
+    Args:
+        alpha: The factor of the margin loss.
+        delta: The margin.
+        eta: The factor of the choice network's loss.
+    """
     joint: list[Joint] = [Margin(alpha, margin=delta), Choice(eta)]
     objective = Objective(task, nothing, TopK(k), joint=joint)
     return Composition(objective, k, combine=gated, exchange="weight_sharing", gate="conv", teaches_leaving=True)

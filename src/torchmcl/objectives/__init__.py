@@ -1,7 +1,7 @@
 """Objectives: the loss that trains an ensemble, composed of a task, costs and an assignment.
 
-Leave costs, joint costs, phases, and the passes over the training set that some objectives need before an epoch. Rules
-that choose members belong to `assignment`, named compositions to `methods`.
+This package has the costs, joint costs, phases, and the passes over the training set that some objectives need before
+an epoch. Assignment rules belong to `assignment`, named compositions to `methods`.
 """
 
 from torchmcl.objectives.dataset_pass import (

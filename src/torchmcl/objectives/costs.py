@@ -1,6 +1,6 @@
-"""What it costs a member to take an example, or to leave it.
+"""Costs of taking or leaving an example.
 
-A cost is any callable (logits (M, B, C, …), target (B, …), state) -> (M, B), averaged over pixels where there are any.
+A cost is any callable (logits (M, B, C, …), target (B, …), state) -> (M, B); costs of pixels are averaged.
 """
 
 from functools import partial
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def is_memberwise(cost: Cost) -> bool:
-    """Whether a cost was so marked, as it is or scaled.
+    """Return whether a cost, or the cost that it scales, is marked as memberwise.
 
     >>> is_memberwise(Scaled(cross_entropy, 0.5)), is_memberwise(to_random_label)
     (True, False)
@@ -42,7 +42,7 @@ def is_memberwise(cost: Cost) -> bool:
 
 @memberwise
 def nothing(logits: Tensor, target: Tensor, state: State) -> Tensor:
-    """0: a member that leaves an example learns nothing from it (IE, MCL, sMCL).
+    """Return the cost 0, (M, B): a member learns nothing from examples that it leaves, as in IE, MCL and sMCL.
 
     >>> nothing(torch.randn(2, 1, 4), torch.tensor([3]), State())
     tensor([[0.],
@@ -53,7 +53,7 @@ def nothing(logits: Tensor, target: Tensor, state: State) -> Tensor:
 
 @memberwise
 def to_uniform(logits: Tensor, target: Tensor, state: State) -> Tensor:
-    """KL(U || p_m) = -log C - 1/C sum_c log p_m(c): CMCL's confident oracle loss, Lee et al. 2017.
+    """Compute KL(U || p_m) = -log C - 1/C sum_c log p_m(c), (M, B): the confident oracle loss, Lee et al. 2017.
 
     >>> to_uniform(torch.zeros(1, 1, 4), torch.tensor([3]), State())
     tensor([[0.]])
@@ -62,9 +62,10 @@ def to_uniform(logits: Tensor, target: Tensor, state: State) -> Tensor:
 
 
 def to_random_label(logits: Tensor, target: Tensor, state: State) -> Tensor:
-    """-log p_m(c), c uniform over the C classes: CMCL's stochastic labelling, equal to KL(U || p_m) + log C on average.
+    """Compute -log p_m(c), (M, B), for random classes c: CMCL's stochastic labelling, Lee et al. 2017.
 
-    The label may hit the true one. It is drawn from PyTorch's generator, as dropout's masks are.
+    Its expectation is KL(U || p_m) + log C. The class is drawn uniformly by PyTorch's global generator and can be the
+    target.
 
     >>> to_random_label(torch.zeros(1, 1, 4), torch.tensor([3]), State())
     tensor([[1.3863]])
@@ -76,7 +77,16 @@ def to_random_label(logits: Tensor, target: Tensor, state: State) -> Tensor:
 
 @memberwise
 def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int | None = None) -> Tensor:
-    """KL(A || p_m) = -log p_m(auxiliary), the auxiliary class being the last output: eq. 5 of Kim et al. 2022.
+    """Compute KL(A || p_m) = -log p_m(auxiliary), (M, B), for the auxiliary class: eq. 5 of Kim et al. 2022.
+
+    Args:
+        logits: (M, B, C + 1, …); the auxiliary class is the last output.
+        target: (B, …), classes, or (B, C, …), probabilities. They are only checked.
+        state: The state of training.
+        classes: The number of classes C, to check the number of outputs.
+
+    Raises:
+        UsageError: If the logits have no auxiliary class.
 
     >>> to_auxiliary(torch.zeros(1, 1, 4), torch.tensor([2]), State())
     tensor([[1.3863]])
@@ -84,20 +94,20 @@ def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int |
     outputs = logits.shape[2]
     if classes is not None and outputs != classes + 1:
         raise UsageError(
-            f"Expected {classes + 1} outputs, {classes} classes and the auxiliary one last, got {outputs}. "
+            f"Expected {classes + 1} outputs for {classes} classes and the auxiliary class, got {outputs}. "
             "Build the network with method.outputs."
         )
     soft = target.is_floating_point()
     if target.device.type == "cpu" and (last := target.shape[1] - 1 if soft else int(target.max())) >= outputs - 1:
         raise UsageError(
             f"Expected targets from 0 to {outputs - 2}, below the auxiliary class, got {last}. "
-            f"Give the network one output more than there are classes."
+            "Build the network with method.outputs."
         )
     return state.by_example(-log_probabilities(logits, state).select(2, outputs - 1))
 
 
 class Scaled(nn.Module):
-    """A cost times a number.
+    """A cost multiplied by the number `by`.
 
     >>> Scaled(cross_entropy, 0.5)(torch.zeros(1, 1, 4), torch.tensor([3]), State())
     tensor([[0.6931]])
@@ -109,10 +119,10 @@ class Scaled(nn.Module):
         self.by = by
 
     def extra_repr(self) -> str:
-        """What is scaled, where it is a plain function, and by how much."""
+        """Return the cost's name, if it is a plain function, and the factor."""
         name = "" if isinstance(self.cost, nn.Module) else f"{getattr(self.cost, '__name__', self.cost)}, "
         return f"{name}by={self.by}"
 
     def forward(self, logits: Tensor, target: Tensor, state: State) -> Tensor:
-        """(M, B, C, …), (B, …) -> (M, B)."""
+        """Return the scaled cost: logits (M, B, C, …), target (B, …) -> (M, B)."""
         return self.by * self.cost(logits, target, state)

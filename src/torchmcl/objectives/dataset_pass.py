@@ -1,4 +1,4 @@
-"""Parts of an objective that must see the whole training set at certain moments, and keep what they need of it."""
+"""Parts of an objective that process the whole training set before certain epochs, and store results per example."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -24,11 +24,10 @@ Item = TypeVar("Item", bound=Tensor | tuple)
 def outputs(
     ensemble: Callable[[Tensor], EnsembleOutput], batches: Iterable[Item]
 ) -> Iterator[tuple[Item, EnsembleOutput]]:
-    """Run an ensemble over batches in evaluation mode, one at a time -> each batch with the members' outputs.
+    """Run an ensemble over batches in evaluation mode and yield each batch with the members' outputs.
 
-    A batch is an input (B, …) as the members read it, or a tuple that begins with one, such as `data.loader.Batch`.
-    Gradients are disabled in the forward pass only. The mode of every module is restored when the iterator ends, is
-    closed or raises.
+    A batch is an input (B, …) or a tuple that starts with one, such as `data.loader.Batch`. Gradients are disabled in
+    the forward pass only. The mode of every module is restored when the iterator ends, is closed or raises.
 
     >>> ensemble = nn.Linear(4, 2)
     >>> [(x.shape, logits.requires_grad, ensemble.training) for x, logits in outputs(ensemble, torch.ones(1, 3, 4))]
@@ -39,13 +38,13 @@ def outputs(
     with evaluating(ensemble):
         for batch in batches:
             with torch.no_grad():
-                said = ensemble(batch if isinstance(batch, Tensor) else batch[0])
-            yield batch, said
+                output = ensemble(batch if isinstance(batch, Tensor) else batch[0])
+            yield batch, output
 
 
 @contextmanager
 def evaluating(ensemble: object) -> Iterator[None]:
-    """Put a module into evaluation mode, and each of its parts back into its own mode afterwards."""
+    """Put a module into evaluation mode, and restore the mode of each submodule at the end."""
     parts = list(ensemble.modules()) if isinstance(ensemble, nn.Module) else []
     before = [part.training for part in parts]
     if isinstance(ensemble, nn.Module):
@@ -54,16 +53,16 @@ def evaluating(ensemble: object) -> Iterator[None]:
         yield
     finally:
         for part, mode in zip(parts, before, strict=True):
-            if part.training != mode:  # parents come first, so that what they do to their parts is put right
+            if part.training != mode:  # parents come first, because they change the mode of their parts
                 part.train(mode)
 
 
 class ExampleBuffer(nn.Module):
-    """Remembered rows by number of example: `rows` (N, …), grown as they come; `stamp` is the epoch of the survey.
+    """A growing buffer with one row per training example: `rows` (N, …); `stamp` is the epoch of the last pass.
 
-    >>> table = ExampleBuffer()
-    >>> table.write(torch.tensor([2, 0]), torch.tensor([[2.0, 2.0], [1.0, 1.0]]))
-    >>> table.read(torch.tensor([0]))
+    >>> buffer = ExampleBuffer()
+    >>> buffer.write(torch.tensor([2, 0]), torch.tensor([[2.0, 2.0], [1.0, 1.0]]))
+    >>> buffer.read(torch.tensor([0]))
     tensor([[1., 1.]])
     """
 
@@ -77,24 +76,24 @@ class ExampleBuffer(nn.Module):
         self.register_buffer("known", torch.empty(0, dtype=torch.bool))
 
     def write(self, index: Tensor | None, rows: Tensor) -> None:
-        """Keep `rows` (B, …) for the examples numbered `index` (B,)."""
+        """Store `rows` (B, …) for the examples `index` (B,)."""
         index = self._inspect(index)
         self._grow(int(index.max()) + 1, rows.shape[1:], rows.dtype)
         self.rows[index] = rows.detach()
         self.known[index] = True
 
     def read(self, index: Tensor | None) -> Tensor:
-        """(B,) -> (B, …)."""
+        """Return the rows (B, …) of the examples `index` (B,); raises UsageError if one has none."""
         index = self._inspect(index)
         if index.device.type == "cpu" and not (int(index.max()) < len(self.known) and bool(self.known[index].all())):
             raise UsageError(
-                "Expected every training example to have been surveyed, got one that was not. "
-                "Call torchmcl.survey(objective, ensemble, batches, state) before each epoch."
+                "A training example is missing in the dataset pass. "
+                "Call torchmcl.run_dataset_passes(objective, ensemble, batches, state) before each epoch."
             )
         return self.rows[index]
 
     def gather(self) -> None:
-        """Let every process have what any of them wrote."""
+        """Merge the rows of all processes."""
         if not is_distributed():
             return
         size = torch.tensor([len(self.rows)], device=self.rows.device)
@@ -115,26 +114,26 @@ class ExampleBuffer(nn.Module):
     @staticmethod
     def _inspect(index: Tensor | None) -> Tensor:
         if index is None:
-            raise UsageError("Expected state.index (B,), the number of each example in the training set, got none.")
+            raise UsageError("This method needs the index of each training example. Pass state.index (B,).")
         return index
 
     def get_extra_state(self) -> Tensor:
-        """The epoch of the survey."""
+        """Return the epoch of the last pass."""
         return torch.tensor(self.stamp)
 
     def set_extra_state(self, state: Any) -> None:
-        """Load it back."""
+        """Restore it."""
         self.stamp = int(state)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("rows", "known"):  # a checkpoint decides how many examples there are
+        for name in ("rows", "known"):  # their size is that of the checkpoint
             if (saved := state_dict.get(prefix + name)) is not None:
                 setattr(self, name, torch.empty_like(saved, device=getattr(self, name).device))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class DatasetPass(nn.Module, ABC):
-    """A part of an objective that is shown the whole training set whenever it is `due`."""
+    """Base class of parts of an objective that process the whole training set when `due`."""
 
     def __init__(self, table: ExampleBuffer) -> None:
         super().__init__()
@@ -142,18 +141,23 @@ class DatasetPass(nn.Module, ABC):
 
     @abstractmethod
     def due(self, state: State) -> bool:
-        """Whether a survey is needed before training this epoch."""
+        """Return whether a pass is needed before this epoch."""
 
     @abstractmethod
-    def note(self, logits: Tensor, target: Tensor, state: State) -> None:
-        """Keep what is needed of a batch: logits (M, B, C, …), target (B, …), state.index (B,)."""
+    def record(self, logits: Tensor, target: Tensor, state: State) -> None:
+        """Store the results of a batch: logits (M, B, C, …), target (B, …), state.index (B,)."""
 
 
 class FixedAssignment(DatasetPass):
-    """The assignment of every training example, surveyed at the start of each round of epochs and then held fixed.
+    """An assignment of the training set that is recomputed in rounds of `every` epochs and fixed in between.
 
-    The block coordinate descent of MCL, Guzman-Rivera et al. 2012. Where the state does not record, as in validation,
-    examples have no number in the training set and are assigned on the spot.
+    Implements the block coordinate descent of MCL, Guzman-Rivera et al. 2012. If the state does not record, as in
+    validation, examples have no index in the training set and are assigned directly.
+
+    Args:
+        cost: The task or cost that determines the regret.
+        assign: The assignment to apply to the regret.
+        every: The number of epochs per round.
     """
 
     loss_independent = True
@@ -167,26 +171,30 @@ class FixedAssignment(DatasetPass):
     def due(self, state: State) -> bool:  # noqa: D102
         return self.table.stamp < 1 + (state.at_epoch() - 1) // self.every * self.every
 
-    def note(self, logits: Tensor, target: Tensor, state: State) -> None:  # noqa: D102
+    def record(self, logits: Tensor, target: Tensor, state: State) -> None:  # noqa: D102
         target, state = self.task.prepare(logits, target, state)
         weights = self.assign(self.cost(logits, target, state), state)
         self.table.write(state.index, weights.T)
 
     def forward(self, regret: Tensor, state: State) -> Tensor:
-        """(M, B) -> (M, B)."""
+        """Return the stored weights (M, B) of the examples `state.index`; raises UsageError if one has none."""
         if not state.recording(self):
             return self.assign(regret, state)
         weights = self.table.read(state.index)
         if weights.shape[1] != len(regret):
-            raise UsageError(f"Expected {weights.shape[1]} members as surveyed, got {len(regret)}.")
+            raise UsageError(f"Expected {weights.shape[1]} members, as in the dataset pass, got {len(regret)}.")
         return weights.T.to(regret.dtype)
 
 
 class ToTeacher(DatasetPass):
-    """CE(softmax(t_m / T), softmax(z_m / T)): MCL-KD, Mun et al. 2018.
+    """The distillation cost of MCL-KD, Mun et al. 2018: CE(softmax(t_m / T), softmax(z_m / T)).
 
-    t_m are the member's own logits before it specialised. The teachers are frozen, so their logits of every training
-    example are surveyed once, after the epochs of the duration `after`, and kept.
+    The teacher t_m is the member itself before it specialised. Teachers are frozen, so that their logits for the
+    training set are computed only once.
+
+    Args:
+        temperature: The temperature T.
+        after: The duration of independent training, after which the teachers' logits are stored.
     """
 
     def __init__(self, *, temperature: float, after: Duration) -> None:
@@ -197,16 +205,13 @@ class ToTeacher(DatasetPass):
     def due(self, state: State) -> bool:  # noqa: D102
         return state.at_epoch() > state.epochs_in(self.after, "pretrain") and self.table.stamp == 0
 
-    def note(self, logits: Tensor, target: Tensor, state: State) -> None:  # noqa: D102
+    def record(self, logits: Tensor, target: Tensor, state: State) -> None:  # noqa: D102
         self.table.write(state.index, to_float32(logits).transpose(0, 1))
 
     def forward(self, logits: Tensor, target: Tensor, state: State) -> Tensor:
-        """Logits (M, B, C, …) -> cost (M, B)."""
+        """Return the cost (M, B) of logits (M, B, C, …); raises UsageError outside of training."""
         if not state.recording(self):
-            raise UsageError(
-                "Expected a batch of the training set, since MCL-KD has teachers only for those, got one outside "
-                "training. Measure errors with the ensemble's output instead of its loss."
-            )
+            raise UsageError("MCL-KD has teachers only for training examples. For other data, compute errors instead.")
         teacher = self.table.read(state.index).transpose(0, 1)
         student = (to_float32(logits) / self.temperature).log_softmax(2)
         return state.by_example(-((teacher / self.temperature).softmax(2) * student).sum(2))
@@ -219,17 +224,23 @@ def run_dataset_passes(
     batches: Iterable[tuple[Tensor, Tensor, Tensor]],
     state: State,
 ) -> bool:
-    """Show the training set, in `batches` of (x, target, index), to the parts of an objective that are due to see it.
+    """Run the dataset passes of an objective that are due; call this before every epoch.
 
-    To be called before every epoch; it returns at once, False, where nobody asks. The ensemble is in evaluation mode
-    meanwhile. Over several processes, each shows its part of the set.
+    Args:
+        objective: The objective, whose `DatasetPass` modules store results.
+        ensemble: Maps inputs to an `EnsembleOutput`. It runs in evaluation mode.
+        batches: Batches (x, target, index) of the training set; in a distributed training, this process's part.
+        state: The state of training.
+
+    Returns:
+        Whether a pass was due. If not, `batches` is not read.
     """
     due = [part for part in objective.modules() if isinstance(part, DatasetPass) and part.due(state)]
     if not due:
         return False
-    for (_, target, index), said in outputs(ensemble, batches):
+    for (_, target, index), output in outputs(ensemble, batches):
         for part in due:
-            part.note(said.logits, target, replace(state, index=index))
+            part.record(output.logits, target, replace(state, index=index))
     for part in due:
         part.table.gather()
         part.table.stamp = state.at_epoch()

@@ -20,16 +20,27 @@ from torchmcl.tasks import LABELS, with_loss
 __all__ = ["Objective", "PerPixel", "Phases", "memory_of", "phase_of", "schedule_end", "task_of"]
 
 
-class Objective(nn.Module):
-    """The one equation of the family: each member takes an example or leaves it, and both have a cost.
+class _WithMemory(nn.Module):
+    @property
+    def memory(self) -> Memory | None:
+        """The memory of the objective, or None."""
+        return memory_of(self)
 
-    L = mean_B sum_m [ w_m take_m + (1 - w_m) leave_m ] + joint costs, summed over members so that the learning rate
-    does not depend on M; the mean is weighted by `state.sample_weight`, where there is one. The weights w come from
-    `assign`, given each member's regret = take - leave: for the k least, L is the minimum over all choices of k members
-    (eq. 3 and 5 of Kim et al. 2022). The choice carries no gradient.
 
-    `take` is a task, whose loss it is, or a cost of labels; `leave` is a cost, `assign` an assignment, `joint` any
-    number of costs of the ensemble as a whole; `rank` is the cost to leave in the regret, `leave` unless given.
+class Objective(_WithMemory):
+    """The loss of an ensemble: each member takes or leaves each example, and both have a cost.
+
+    L = mean_B sum_m [ w_m take_m + (1 - w_m) leave_m ] + joint costs, the common form of eq. 1 to 6 of Kim et al. 2022.
+    It is summed over members, so that the learning rate does not depend on M, and weighted by `state.sample_weight`.
+    `assign` computes the weights w from the regret, take - leave; with `TopK`, L is the minimum over all choices of k
+    members. The weights carry no gradient.
+
+    Args:
+        take: The cost of taking an example: a task, whose loss is used, or a cost for labels.
+        leave: The cost of leaving an example.
+        assign: The assignment, (regret (M, B), state) -> weights (M, B).
+        joint: Costs of the ensemble as a whole.
+        rank: The cost of leaving an example in the regret, by default `leave`.
 
     >>> from torchmcl.objectives import costs
     >>> from torchmcl import assignment
@@ -56,19 +67,31 @@ class Objective(nn.Module):
         self.rank = rank
 
     def extra_repr(self) -> str:
-        """The parts that are plain functions; modules print themselves."""
+        """Return the parts that are plain functions; modules are printed by PyTorch."""
         parts = {name: getattr(self, name) for name in ("take", "leave", "assign", "rank", "joint")}
         plain = {name: part for name, part in parts.items() if part and not isinstance(part, nn.Module)}
         return ", ".join(f"{name}={getattr(part, '__name__', part)}" for name, part in plain.items())
 
     def forward(self, output: EnsembleOutput | Tensor, target: Tensor, state: State | None = None) -> Outcome:
-        """EnsembleOutput or logits (M, B, C, …), target (B, …) -> outcome."""
+        """Compute the loss of a batch.
+
+        Args:
+            output: An EnsembleOutput or logits (M, B, C, …).
+            target: (B, …), checked by the task.
+            state: The state of training; required by objectives that change over training.
+
+        Returns:
+            The loss, the weights and the costs.
+
+        Raises:
+            UsageError: If shapes do not match, or the state lacks a value that the objective needs.
+        """
         state = state or State()
-        # Decided here: the assignment below runs without gradients.
+        # `recording` depends on whether gradients are enabled, and the assignment below runs without them.
         output = EnsembleOutput.of(output)
         target, state = self.task.prepare(output.logits, target, replace(state, record=state.recording(self)))
         with torch.autocast(output.logits.device.type, enabled=False):
-            take = self._taking(output.logits, target, state)
+            take = self._take_cost(output.logits, target, state)
             leave = self.leave(output.logits, target, state)
             with torch.no_grad():
                 rank = leave if self.rank is None else self.rank(output.logits, target, state)
@@ -78,41 +101,42 @@ class Objective(nn.Module):
                 loss = loss + cost(output, target, weights, state)
         return Outcome(loss, weights, take, leave)
 
-    def _taking(self, outputs: Tensor, target: Tensor, state: State) -> Tensor:
+    def _take_cost(self, outputs: Tensor, target: Tensor, state: State) -> Tensor:
         take = self.take(outputs, target, state)
         if not isinstance(take, Tensor) or take.shape != outputs.shape[:2]:
             raise UsageError(
-                f"Expected the loss of {self.task.name} to be one number per member and example, "
-                f"(M, B) = {tuple(outputs.shape[:2])}, got {describe(take)}. Average over what is left of the outputs."
+                f"Expected a loss (M, B) = {tuple(outputs.shape[:2])} from {self.task.name}, got {describe(take)}. "
+                "Average the loss over the other axes."
             )
         return take
 
-    @property
-    def memory(self) -> Memory | None:
-        """The memory that it counts in, if it has one."""
-        return memory_of(self)
-
     def precomputed_weights(self, members: int, target: Tensor, state: State) -> Tensor | None:
-        """The weights (M, B), where they are known before anyone has answered and couple no member to another."""
+        """Return the weights (M, B) if they are known before the forward pass and members are independent, or None."""
         separable = not self.joint and is_memberwise(self.take) and is_memberwise(self.leave)
         if not separable or not getattr(self.assign, "loss_independent", False):
             return None
         return self.assign(torch.zeros(members, len(target), device=target.device), state)
 
     def member_loss(self, logits: Tensor, weights: Tensor, target: Tensor, state: State) -> Tensor:
-        """One member's part of the loss: its logits (B, C, …) and its weights (B,), known ahead -> scalar."""
+        """Return one member's part of the loss for its logits (B, C, …) and precomputed weights (B,), a scalar."""
         output = EnsembleOutput.of(logits[None])
         target, state = self.task.prepare(output.logits, target, state)
         with torch.autocast(logits.device.type, enabled=False):
-            take = self._taking(output.logits, target, state)[0]
+            take = self._take_cost(output.logits, target, state)[0]
             return state.mean(weights * take + (1 - weights) * self.leave(output.logits, target, state)[0])
 
 
-class Phases(nn.Module):
-    """One objective for the epochs of a duration, another from then on: eq. 4 of Kim et al. 2022.
+class Phases(_WithMemory):
+    """One objective for a first duration and another one after it: eq. 4 of Kim et al. 2022.
 
-    A phase once left does not come back, whatever epoch a later loop counts. `after` is a number of epochs or a share
-    of the schedule; `option` is its name in error messages.
+    The first phase does not come back, even if a later training loop counts epochs from 1 again.
+
+    Args:
+        first: The objective of the first phase.
+        then: The objective of the second phase.
+        after: The duration of the first phase, in epochs or as a share of the schedule.
+        names: The names of the phases.
+        option: The name of the duration in error messages.
 
     >>> from torchmcl import methods
     >>> amcl = methods.build("amcl", members=2, classes=3, warmup=1).new_objective()
@@ -140,58 +164,51 @@ class Phases(nn.Module):
         self.phase = 0
 
     def forward(self, output: EnsembleOutput | Tensor, target: Tensor, state: State | None = None) -> Outcome:
-        """EnsembleOutput or logits (M, B, C, …), target (B, …) -> outcome of the phase."""
+        """Compute the loss of the current phase; see `Objective.forward`."""
         state = state or State()
-        outcome: Outcome = self._now(state)(output, target, replace(state, record=state.recording(self)))
+        outcome: Outcome = self._current(state)(output, target, replace(state, record=state.recording(self)))
         return outcome
-
-    @property
-    def memory(self) -> Memory | None:
-        """The memory that it counts in, if it has one."""
-        return memory_of(self)
 
     def precomputed_weights(self, members: int, target: Tensor, state: State) -> Tensor | None:
         """See `Objective.precomputed_weights`."""
-        weights: Tensor | None = self._now(state).precomputed_weights(members, target, state)
+        weights: Tensor | None = self._current(state).precomputed_weights(members, target, state)
         return weights
 
     def member_loss(self, logits: Tensor, weights: Tensor, target: Tensor, state: State) -> Tensor:
         """See `Objective.member_loss`."""
-        loss: Tensor = self._now(state).member_loss(logits, weights, target, state)
+        loss: Tensor = self._current(state).member_loss(logits, weights, target, state)
         return loss
 
     def schedule_end(self, epochs: int, members: int) -> int:
-        """The epochs of the first phase."""
+        """Return the number of epochs of the first phase."""
         return epochs_of(self.after, epochs, self.option)
 
     @torch.no_grad()
     def chosen_by_loss(self, output: EnsembleOutput | Tensor, target: Tensor, state: State) -> Tensor:
-        """Which members would take each example by loss, (M, B), whatever a memory decides.
+        """Return the loss-based assignment (M, B) in any phase, v of eq. 5 in Kim et al. 2022, appendix C.1.
 
-        This is v of eq. 5, Kim et al. 2022, appendix C.1. Nothing is counted.
+        The memory does not count it.
         """
         outcome: Outcome = self.first(output, target, replace(state, record=False))
         return outcome.weights
 
-    def _now(self, state: State) -> Any:
+    def _current(self, state: State) -> Any:
         phase = max(self.phase, int(state.at_epoch() > state.epochs_in(self.after, self.option)))
         if state.recording(self):
             self.phase = phase
         return self.then if phase else self.first
 
     def get_extra_state(self) -> Tensor:
-        """The phase; not a buffer, so that reading it never waits for the device."""
+        """Return the phase; not a buffer, so that reading it does not synchronise the device."""
         return torch.tensor(self.phase)
 
     def set_extra_state(self, state: Any) -> None:
-        """Load it back."""
+        """Restore it."""
         self.phase = int(state)
 
 
-class PerPixel(nn.Module):
-    """Another objective with every pixel an example of its own: members choose pixels, a memory counts their classes.
-
-    By default an image is taken or left as a whole, its cost the mean over its pixels.
+class PerPixel(_WithMemory):
+    """Apply an objective to pixels as examples: members take or leave pixels, and a memory counts their classes.
 
     >>> from torchmcl import methods
     >>> objective = PerPixel(methods.build("smcl", members=2, classes=3).new_objective())
@@ -204,7 +221,7 @@ class PerPixel(nn.Module):
         self.objective = objective
 
     def forward(self, output: EnsembleOutput | Tensor, target: Tensor, state: State | None = None) -> Outcome:
-        """EnsembleOutput or logits (M, B, C, …), target (B, …) -> outcome with weights (M, B * pixels)."""
+        """Compute the loss, see `Objective.forward`; weights and costs have the shape (M, B * pixels)."""
         state = state or State()
         output = EnsembleOutput.of(output)
         target = task_of(self).check(output.logits, target)
@@ -219,30 +236,25 @@ class PerPixel(nn.Module):
         outcome: Outcome = self.objective(EnsembleOutput(logits, gate), target, state)
         return outcome
 
-    @property
-    def memory(self) -> Memory | None:
-        """The memory that it counts in, if it has one."""
-        return memory_of(self)
-
 
 def task_of(objective: nn.Module) -> Task:
-    """The task of an objective; labels where it does not say."""
+    """Return the task of an objective, by default `LABELS`."""
     return next((part.task for part in objective.modules() if isinstance(part, Objective)), LABELS)
 
 
 def memory_of(objective: nn.Module) -> Memory | None:
-    """The memory in an objective, or None."""
+    """Return the memory in an objective, or None."""
     return next((part for part in objective.modules() if isinstance(part, Memory)), None)
 
 
 def phase_of(objective: nn.Module) -> str:
-    """The name of the phase that an objective is in; empty where it has no phases."""
+    """Return the name of an objective's current phase, or an empty string if it has no phases."""
     phases = next((part for part in objective.modules() if isinstance(part, Phases)), None)
     return phases.names[phases.phase] if phases is not None else ""
 
 
 def schedule_end(objective: nn.Module, epochs: int, members: int) -> int:
-    """The epochs after which an objective has its final form: past warm-up, ramp and annealing; 0 if it never changes.
+    """Return the number of epochs after which an objective no longer changes: past warm-up, ramp and annealing.
 
     An assignment, cost or joint cost that changes over training has a method `schedule_end(epochs, members)`.
 
@@ -252,5 +264,5 @@ def schedule_end(objective: nn.Module, epochs: int, members: int) -> int:
     """
     modules = list(objective.modules())
     plain = [part for module in modules for part in (getattr(module, "assign", None), *getattr(module, "joint", ()))]
-    found = (getattr(part, "schedule_end", None) for part in (*modules, *plain))
-    return max((settles(epochs, members) for settles in found if settles is not None), default=0)
+    ends = (getattr(part, "schedule_end", None) for part in (*modules, *plain))
+    return max((end(epochs, members) for end in ends if end is not None), default=0)

@@ -1,7 +1,7 @@
-"""The values that every part of the library passes around.
+"""The data structures that all parts of the library exchange.
 
-Outputs of an ensemble, the state of training, the outcome of an objective, split networks, and the base classes of
-tasks and costs. Nothing here trains, reads files or knows a method.
+They are the outputs of an ensemble, the state of training, the result of an objective, split networks, and the base
+classes of tasks and costs. Nothing here trains, reads files or depends on a method.
 """
 
 from torchmcl.structures.outcome import Outcome

@@ -4,7 +4,14 @@ from torch import Tensor
 
 
 class Outcome(NamedTuple):
-    """What an objective makes of a batch: `loss` to minimise; (M, B) each, `weights`, cost to `take` and to `leave`."""
+    """The result of an objective for a batch.
+
+    Args:
+        loss: The scalar to minimise.
+        weights: (M, B), the assignment: how much each member takes of each example.
+        take: (M, B), the cost for each member of taking each example.
+        leave: (M, B), the cost for each member of leaving each example.
+    """
 
     loss: Tensor
     weights: Tensor

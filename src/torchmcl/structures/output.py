@@ -7,10 +7,11 @@ from torchmcl.errors import UsageError
 
 
 class EnsembleOutput(NamedTuple):
-    """What the members of an ensemble say of a batch.
+    """The outputs of an ensemble's members for a batch.
 
-    `logits` (M, B, C, …) with the members first, the auxiliary class, where there is one, last among the C outputs and
-    pixels behind; `gate` (M, B), where the method has one, is the weight of each member: positive, summing to 1 over M.
+    Args:
+        logits: (M, B, C, …), members first. The auxiliary class, if there is one, is the last of the C outputs.
+        gate: (M, B), positive weights of the members that sum to 1 over M, for methods with a gate.
 
     >>> EnsembleOutput(torch.zeros(5, 2, 10)).gate is None
     True
@@ -21,7 +22,10 @@ class EnsembleOutput(NamedTuple):
 
     @classmethod
     def of(cls, output: "EnsembleOutput | Tensor") -> "EnsembleOutput":
-        """Take opinions or bare logits, check the axes, compute in float32 or wider.
+        """Check outputs or bare logits (M, B, C, …) and convert them to float32 or wider.
+
+        Raises:
+            UsageError: If the shape or type is wrong.
 
         >>> EnsembleOutput.of(torch.zeros(5, 2, 10, dtype=torch.bfloat16)).logits.dtype
         torch.float32
@@ -36,27 +40,24 @@ class EnsembleOutput(NamedTuple):
         return cls(to_float32(logits), None if gate is None else to_float32(gate))
 
     def require_gate(self) -> Tensor:
-        """The gate (M, B), or an error that says how to have one."""
+        """Return the gate (M, B); raises UsageError if there is none."""
         if self.gate is None:
-            raise UsageError(
-                "Expected opinions with a gate (M, B), got none. "
-                "Build the ensemble for a method that has one: Ensemble.build('vmcl', …)."
-            )
+            raise UsageError("The output has no gate. Build the ensemble for a method with a gate, such as 'vmcl'.")
         return self.gate
 
     def weighted(self, values: Tensor) -> Tensor:
-        """Sum of `values` (M, B, …) over the members, weighted by the gate -> (B, …)."""
+        """Return the sum of `values` (M, B, …) over members, weighted by the gate, (B, …)."""
         gate = self.require_gate()
         return (gate.reshape(*gate.shape, *[1] * (values.ndim - 2)) * values).sum(0)
 
 
 def to_float32(x: Tensor) -> Tensor:
-    """`x` in float32, or in its own type where that is wider: losses and probabilities are never rounded to 16 bits."""
+    """Convert to float32, or keep a wider type, so that losses and probabilities are never rounded to 16 bits."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def describe(x: object) -> str:
-    """Shape and type, for an error message.
+    """Return the shape and type of a tensor for an error message.
 
     >>> describe(torch.zeros(2, 3)), describe([1, 2])
     ('(2, 3) of float32', 'list')
@@ -65,7 +66,7 @@ def describe(x: object) -> str:
 
 
 def per_example(values: Tensor, valid: Tensor | None = None) -> Tensor:
-    """One number per example, (B, …) -> (B,): the mean over its pixels, or over those that are `valid` (B, …)."""
+    """Return the mean over each example's pixels, or over its `valid` (B, …) pixels: (B, …) -> (B,)."""
     if values.ndim == 1:
         return values
     values = to_float32(values).flatten(1)

@@ -9,9 +9,13 @@ from torchmcl.structures.output import per_example
 
 @dataclass(frozen=True)
 class Rejection:
-    """An answer is accepted where its confidence at `temperature` is at least `threshold`: by default, always.
+    """A rule that accepts an answer if its confidence is at least `threshold`; by default, all are accepted.
 
-    `coverage` and `error` are what validation examples showed: the part accepted, and the error among those.
+    Args:
+        threshold: The lowest accepted confidence.
+        temperature: Divides the logits before the confidence is computed.
+        coverage: The fraction of the validation examples that was accepted.
+        error: The error among the accepted validation examples.
 
     >>> import torch
     >>> Rejection(threshold=0.5).accepts(torch.tensor([0.4, 0.5]))
@@ -29,5 +33,5 @@ class Rejection:
             raise UsageError(f"Expected a temperature above 0, got {self.temperature}.")
 
     def accepts(self, confidence: Tensor) -> Tensor:
-        """(B, …) -> bool (B,); what is not a number is never accepted."""
+        """Return which answers are accepted, (B, …) -> bool (B,); NaN is never accepted."""
         return per_example(confidence) >= self.threshold

@@ -7,10 +7,12 @@ from torchmcl.errors import UsageError
 
 
 class Split(nn.Module):
-    """A network in two parts, `body(stem(x))`, cut where an ensemble's members exchange low-level features.
+    """A network in two parts, `body(stem(x))`, cut where the members of an ensemble exchange features.
 
-    `features` is the number of channels D that the stem hands over, (B, D, …); where it is not given it is read off
-    the stem's last layer that has one.
+    Args:
+        stem: The part up to the cut.
+        body: The part after the cut.
+        features: The number of channels D of the stem's output (B, D, …), by default that of its last layer.
 
     >>> network = Split(nn.Conv2d(3, 16, 3), nn.Sequential(nn.Flatten(), nn.LazyLinear(10)))
     >>> network.features
@@ -25,39 +27,33 @@ class Split(nn.Module):
 
     @classmethod
     def at(cls, layers: Sequence[nn.Module], cut: int, *, features: int | None = None) -> "Split":
-        """Cut a chain of layers: the first `cut` of them are the stem.
+        """Cut a sequence of layers; the first `cut` layers become the stem.
 
         >>> Split.at(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), 2).features
         8
         """
         if not 1 <= cut < len(layers):
-            raise UsageError(
-                f"Expected a cut that leaves layers on both sides (1 to {len(layers) - 1} of {len(layers)} layers), "
-                f"got cut={cut}."
-            )
+            raise UsageError(f"Expected a cut from 1 to {len(layers) - 1} for {len(layers)} layers, got cut={cut}.")
         return cls(nn.Sequential(*layers[:cut]), nn.Sequential(*layers[cut:]), features=features)
 
     @property
     def features(self) -> int:
-        """Channels D at the cut."""
+        """The number of channels D at the cut."""
         if self._features is None:
-            raise UsageError(
-                "Expected to read the number of channels at the cut off the stem's last layer, found no layer that "
-                "states it. Pass it: Split(stem, body, features=…)."
-            )
+            raise UsageError("Unknown number of channels at the cut. Pass it: Split(stem, body, features=…).")
         return self._features
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, …) -> logits (B, C, …), dense ones at the size of the input."""
+        """Return logits (B, C, …) for inputs (B, …); dense logits have the size of the input."""
         return at_input_size(self.body(self.stem(x)), x)
 
 
 def at_input_size(logits: Tensor, x: Tensor) -> Tensor:
-    """Dense logits (B, C, h, w) brought to the input's (H, W), bilinearly; others as they are."""
+    """Resize dense logits (B, C, h, w) bilinearly to the input's (H, W); return other logits unchanged."""
     if not isinstance(logits, Tensor) or logits.ndim < 2:
         raise UsageError(
-            f"Expected networks that return logits (B, C, …), got {type(logits).__name__}. "
-            "Wrap yours in a module that returns them."
+            f"Expected a network that returns logits (B, C, …), got {type(logits).__name__}. "
+            "Wrap it in a module that returns logits."
         )
     if logits.ndim == 4 and logits.shape[2:] != x.shape[2:]:
         return F.interpolate(logits, size=x.shape[2:], mode="bilinear", align_corners=False)

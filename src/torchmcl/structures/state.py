@@ -7,24 +7,24 @@ from torch import Tensor, nn
 from torchmcl._utils.durations import Duration, epochs_of
 from torchmcl.errors import UsageError
 
-IGNORE = 255  # the label of pixels that do not count, as in Pascal VOC
+HOW_TO_PASS = "Pass a state: objective(output, target, State(epoch, epochs))."
+IGNORE = 255  # the label of pixels to ignore, as in Pascal VOC
 
 
 @dataclass(frozen=True)
 class State:
-    """Where training stands, passed to an objective by the training loop.
+    """The state of training that the training loop passes to an objective.
 
     Args:
-        epoch: the epoch, counted from 1; objectives that change over training need it
-        epochs: the number of epochs in the schedule; needed where a duration is a share of it
-        group: (B,) the class that a memory counts: the target by default, for segmentation the group of each image
-        index: (B,) the number of each example in the training set, needed by methods that remember single examples
-            (MCL, MCL-KD)
-        sample_weight: (B,) how often each example counts, in losses and memories alike; once by default
-        record: whether a memory counts this batch, and phases advance. By default only while the objective is in
-            training mode and gradients are enabled, so that a validation loss leaves no trace
-        loss_weight: (B, …) the factor of each label in the loss, set by the task; memories do not count by it
-        shared: what the costs of one batch compute once for all of them
+        epoch: The epoch, counted from 1, for objectives that change over training.
+        epochs: The number of epochs in the schedule, for durations that are a share of it.
+        group: (B,), the class that a memory counts, by default the target; for segmentation, the group of each image.
+        index: (B,), the index of each example in the training set, for methods that store examples (MCL, MCL-KD).
+        sample_weight: (B,), how often each example counts in losses and memories, by default once.
+        record: Whether a memory counts this batch and phases advance. By default only if the objective is in training
+            mode and gradients are enabled, so that computing a validation loss changes nothing.
+        loss_weight: (B, …), the factor of each label in the loss, set by the task. Memories ignore it.
+        shared: Intermediate results that the costs of one batch share.
 
     >>> State(epoch=3, epochs=100)
     State(epoch=3, epochs=100, group=None, index=None, sample_weight=None, record=None)
@@ -40,38 +40,32 @@ class State:
     shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def at_epoch(self) -> int:
-        """The epoch; raises UsageError where the loop did not state it."""
+        """Return the epoch; raises UsageError if it is not set."""
         if self.epoch is None:
-            raise UsageError(
-                "Expected the epoch, since this objective changes over training, got none. "
-                "Pass a state: objective(output, target, State(epoch, epochs))."
-            )
+            raise UsageError(f"This objective changes over training and needs the epoch. {HOW_TO_PASS}")
         return self.epoch
 
     def schedule(self) -> tuple[int, int]:
-        """The epoch and the number of epochs; raises UsageError where the loop did not state them."""
+        """Return the epoch and the number of epochs; raises UsageError if they are not set."""
         epoch = self.at_epoch()
         if self.epochs is None:
-            raise UsageError(
-                f"Expected the number of epochs, since this objective follows a schedule, got epoch {epoch} only. "
-                "Pass a state: objective(output, target, State(epoch, epochs))."
-            )
+            raise UsageError(f"This objective follows a schedule and needs the number of epochs. {HOW_TO_PASS}")
         return epoch, self.epochs
 
     def epochs_in(self, duration: Duration, option: str, *, remaining: int = 1) -> int:
-        """A duration in epochs of this schedule, see `epochs_of`; a whole number needs no schedule."""
+        """Convert a duration to epochs of this schedule; see `epochs_of`. A whole number needs no schedule."""
         if self.epochs is None and not isinstance(duration, str):
             return duration
         return epochs_of(duration, self.schedule()[1], option, remaining=remaining)
 
     def recording(self, module: nn.Module) -> bool:
-        """Whether `module` may change what it remembers."""
+        """Return whether `module` can change its memory."""
         return module.training and torch.is_grad_enabled() if self.record is None else self.record
 
     def mean(self, cost: Tensor) -> Tensor:
-        """The mean over examples and pixels, (B, …) -> scalar: sum_b s_b cost_b / sum_b s_b.
+        """Return the weighted mean over examples and pixels, sum_b s_b cost_b / sum_b s_b: (B, …) -> scalar.
 
-        Costs of pixels are multiplied by the loss weights of pixels, costs of examples by those of examples.
+        Costs of pixels are multiplied by the loss weights of pixels, and costs of examples by those of examples.
 
         >>> State(sample_weight=torch.tensor([3.0, 1.0])).mean(torch.tensor([1.0, 2.0]))
         tensor(1.2500)
@@ -84,7 +78,7 @@ class State:
         return (weight * by_example).sum() / weight.sum().clamp_min(torch.finfo(cost.dtype).tiny)
 
     def by_example(self, cost: Tensor) -> Tensor:
-        """(M, B, …) -> (M, B): the mean over pixels, weighted where the task weighs them."""
+        """Return the mean over pixels, weighted by the task's loss weights: (M, B, …) -> (M, B)."""
         if cost.ndim <= 2:
             return cost
         if self.loss_weight is not None and self.loss_weight.ndim > 1:

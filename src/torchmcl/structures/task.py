@@ -16,25 +16,25 @@ C = TypeVar("C", bound=Cost)
 
 
 def memberwise(cost: C) -> C:
-    """Mark a cost that is the same for a member whether or not the others' logits are there."""
+    """Mark a cost as memberwise: a member's cost does not depend on the logits of other members."""
     cost.memberwise = True  # type: ignore[attr-defined]
     return cost
 
 
 class EvaluationBatch(NamedTuple):
-    """A batch that is evaluated: `target` (B, …), the members' `output`, what is `combined` of it, and `index` (B,)."""
+    """A batch to evaluate: `target` (B, …), the members' `output`, the `combined` prediction and the `index` (B,)."""
 
     target: Tensor
     output: EnsembleOutput
     combined: Tensor
-    index: Tensor  # type: ignore[assignment]  # a tuple has a method of that name
+    index: Tensor  # type: ignore[assignment]  # shadows a method of tuple
 
 
 class Task(ABC):
-    """Base class of tasks. Derive a frozen dataclass from it for a task of your own.
+    """Base class of tasks. Derive a frozen dataclass from it to define your own task.
 
-    `loss` and `outputs` are required. `classes` is the number of classes where a softmax of the outputs is a
-    distribution over them, otherwise None. `monitor` names the metric that early stopping watches; lower is better.
+    `loss` and `outputs` are required. `classes` is the number of classes if a softmax of the outputs is a distribution
+    over them, otherwise None. `monitor` is the name of the metric for early stopping; lower is better.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -55,47 +55,47 @@ class Task(ABC):
 
     @property
     def name(self) -> str:
-        """The name of its class, for messages."""
+        """The name of the class."""
         return type(self).__name__
 
     @abstractmethod
     def loss(self, outputs: Tensor, target: Tensor, state: State) -> Tensor:
-        """The loss of each member on each example: outputs (M, B, …), target (B, …) -> (M, B)."""
+        """Return the loss of each member on each example: outputs (M, B, …), target (B, …) -> (M, B)."""
 
     def check(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Check a batch of targets (B, …) against outputs (M, B, …) and return them in the type that `loss` needs.
+        """Check targets (B, …) against outputs (M, B, …) and return them in the type that `loss` needs.
 
         Raises:
-            UsageError: if there is not one target per example
+            UsageError: If the number of targets differs from the number of examples.
         """
         if len(target) != outputs.shape[1]:
             raise UsageError(f"Expected one target per example, got {describe(outputs)} and {describe(target)}.")
         return target
 
     def combine(self, output: EnsembleOutput | Tensor) -> Tensor:
-        """The ensemble's prediction from outputs (M, B, …): their mean (B, …)."""
+        """Return the ensemble's prediction, by default the mean of the outputs: (M, B, …) -> (B, …)."""
         return EnsembleOutput.of(output).logits.mean(0)
 
     def metrics(self, output: EnsembleOutput, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Metrics per example, (B,) each, of which the mean over a set is reported."""
+        """Return metrics per example, (B,) each; their mean over a data set is reported."""
         target = self.check(output.logits, target)
         each = self.loss(output.logits, target, State())
         return {"oracle_loss": each.amin(0), "ensemble_loss": self.loss(combined[None], target, State())[0]}
 
     def group(self, target: Tensor) -> Tensor | None:
-        """The group of each example that a memory counts, (B,), or None where targets do not tell."""
+        """Return the group of each example that a memory counts, (B,), or None if targets do not determine it."""
         return None
 
     def valid(self, target: Tensor) -> Tensor | None:
-        """Which targets count, bool (B, …); None where all do."""
+        """Return which targets count, bool (B, …), or None if all do."""
         return None
 
     def counted(self, target: Tensor) -> Tensor | None:
-        """Which examples have a target that counts, bool (B,); None where all have."""
+        """Return which examples have a target that counts, bool (B,), or None if all do."""
         return None
 
     def prepare(self, outputs: Tensor, target: Tensor, state: State) -> tuple[Tensor, State]:
-        """Check targets and complete the state with the group and the weights of the loss."""
+        """Check targets, and set the group and the loss weights in the state."""
         if state.sample_weight is not None:
             _check_weight(state.sample_weight, outputs.shape[1])
         target = self.check(outputs, target)
@@ -103,9 +103,9 @@ class Task(ABC):
         return target, replace(state, group=group, shared={})
 
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The content of metrics.json on a set, in one pass: here the mean of each of `metrics`.
+        """Return the content of metrics.json for a data set, by default the mean of each of `metrics`.
 
-        Over several processes each passes over its part. `names` are those of the classes.
+        In a distributed training, each process passes its own part. `names` are the names of the classes.
         """
         sums: dict[str, Tensor] = {}
         count = torch.zeros((), dtype=torch.int64)
@@ -125,6 +125,6 @@ def _check_weight(weight: Tensor, B: int) -> None:
         raise UsageError(f"Expected a floating point sample_weight (B,) = ({B},), got {describe(weight)}.")
     if weight.device.type == "cpu" and not (bool((weight >= 0).all()) and 0 < float(weight.sum()) < float("inf")):
         raise UsageError(
-            "Expected sample weights from 0 on, finite and not all zero, "
+            "Expected finite sample weights of at least 0, not all zero, "
             f"got {float(weight.min()):g} to {float(weight.max()):g}."
         )

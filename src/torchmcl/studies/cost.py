@@ -113,12 +113,12 @@ def count(
     """
     options: dict[str, Any] = {"k": 1} if "k" in methods.options(method) else {}
     of = methods.build(method, members, classes, **options)
-    split, stem, body, features = one_member(network, of.outputs, of.cut, data.shape, width)
+    split, stem, body, features = one_member(network, of.outputs, of.composition.cut, data.shape, width)
     device = "cpu" if preset == "light" else "meta"  # light fusion turns autocast off, which no device has not
     heard = [torch.zeros(features.shape, device=device, requires_grad=True)] * members
     with torch.device(device):
         between = exchanges.build(of.exchange if exchange == "default" else exchange, split, members, preset=preset)
-        gate = [counted(Gate(of.gate, split.features, members), heard)] if of.gate else []
+        gate = [counted(Gate(of.composition.gate, split.features, members), heard)] if of.composition.gate else []
     stems = [stem] * (1 if between.shared_stem else members)
     parts = [*stems, *[body] * members, counted(between, heard[: len(stems)]), *gate]
     return Work(*(sum(numbers) for numbers in zip(*map(astuple, parts), strict=True)))

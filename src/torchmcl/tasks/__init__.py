@@ -1,7 +1,7 @@
-"""Tasks: what is predicted, one value for everything that depends on it.
+"""Tasks: immutable descriptions of what an ensemble predicts.
 
-A task has the per-example loss, the check of targets, the number of outputs, the combiner, the metrics with the one
-that is monitored, and the group that a memory counts. An integer stands for `Classification` with so many classes.
+A task defines the loss per example, the check of targets, the number of outputs, the combiner, the metrics and the
+group that a memory counts. An integer in place of a task is the number of classes of a `Classification`.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from torchmcl._utils.registry import Registry
 from torchmcl.errors import UsageError
 from torchmcl.structures.task import Cost, EvaluationBatch, Task
 from torchmcl.tasks.classification import Classification
-from torchmcl.tasks.labels import MOST, Labels
+from torchmcl.tasks.labels import MAX_CLASSES, Labels
 from torchmcl.tasks.segmentation import Segmentation
 
 __all__ = [
@@ -29,11 +29,14 @@ __all__ = [
     "with_loss",
 ]
 
-LABELS = Classification(MOST)  # of a plain cost: labels, as many as there are outputs
+LABELS = Classification(MAX_CLASSES)  # the task of a plain cost, with one label per output
 
 
 def as_task(task: "Task | int") -> Task:
-    """A task, or a number of classes for `Classification`.
+    """Return a task unchanged, or a `Classification` for a number of classes.
+
+    Raises:
+        UsageError: If the task does not define the number of outputs.
 
     >>> as_task(10)
     Classification(classes=10)
@@ -41,12 +44,12 @@ def as_task(task: "Task | int") -> Task:
     if not isinstance(task, Task):
         return Classification(task)
     if not isinstance(getattr(task, "outputs", None), int):
-        raise UsageError(f"Expected the number of outputs of {task.name}, got none. Give the task a field outputs.")
+        raise UsageError(f"The task {task.name} has no number of outputs. Add a field: outputs: int.")
     return task
 
 
 def with_loss(cost: Cost | Task) -> tuple[Task, Cost]:
-    """A task and its loss; a plain cost is one of labels."""
+    """Return a task and its loss; a plain cost is the loss of `LABELS`."""
     return (cost, cost.loss) if isinstance(cost, Task) else (LABELS, cost)
 
 
@@ -69,22 +72,25 @@ _TASKS.register(segmentation)
 
 
 def names() -> tuple[str, ...]:
-    """The names of all tasks, registered ones included."""
+    """Return the names of all tasks, including registered ones."""
     return _TASKS.names()
 
 
 def register(task: TaskBuilder) -> TaskBuilder:
-    """Register a task of your own under the function's or class's name: `(classes) -> Task`."""
+    """Register your own task, a function or class `(classes) -> Task`, under its name; can be a decorator."""
     return _TASKS.register(task)
 
 
 def builder(name: str) -> TaskBuilder:
-    """The function that builds the task of that name."""
+    """Return the function that builds the task with this name."""
     return _TASKS.find(name)
 
 
 def build(name: str, classes: int) -> Task:
-    """A task by its name, for so many classes.
+    """Build a task by its name for a number of classes.
+
+    Raises:
+        UsageError: If the name is unknown, or the registered function does not accept a number of classes.
 
     >>> build("classification", 3).outputs
     3
@@ -92,7 +98,7 @@ def build(name: str, classes: int) -> Task:
     try:
         built = builder(name)(classes)
     except TypeError as problem:
-        raise UsageError(f"Expected the task {name} to be built from a number of classes, got: {problem}.") from problem
+        raise UsageError(f"Cannot build the task {name} from a number of classes: {problem}.") from problem
     if not isinstance(built, Task):
-        raise UsageError(f"Expected the task {name} to be a Task, got {type(built).__name__}. Return a Task.")
+        raise UsageError(f"Expected a Task from the task {name}, got {type(built).__name__}. Return a Task.")
     return built

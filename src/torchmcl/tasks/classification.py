@@ -18,10 +18,10 @@ class Classification(Labels):
     """One class per example.
 
     Args:
-        classes: the number of classes
-        class_weight: the factor of each class in the loss; what a memory counts does not change
-        ignore_index: a label whose examples do not count
-        loss: the loss per example, (outputs (M, B, C), target (B,), state) -> (M, B)
+        classes: The number of classes C.
+        class_weight: The factor of each class in the loss. A memory ignores it.
+        ignore_index: The label of examples to ignore.
+        loss: The loss per example, (outputs (M, B, C), target (B,), state) -> (M, B).
 
     >>> from torchmcl import State
     >>> Classification(3).loss(torch.zeros(1, 2, 3), torch.tensor([0, 2]), State())
@@ -29,7 +29,7 @@ class Classification(Labels):
     """
 
     def metrics(self, output: EnsembleOutput, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Whether every member, and the ensemble, is wrong: (B,) each."""
+        """Return whether all members are wrong and whether the ensemble is wrong, (B,) each."""
         output, combined, label = self._labelled(output, combined, target)
         wrong = metrics.members_wrong(output.logits[:, :, : self.classes], label)
         return {"oracle_error": wrong.all(0).float(), "top1_error": metrics.top1_wrong(combined, label).float()}
@@ -37,14 +37,14 @@ class Classification(Labels):
     def _labelled(
         self, output: EnsembleOutput, combined: Tensor, target: Tensor
     ) -> tuple[EnsembleOutput, Tensor, Tensor]:
-        """The examples whose label counts, and the label, of soft ones the likeliest."""
+        """Select the examples whose label counts; the label of a soft target is its most likely class."""
         label = target.argmax(1) if target.is_floating_point() else target
         if (counted := self.counted(label)) is None:
             return output, combined, label
         return EnsembleOutput(output.logits[:, counted]), combined[counted], label[counted]
 
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Errors and calibration, in percent except for nll and brier."""
+        """Return errors and calibration in percent, and nll and brier."""
         return summary(*collected(map(self._known, batches)), names=names)
 
     def _known(self, batch: EvaluationBatch) -> EvaluationBatch:
@@ -55,9 +55,9 @@ class Classification(Labels):
 
 @torch.no_grad()
 def collected(batches: Iterable[EvaluationBatch]) -> tuple[Tensor, Tensor, Tensor]:
-    """One pass over the data -> probabilities of members (M, N, C or C + 1) and combined (N, C), target (N,).
+    """Collect the probabilities of members (M, N, C or C + 1), combined ones (N, C) and targets (N,) in one pass.
 
-    Over several processes each passes over its part and all have the whole in the end, ordered by number of example.
+    In a distributed training, each process passes its own part and gets the full result, ordered by example index.
     """
     parts = [
         (batch.index, batch.output.logits.float().softmax(2).transpose(0, 1), batch.combined, batch.target)
@@ -69,10 +69,10 @@ def collected(batches: Iterable[EvaluationBatch]) -> tuple[Tensor, Tensor, Tenso
 
 
 def summary(members: Tensor, combined: Tensor, target: Tensor, *, names: Sequence[str]) -> dict[str, Any]:
-    """Every metric of one set of outputs: members (M, N, C or C + 1), combined (N, C), target (N,)."""
+    """Compute all metrics from probabilities of members (M, N, C or C + 1), combined ones (N, C) and targets (N,)."""
     real = members[:, :, : combined.shape[1]]
     oracle, top1 = metrics.oracle_error(real, target), metrics.top1_error(combined, target)
-    truth = combined.gather(1, target[:, None])[:, 0]
+    confidence = combined.gather(1, target[:, None])[:, 0]
     return {
         "oracle_error": percent(oracle),
         "oracle_error_strict": percent(metrics.oracle_error(members, target)),
@@ -84,5 +84,7 @@ def summary(members: Tensor, combined: Tensor, target: Tensor, *, names: Sequenc
         "nll": round(float(metrics.nll(combined, target)), 6),
         "brier": round(float(metrics.brier(combined, target)), 6),
         "examples": len(target),
-        "median_confidence": {names[c]: round(float(truth[target == c].median()), 6) for c in target.unique().tolist()},
+        "median_confidence": {
+            names[c]: round(float(confidence[target == c].median()), 6) for c in target.unique().tolist()
+        },
     }

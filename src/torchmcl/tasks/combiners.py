@@ -1,4 +1,4 @@
-"""EnsembleOutput -> the ensemble's probabilities (B, C, …), without the auxiliary class."""
+"""Combiners: functions from the members' outputs (M, B, C, …) to the ensemble's probabilities (B, C, …)."""
 
 from collections.abc import Callable
 
@@ -11,9 +11,9 @@ Combiner = Callable[[EnsembleOutput], Tensor]
 
 
 def mean(output: EnsembleOutput | Tensor) -> Tensor:
-    """1/M sum_m p_m.
+    """Return the mean of the members' probabilities, 1/M sum_m p_m: (M, B, C, …) -> (B, C, …).
 
-    CMCL's side of the worked example in section 3.1 of Kim et al. 2022: members [1/2, 1/2] and [0, 1].
+    The example is that of CMCL in section 3.1 of Kim et al. 2022.
 
     >>> mean(torch.tensor([[[0.5, 0.5]], [[0.0, 1.0]]]).log())
     tensor([[0.2500, 0.7500]])
@@ -22,12 +22,11 @@ def mean(output: EnsembleOutput | Tensor) -> Tensor:
 
 
 def drop_auxiliary(output: EnsembleOutput | Tensor) -> Tensor:
-    """sum_m p_m(c), the auxiliary class dropped, normalised once: section 3.1 of Kim et al. 2022.
+    """Return sum_m p_m(c) over the real classes, normalised: (M, B, C + 1, …) -> (B, C, …).
 
-    Members are not normalised one by one, so that who says "not mine" is not heard. Computed from logarithms: right
-    even where every member is all but certain that it is not theirs.
-
-    The worked example of that section: members [0, 0, 1] and [0, 1, 0].
+    Implements section 3.1 of Kim et al. 2022, whose example is below. Members are not normalised one by one, so that a
+    member that predicts the auxiliary class has little influence. Logarithms keep the result exact even if all members
+    are nearly certain of the auxiliary class.
 
     >>> drop_auxiliary(torch.tensor([[[0.0, 0.0, 1.0]], [[0.0, 1.0, 0.0]]]).log())
     tensor([[0., 1.]])
@@ -37,7 +36,7 @@ def drop_auxiliary(output: EnsembleOutput | Tensor) -> Tensor:
 
 
 def gated(output: EnsembleOutput) -> Tensor:
-    """sum_m g_m p_m: vMCL.
+    """Return the probabilities weighted by the gate, sum_m g_m p_m, as in vMCL: (M, B, C, …) -> (B, C, …).
 
     >>> gated(EnsembleOutput(torch.tensor([[[0.5, 0.5]], [[0.0, 1.0]]]).log(), gate=torch.tensor([[0.2], [0.8]])))
     tensor([[0.1000, 0.9000]])
@@ -47,7 +46,7 @@ def gated(output: EnsembleOutput) -> Tensor:
 
 
 def gated_logits(output: EnsembleOutput) -> Tensor:
-    """softmax(sum_m g_m z_m): ONE.
+    """Return the softmax of the gated sum of logits, softmax(sum_m g_m z_m), as in ONE: (M, B, C, …) -> (B, C, …).
 
     >>> gated_logits(EnsembleOutput(torch.tensor([[[0.0, 0.0]], [[0.0, 2.0]]]), gate=torch.tensor([[0.5], [0.5]])))
     tensor([[0.2689, 0.7311]])
@@ -57,17 +56,17 @@ def gated_logits(output: EnsembleOutput) -> Tensor:
 
 
 def vote(output: EnsembleOutput | Tensor, *, auxiliary: bool = False) -> Tensor:
-    """The part of the members whose first choice is c. With `auxiliary`, who chooses it abstains.
+    """Return the fraction of members that predict each class: (M, B, C, …) -> (B, C, …).
 
-    Where everyone abstains, the answer is `drop_auxiliary`'s.
+    With `auxiliary`, members that predict the auxiliary class abstain. If all abstain, `drop_auxiliary` is used.
 
     >>> vote(torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]]))
     tensor([[0.6667, 0.3333]])
     """
     logits = EnsembleOutput.of(output).logits
-    ballots = torch.zeros_like(logits).scatter_(2, logits.argmax(2, keepdim=True), 1).sum(0)
+    votes = torch.zeros_like(logits).scatter_(2, logits.argmax(2, keepdim=True), 1).sum(0)
     if not auxiliary:
-        return ballots / len(logits)
-    ballots = ballots[:, :-1]
-    votes = ballots.sum(1, keepdim=True)
-    return torch.where(votes > 0, ballots / votes.clamp_min(1), drop_auxiliary(logits))
+        return votes / len(logits)
+    votes = votes[:, :-1]
+    total = votes.sum(1, keepdim=True)
+    return torch.where(total > 0, votes / total.clamp_min(1), drop_auxiliary(logits))

@@ -12,12 +12,20 @@ from torchmcl.structures.state import IGNORE, State
 from torchmcl.structures.task import Cost, Task, memberwise
 from torchmcl.tasks.combiners import mean
 
-MOST = 100_000  # classes
+MAX_CLASSES = 100_000
 
 
 @memberwise
 def cross_entropy(logits: Tensor, target: Tensor, state: State) -> Tensor:
-    """l_m = -log p_m(y), the task's own loss: eq. 1 to 5 of Kim et al. 2022; of soft targets -sum_c y_c log p_m(c).
+    """Compute the cross-entropy l_m = -log p_m(y), the task loss in eq. 1 to 5 of Kim et al. 2022.
+
+    Args:
+        logits: (M, B, C, …).
+        target: (B, …), classes, or (B, C, …), probabilities, for which the loss is -sum_c y_c log p_m(c).
+        state: The state of training, prepared by the task.
+
+    Returns:
+        The loss (M, B), the mean over pixels if there are any.
 
     >>> cross_entropy(torch.zeros(2, 1, 4), torch.tensor([3]), State())
     tensor([[1.3863],
@@ -30,26 +38,26 @@ def cross_entropy(logits: Tensor, target: Tensor, state: State) -> Tensor:
 
 
 def log_probabilities(logits: Tensor, state: State) -> Tensor:
-    """log p_m (M, B, C, …), computed once for all costs of a batch.
+    """Return log p_m (M, B, C, …), computed once for all costs of a batch.
 
     >>> log_probabilities(torch.zeros(1, 1, 2), State())
     tensor([[[-0.6931, -0.6931]]])
     """
-    known, graph, log_p = state.shared.get("log_p", (None, None, None))
-    if known is not logits or graph != torch.is_grad_enabled():
+    source, graph, log_p = state.shared.get("log_p", (None, None, None))
+    if source is not logits or graph != torch.is_grad_enabled():
         log_p = to_float32(logits).log_softmax(2)
         state.shared["log_p"] = logits, torch.is_grad_enabled(), log_p
     return log_p
 
 
 def of_label(log_p: Tensor, label: Tensor, state: State) -> Tensor:
-    """-log p_m(label), log_p (M, B, C, …), label (M, B, …) -> (M, B)."""
+    """Return -log p_m(label): log_p (M, B, C, …), label (M, B, …) -> (M, B)."""
     return state.by_example(-log_p.gather(2, label.unsqueeze(2)).squeeze(2))
 
 
 @dataclass(frozen=True, repr=False)
 class Labels(Task):
-    """Targets that are classes, of an example or of each of its pixels. Abstract."""
+    """Abstract base class of tasks whose targets are classes, one per example or per pixel."""
 
     classes: int
     class_weight: tuple[float, ...] | None = None
@@ -59,114 +67,113 @@ class Labels(Task):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", plain_number(self.classes))
-        if isinstance(self.classes, bool) or not isinstance(self.classes, int) or not 2 <= self.classes <= MOST:
-            raise UsageError(f"Expected 2 to {MOST:,} classes, got {self.classes!r}.")
-        if self.ignore_index == IGNORE and self.classes > IGNORE:  # then it is a class
+        if isinstance(self.classes, bool) or not isinstance(self.classes, int) or not 2 <= self.classes <= MAX_CLASSES:
+            raise UsageError(f"Expected 2 to {MAX_CLASSES:,} classes, got {self.classes!r}.")
+        if self.ignore_index == IGNORE and self.classes > IGNORE:  # 255 is a class
             object.__setattr__(self, "ignore_index", None)
         if not (self.ignore_index is None or type(self.ignore_index) is int):
-            raise UsageError(f"Expected a whole number as ignore_index, got {self.ignore_index!r}.")
+            raise UsageError(f"Expected an integer or None for ignore_index, got {self.ignore_index!r}.")
         if self.ignore_index is not None and 0 <= self.ignore_index < self.classes:
-            raise UsageError(f"Expected an ignore_index that is no class, got {self.ignore_index} of {self.classes}.")
+            raise UsageError(f"Expected an ignore_index outside of 0 to {self.classes - 1}, got {self.ignore_index}.")
         if self.class_weight is not None:
             object.__setattr__(self, "class_weight", _weights(self.class_weight, self.classes))
 
     def __repr__(self) -> str:
-        given = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
-        said = (
-            f"{name}={getattr(value, '__name__', value)}" for name, (value, usual) in given.items() if value != usual
-        )
-        return f"{self.name}({', '.join(said)})"
+        changed = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
+        options = (f"{name}={getattr(value, '__name__', value)}" for name, value in changed.items())
+        return f"{self.name}({', '.join(options)})"
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
-        """One output per class; a method may add an auxiliary one."""
+        """One output per class; a method can add an auxiliary one."""
         return self.classes
 
     def combine(self, output: EnsembleOutput | Tensor) -> Tensor:
-        """The mean of the members' probabilities, (M, B, C, …) -> (B, C, …)."""
+        """Return the mean of the members' probabilities: (M, B, C, …) -> (B, C, …)."""
         return mean(output)
 
     def check(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Check labels, (B, …) as integers or (B, C, …) as probabilities -> int64 or floating point.
+        """Check targets, classes (B, …) or probabilities (B, C, …), against outputs (M, B, C, …).
 
-        Values are looked at on the CPU only; on another device that would wait for it at every step.
+        Values are checked on the CPU only, because on another device this would synchronise at every step.
+
+        Returns:
+            The targets as int64, or as probabilities.
+
+        Raises:
+            UsageError: If a shape, type or value is wrong.
         """
         B, C, *pixels = outputs.shape[1:]
         if target.is_floating_point():
-            return self._check_soft(outputs, target)
-        last = min(C, self.classes) - 1
-        if target.shape != (B, *pixels) or target.is_complex() or target.dtype == torch.bool:
+            least = self.classes if self.classes <= C else 2  # a plain cost does not know the number of classes
+            matches = target.ndim > 1 and (len(target), *target.shape[2:]) == (B, *pixels)
+            matches = matches and least <= target.shape[1] <= min(C, self.classes)
+        else:
+            matches = target.shape == (B, *pixels) and not target.is_complex() and target.dtype != torch.bool
+        if not matches:
             raise UsageError(
                 f"Expected logits (M, B, C, …) and an integer target (B, …), or a soft one (B, C, …), "
                 f"got {describe(outputs)} and {describe(target)}."
             )
         if target.device.type == "cpu":
-            known = target if self.ignore_index is None else target[target != self.ignore_index]
-            if known.numel() and (int(known.min()) < 0 or int(known.max()) > last):
-                raise UsageError(f"Expected targets from 0 to {last}, got {int(known.min())} to {int(known.max())}.")
-        return target.long()
+            self._check_values(target, min(C, self.classes) - 1)
+        return target if target.is_floating_point() else target.long()
 
-    def _check_soft(self, outputs: Tensor, target: Tensor) -> Tensor:
-        B, C, *pixels = outputs.shape[1:]
-        least = self.classes if self.classes <= C else 2  # a plain cost does not know how many classes there are
-        fits = target.ndim > 1 and (len(target), *target.shape[2:]) == (B, *pixels)
-        if not fits or not least <= target.shape[1] <= min(C, self.classes):
-            raise UsageError(
-                f"Expected logits (M, B, C, …) and an integer target (B, …), or a soft one (B, C, …), "
-                f"got {describe(outputs)} and {describe(target)}."
-            )
-        if target.device.type == "cpu" and not (
-            bool((target >= 0).all()) and torch.allclose(target.sum(1), target.new_ones(()), atol=1e-3)
-        ):
-            raise UsageError("Expected soft targets that are probabilities, from 0 on with a sum of 1, got others.")
-        return target
+    def _check_values(self, target: Tensor, last: int) -> None:
+        if target.is_floating_point():
+            if not (bool((target >= 0).all()) and torch.allclose(target.sum(1), target.new_ones(()), atol=1e-3)):
+                raise UsageError("Expected soft targets that are probabilities with a sum of 1, got other values.")
+            return
+        known = target if self.ignore_index is None else target[target != self.ignore_index]
+        if known.numel() and (int(known.min()) < 0 or int(known.max()) > last):
+            raise UsageError(f"Expected targets from 0 to {last}, got {int(known.min())} to {int(known.max())}.")
 
     def group(self, target: Tensor) -> Tensor | None:
-        """The class, (B,), of soft targets the likeliest; None for masks, where the state must name the group."""
+        """Return the class (B,), the most likely one for soft targets; None for masks, whose state sets the group."""
         if target.is_floating_point():
             return target.argmax(1) if target.ndim == 2 else None
         return target if target.ndim == 1 else None
 
     def valid(self, target: Tensor) -> Tensor | None:
-        """All labels but the one to ignore, bool (B, …); None where all count."""
+        """Return which labels are not ignored, bool (B, …), or None if all count."""
         if self.ignore_index is None or target.is_floating_point():
             return None
         return target.ne(self.ignore_index)
 
     def counted(self, target: Tensor) -> Tensor | None:
-        """Which examples have a label that counts, bool (B,); None where all have."""
+        """Return which examples have a label that counts, bool (B,), or None if all do."""
         valid = self.valid(target)
         return valid if valid is None or valid.ndim == 1 else valid.flatten(1).any(1)
 
     def prepare(self, outputs: Tensor, target: Tensor, state: State) -> tuple[Tensor, State]:
-        """As `Task.prepare`; labels to be ignored have no weight and become class 0, which costs can look up."""
-        given = state.group
+        """Check targets and complete the state; ignored labels get weight 0 and class 0, a valid index for costs."""
+        passed = state.group
         target, state = super().prepare(outputs, target, state)
         valid, counted = self.valid(target), self.counted(target)
         if valid is None or counted is None:
             return target, replace(state, loss_weight=self._loss_weight(target, outputs.dtype))
         target = target.masked_fill(~valid, 0)
         weight = self._loss_weight(target, outputs.dtype)
-        if valid.ndim > 1:  # so that the mean over all pixels becomes that over those that count
+        if valid.ndim > 1:  # the mean over all pixels becomes the mean over those that count
             counts = valid.flatten(1).sum(1).clamp_min(1).reshape(-1, *[1] * (valid.ndim - 1))
             weight = valid * (valid[0].numel() / counts) * (1 if weight is None else weight)
-        often = counted.to(outputs.dtype) * (1 if state.sample_weight is None else state.sample_weight)
-        group = self.group(target) if given is None else given
-        return target, replace(state, group=group, sample_weight=often, loss_weight=weight)
+        sample_weight = counted.to(outputs.dtype) * (1 if state.sample_weight is None else state.sample_weight)
+        group = self.group(target) if passed is None else passed
+        return target, replace(state, group=group, sample_weight=sample_weight, loss_weight=weight)
 
     def _loss_weight(self, target: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """The weight of each label in the loss, (B, …); None where all weigh 1."""
+        """Return the weight of each label in the loss, (B, …), or None if all are 1."""
         if self.class_weight is None:
             return None
-        weight = _on(target.device, dtype, self.class_weight)
+        weight = _on_device(target.device, dtype, self.class_weight)
         if target.is_floating_point():
             return torch.tensordot(target.to(dtype), weight[: target.shape[1]], dims=([1], [0]))
         return weight[target]
 
 
 @cache
-def _on(device: torch.device, dtype: torch.dtype, weights: tuple[float, ...]) -> Tensor:
-    """Moved once, not at every step."""
+def _on_device(device: torch.device, dtype: torch.dtype, weights: tuple[float, ...]) -> Tensor:
+    """Create the tensor once, not at every step."""
     return torch.tensor(weights, dtype=dtype, device=device)
 
 
@@ -177,13 +184,13 @@ def _weights(given: Any, classes: int) -> tuple[float, ...]:
         weights = ()
     if len(weights) != classes or not all(0 <= weight < float("inf") for weight in weights) or not any(weights):
         raise UsageError(
-            f"Expected a finite class_weight from 0 on for each of {classes} classes, not all zero, got {given}."
+            f"Expected {classes} finite values of at least 0, not all zero, for class_weight, got {given}."
         )
     return weights
 
 
 def percent(fraction: Tensor) -> float:
-    """A fraction in percent, to a ten-thousandth.
+    """Convert a fraction to percent, rounded to four decimals.
 
     >>> percent(torch.tensor(0.25))
     25.0
@@ -192,5 +199,5 @@ def percent(fraction: Tensor) -> float:
 
 
 def percents(fractions: Tensor) -> list[float]:
-    """Fractions in percent; torchmetrics hands the one value of one member over as a scalar."""
+    """Convert fractions (M,) to percent; torchmetrics returns a scalar for one member."""
     return [percent(fraction) for fraction in fractions.flatten()]

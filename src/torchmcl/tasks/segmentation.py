@@ -16,14 +16,14 @@ from torchmcl.tasks.labels import Labels, percent, percents
 @final
 @dataclass(frozen=True, repr=False)
 class Segmentation(Labels):
-    """One class per pixel. An image is taken or left as a whole, its loss the mean over its pixels.
+    """One class per pixel. Members take or leave whole images, whose loss is the mean over their pixels.
 
     Args:
-        classes: the number of classes
-        class_weight: the factor of each class in the loss of its pixels
-        ignore_index: a label whose pixels do not count, in losses, memories and metrics; None where there is none
-        loss: the loss per example, (outputs (M, B, C, …), target (B, …), state) -> (M, B); `state.by_example` averages
-            the losses of pixels (M, B, …), those to ignore left out, which are class 0 in `target`
+        classes: The number of classes C.
+        class_weight: The factor of each class in the loss of its pixels.
+        ignore_index: The label of pixels to ignore in losses, memories and metrics, or None.
+        loss: The loss per example, (outputs (M, B, C, …), target (B, …), state) -> (M, B). Ignored pixels have class 0
+            in `target`; `state.by_example` averages losses of pixels (M, B, …) without them.
 
     >>> from torchmcl import State
     >>> task = Segmentation(2, ignore_index=255)
@@ -35,41 +35,36 @@ class Segmentation(Labels):
     ignore_index: int | None = IGNORE
 
     def metrics(self, output: EnsembleOutput, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """The fraction of wrong pixels of the best member, and of the ensemble: (B,) each."""
+        """Return the fraction of wrong pixels of the best member and of the ensemble, (B,) each."""
         if (counted := self.counted(target)) is not None:
             output, combined, target = EnsembleOutput(output.logits[:, counted]), combined[counted], target[counted]
         if not len(target):
             return {"oracle_error": combined.new_zeros(0), "top1_error": combined.new_zeros(0)}
         members = metrics.pixel_errors(output.logits[:, :, : self.classes], target, self.ignore_index)
-        together = metrics.pixel_errors(combined[None], target, self.ignore_index)[0]
-        return {"oracle_error": members.amin(0), "top1_error": together}
+        ensemble = metrics.pixel_errors(combined[None], target, self.ignore_index)[0]
+        return {"oracle_error": members.amin(0), "top1_error": ensemble}
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Errors in percent of the pixels, batch by batch: masks of a whole set are never held at once.
+        """Return errors in percent of the pixels, computed batch by batch.
 
-        Auxiliary pixels count as the best real class, as in the paper's post-processing, or, `strict`, as wrong.
+        Pixels of the auxiliary class count as the best real class, as in the paper, or, in `strict` metrics, as wrong.
         """
-        found: dict[str, Any] = {}
+        stateful: dict[str, Any] = {}
         examples = torch.zeros((), dtype=torch.int64)
         for batch in batches:
             members = batch.output.logits.float().softmax(2)
-            found = found or self._stateful(len(members), members.device)
-            real = members[:, :, : self.classes]
-            for name, probabilities in (
-                ("oracle", real),
-                ("strict", members),
-                ("each", real),
-                ("each_strict", members),
-            ):
-                found[name].update(probabilities, batch.target)
-            found["top1"].update(batch.combined, batch.target)
-            found["overlap"].update(batch.combined.argmax(1), batch.target)
+            stateful = stateful or self._stateful(len(members), members.device)
+            for name in ("oracle", "each"):
+                stateful[name].update(members[:, :, : self.classes], batch.target)
+                stateful[f"{name}_strict"].update(members, batch.target)
+            stateful["top1"].update(batch.combined, batch.target)
+            stateful["overlap"].update(batch.combined.argmax(1), batch.target)
             examples = examples.to(batch.target.device) + len(batch.target)
-        value = {name: metric.compute() for name, metric in found.items()}
+        value = {name: metric.compute() for name, metric in stateful.items()}
         return {
             "oracle_error": percent(value["oracle"]),
-            "oracle_error_strict": percent(value["strict"]),
+            "oracle_error_strict": percent(value["oracle_strict"]),
             "top1_error": percent(value["top1"]),
             "harmonic_mean": percent(metrics.harmonic_mean(value["oracle"], value["top1"])),
             "members": percents(value["each"]),
@@ -79,11 +74,11 @@ class Segmentation(Labels):
         }
 
     def _stateful(self, members: int, device: torch.device) -> dict[str, Any]:
-        """Metrics that add up batches."""
+        """Create the torchmetrics objects that accumulate batches."""
         ignored: Any = {"ignore_index": self.ignore_index}
         built: dict[str, Any] = {
             "oracle": metrics.OraclePixelError(**ignored),
-            "strict": metrics.OraclePixelError(**ignored),
+            "oracle_strict": metrics.OraclePixelError(**ignored),
             "each": metrics.MemberPixelErrors(members, **ignored),
             "each_strict": metrics.MemberPixelErrors(members, **ignored),
             "top1": metrics.Top1PixelError(**ignored),

@@ -129,7 +129,7 @@ class MethodConfig:
         method = self.build(self._placeholder_task)
         shares = {
             option: as_share(published, PUBLISHED_EPOCHS[data])
-            for option, published in method.published.items()
+            for option, published in method.composition.published.items()
             if data in PUBLISHED_EPOCHS and option in method.options and option not in self.options
         }
         method = methods.in_epochs(replace(method, options={**method.options, **shares}), epochs)

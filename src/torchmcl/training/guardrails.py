@@ -38,8 +38,8 @@ def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, 
                 warnings.append(f"{who} took {problem} in this epoch. {advice}")
     if oracle is not None and top1 is not None and top1 - oracle > 30:
         advice = "Train longer, or raise k."
-        if not method.teaches_leaving:
-            teaching = [name for name in methods.names() if methods.build(name).teaches_leaving]
+        if not method.composition.teaches_leaving:
+            teaching = [name for name in methods.names() if methods.build(name).composition.teaches_leaving]
             advice = f"Use a method that penalises this ({', '.join(teaching)}), or raise k."
         warnings.append(
             f"The oracle error is {oracle:.1f} %, but the top-1 error is {top1:.1f} %: members are overconfident on "
