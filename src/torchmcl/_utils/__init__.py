@@ -1,5 +1,4 @@
-"""Small helpers that any library might need, such as file locks and registries.
+"""Private helpers that any library might need, such as file locks and registries.
 
-They know nothing about ensembles, methods or training, and import only the exceptions from torchmcl. They are not part
-of the public interface.
+They are independent of ensembles, methods and training, and import only the exceptions from torchmcl.
 """

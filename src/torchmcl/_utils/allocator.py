@@ -16,9 +16,6 @@ def keep_freed_memory() -> Iterator[None]:
     step needs it again. Within this context the process holds its peak memory. The setting applies to the whole process
     and cannot be read back, so only the commands of torchmcl, which own their process, change it. Other C libraries are
     left unchanged.
-
-    >>> with keep_freed_memory():
-    ...     pass
     """
     if platform.libc_ver()[0] != "glibc":
         yield

@@ -15,10 +15,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})  # a full disk, an exhausted 
 
 
 def write(path: Path, content: Callable[[IO[bytes]], object] | str | bytes) -> None:
-    """Write text, bytes or the output of a function to a draft beside `path`, then rename the draft.
-
-    Raises:
-        DiskFullError: If the disk or the quota is full.
+    """Write text, bytes or the output of a function to a draft, then rename it to `path`; raises DiskFullError.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "note.txt"

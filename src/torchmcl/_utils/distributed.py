@@ -13,11 +13,7 @@ _SINGLE = ContextVar("single", default=False)
 
 
 def is_distributed() -> bool:
-    """Return whether several processes train one ensemble.
-
-    >>> is_distributed()
-    False
-    """
+    """Return whether several processes train one ensemble."""
     joined = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
     return joined and not _SINGLE.get()
 

@@ -28,11 +28,7 @@ def check_duration(duration: Any, name: str, *, least: int = 1) -> None:
 
 
 def parse_share(text: str, name: str) -> Fraction:
-    """Convert a share to an exact fraction.
-
-    >>> parse_share("5%", "warmup")
-    Fraction(1, 20)
-    """
+    """Convert a share such as "5%" to an exact fraction."""
     number = text.removesuffix("%").strip()
     plain = text.endswith("%") and len(number) <= 20 and number.replace(".", "", 1).isascii()
     if not plain or not number.replace(".", "", 1).isdigit() or not 0 < Fraction(number) < 100:
@@ -41,21 +37,15 @@ def parse_share(text: str, name: str) -> Fraction:
 
 
 def as_share(epochs: int, total: int) -> str:
-    """Convert a number of epochs to a share of a schedule of `total` epochs.
-
-    >>> as_share(5, 125), as_share(80, 300)
-    ('4%', '26.6667%')
-    """
+    """Convert a number of epochs to a share of a schedule of `total` epochs, such as "26.6667%"."""
     return f"{float(100 * Fraction(epochs, total)):g}%"
 
 
 def epochs_of(duration: Duration, total: int, name: str, *, remaining: int = 1) -> int:
     """Convert a duration to a number of epochs in a schedule of `total` epochs.
 
-    A share is rounded to at least one epoch and at most `total - 1`; in a schedule of one epoch it is one epoch.
-
-    Raises:
-        UsageError: If a whole number leaves fewer than `remaining` epochs after it.
+    A share is rounded to at least one epoch and at most `total - 1`; in a schedule of one epoch it is one epoch. Raises
+    UsageError if a whole number leaves fewer than `remaining` epochs after it.
 
     >>> epochs_of("5%", 100, "warmup"), epochs_of("5%", 12, "warmup"), epochs_of("95%", 5, "warmup")
     (5, 1, 4)

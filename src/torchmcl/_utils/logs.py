@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 # Whether to show progress, for code that no argument reaches, such as a download while data is loaded.
 VERBOSE: ContextVar[bool] = ContextVar("verbose", default=True)
@@ -58,11 +57,7 @@ def _on_console(handler: logging.Handler) -> bool:
     # rich's handler has a console with a file; while rich shows a progress bar, it replaces standard output.
     stream = getattr(handler, "stream", None) or getattr(getattr(handler, "console", None), "file", None)
     console = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
-    return stream is not None and any(stream is _plain(each) for each in console)
-
-
-def _plain(stream: Any) -> Any:
-    return getattr(stream, "rich_proxied_file", stream)
+    return stream is not None and any(stream is getattr(each, "rich_proxied_file", each) for each in console)
 
 
 @contextmanager

@@ -21,10 +21,8 @@ def seed_of(*numbers: int) -> int:
 
 
 def seed_device(device: torch.device, seed: int) -> None:
-    """Seed the generator of a device.
-
-    On a CPU, torch.manual_seed would also record, with a traceback, how to seed GPUs that are not used yet.
-    """
+    """Seed the generator of a device."""
+    # On a CPU, torch.manual_seed would also record, with a traceback, how to seed GPUs that are not used yet.
     seed_generator = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed
     seed_generator(seed)
 
@@ -82,8 +80,7 @@ def seed_generators(seed: int) -> None:
 
     >>> with preserve_generators():
     ...     seed_generators(2**40)
-    ...     first = torch.rand(1), np.random.rand(), random.random()
-    ...     seed_generators(2**40)
+    ...     first, _ = (torch.rand(1), np.random.rand(), random.random()), seed_generators(2**40)
     ...     first == (torch.rand(1), np.random.rand(), random.random())
     True
     """

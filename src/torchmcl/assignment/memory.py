@@ -47,15 +47,9 @@ class Memory(nn.Module):
         self.register_buffer("flags", torch.zeros(classes, members, dtype=torch.bool))
 
     def record(self, weights: Tensor, group: Tensor | None, sample_weight: Tensor | None = None) -> None:
-        """Count an assignment, unless the flags are fixed.
+        """Count `weights` (M, B) of 0 and 1 for classes `group` (B,), `sample_weight` (B,) times each.
 
-        Args:
-            weights: (M, B), 0 or 1.
-            group: (B,), the class of each example.
-            sample_weight: (B,), how often each example counts, by default once.
-
-        Raises:
-            UsageError: If shapes do not match or a group is out of range.
+        This does nothing once the flags are fixed. Raises UsageError if shapes do not match or a group is out of range.
 
         >>> memory = Memory(classes=2, members=1)
         >>> memory.record(torch.ones(1, 3), torch.tensor([0, 0, 1]), torch.tensor([1.0, 0.5, 2.0]))

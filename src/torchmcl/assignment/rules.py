@@ -51,7 +51,7 @@ class TopK:
     k: int
 
     def __call__(self, regret: Tensor, state: State) -> Tensor:
-        """Return weights (M, B) of 0 and 1 for regrets (M, B)."""
+        """Return weights (M, B) for regrets (M, B)."""
         return top_k(-regret, self.k, dim=0).to(regret.dtype)
 
 
@@ -95,7 +95,7 @@ class Evolving:
     k: int
 
     def __call__(self, regret: Tensor, state: State) -> Tensor:
-        """Return weights (M, B) of 0 and 1 for regrets (M, B)."""
+        """Return weights (M, B) for regrets (M, B)."""
         stages, (epoch, epochs) = self._stages(len(regret)), state.schedule()
         return TopK(stages[min((epoch - 1) * len(stages) // epochs, len(stages) - 1)])(regret, state)
 
@@ -172,10 +172,7 @@ class Annealed:
 
 
 def top_k(scores: Tensor, k: int, *, dim: int) -> Tensor:
-    """Return a mask of the k highest scores along `dim`; ties go to the first.
-
-    Raises:
-        UsageError: If k exceeds the size of `dim`.
+    """Return a mask of the k highest scores along `dim`; ties go to the first. Raises UsageError if k is too large.
 
     >>> top_k(torch.tensor([[3, 7, 7], [0, 0, 0]]), 1, dim=1)
     tensor([[False,  True, False],
@@ -190,19 +187,9 @@ def top_k(scores: Tensor, k: int, *, dim: int) -> Tensor:
 def balanced(counts: Tensor, k: int) -> Tensor:
     """Assign k members to each class so that all members have the same number of classes, to within one.
 
-    The assignment maximises the sum of its counts. This is a transportation problem: its constraint matrix is totally
-    unimodular, so the vertices of the linear program are integral. It is not in the paper, whose top-k per class can
-    leave a member without a class.
-
-    Args:
-        counts: (classes, M), how often each member took each class.
-        k: The number of members per class.
-
-    Returns:
-        A mask (classes, M).
-
-    Raises:
-        UsageError: If k exceeds the number of members.
+    The mask (classes, M) maximises the sum of its `counts` (classes, M). This is a transportation problem: its
+    constraint matrix is totally unimodular, so the vertices of the linear program are integral. It is not in the paper,
+    whose top-k per class can leave a member without a class. Raises UsageError if k exceeds the number of members.
 
     >>> balanced(torch.tensor([[9, 1], [8, 3], [7, 0], [6, 0]]), 1).int()
     tensor([[1, 0],

@@ -109,9 +109,6 @@ def build(name: str, members: int = 5, classes: int | Task = 10, *, task: Task |
         task: The task, in place of `classes`.
         **given: Options of the method; see `options`.
 
-    Returns:
-        The method, with every default resolved.
-
     Raises:
         UsageError: If the name or an option is unknown, or a value has the wrong type or range.
 

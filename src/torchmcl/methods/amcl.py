@@ -34,9 +34,6 @@ def amcl(
         memory: Whether to use the memory-based phase; False is an ablation of the paper.
         balance: Whether all members own the same number of classes. Not in the paper.
         groups: The number of groups that the memory counts, if they are not the classes. Not in the paper.
-
-    Raises:
-        UsageError: If the task has no class probabilities, or the warm-up is not a duration.
     """
     check_duration(warmup, "warmup")
     counted = Memory(groups or task.outputs, members, k=k, balance=balance)

@@ -58,9 +58,6 @@ class Method:
         options: The options of `compose`; missing ones get their defaults.
         unit: What members take or leave in segmentation: "image" or "pixel".
 
-    Raises:
-        UsageError: If an argument is wrong or an option is unknown.
-
     >>> from torchmcl.methods import build
     >>> method = build("amcl", members=3, classes=10, warmup=1)
     >>> method == build("amcl", members=3, classes=10, warmup=1), method.new_objective() is method.new_objective()
@@ -148,15 +145,10 @@ class Method:
         return schedule_end(self.new_objective(), epochs, self.members)
 
     def owners(self, memory: Memory | None, taken: Tensor | None) -> Tensor | None:
-        """Return which members own each class.
+        """Return which members own each class, bool (classes, M), or None if this is unknown.
 
-        Args:
-            memory: The memory of the objective. If it is fixed, its flags are returned.
-            taken: (classes, M), how often each member took each class. The k members that took a class most often own
-                it; ties go to the first member. A class that was never taken has no owner.
-
-        Returns:
-            A mask (classes, M), or None if the owners are unknown.
+        These are the flags of a fixed memory, or otherwise the k members that took most examples of each class, from
+        `taken` (classes, M). Ties go to the first member. A class that was never taken has no owner.
 
         >>> import torch
         >>> from torchmcl.methods import build

@@ -64,8 +64,7 @@ def to_uniform(logits: Tensor, target: Tensor, state: State) -> Tensor:
 def to_random_label(logits: Tensor, target: Tensor, state: State) -> Tensor:
     """Compute -log p_m(c), (M, B), for random classes c: CMCL's stochastic labelling, Lee et al. 2017.
 
-    Its expectation is KL(U || p_m) + log C. The class is drawn uniformly by PyTorch's global generator and can be the
-    target.
+    Its expectation is KL(U || p_m) + log C. PyTorch's global generator draws the class, which can be the target.
 
     >>> to_random_label(torch.zeros(1, 1, 4), torch.tensor([3]), State())
     tensor([[1.3863]])
@@ -82,7 +81,6 @@ def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int |
     Args:
         logits: (M, B, C + 1, …); the auxiliary class is the last output.
         target: (B, …), classes, or (B, C, …), probabilities. They are only checked.
-        state: The state of training.
         classes: The number of classes C, to check the number of outputs.
 
     Raises:

@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -79,9 +79,6 @@ class Objective(_WithMemory):
             output: An EnsembleOutput or logits (M, B, C, …).
             target: (B, …), checked by the task.
             state: The state of training; required by objectives that change over training.
-
-        Returns:
-            The loss, the weights and the costs.
 
         Raises:
             UsageError: If shapes do not match, or the state lacks a value that the objective needs.
@@ -171,13 +168,11 @@ class Phases(_WithMemory):
 
     def precomputed_weights(self, members: int, target: Tensor, state: State) -> Tensor | None:
         """See `Objective.precomputed_weights`."""
-        weights: Tensor | None = self._current(state).precomputed_weights(members, target, state)
-        return weights
+        return self._current(state).precomputed_weights(members, target, state)
 
     def member_loss(self, logits: Tensor, weights: Tensor, target: Tensor, state: State) -> Tensor:
         """See `Objective.member_loss`."""
-        loss: Tensor = self._current(state).member_loss(logits, weights, target, state)
-        return loss
+        return self._current(state).member_loss(logits, weights, target, state)
 
     def schedule_end(self, epochs: int, members: int) -> int:
         """Return the number of epochs of the first phase."""
@@ -185,18 +180,15 @@ class Phases(_WithMemory):
 
     @torch.no_grad()
     def chosen_by_loss(self, output: EnsembleOutput | Tensor, target: Tensor, state: State) -> Tensor:
-        """Return the loss-based assignment (M, B) in any phase, v of eq. 5 in Kim et al. 2022, appendix C.1.
-
-        The memory does not count it.
-        """
+        """Return the loss-based assignment (M, B) of eq. 5 in any phase, without counting it; Kim et al. 2022, C.1."""
         outcome: Outcome = self.first(output, target, replace(state, record=False))
         return outcome.weights
 
-    def _current(self, state: State) -> Any:
+    def _current(self, state: State) -> Objective:
         phase = max(self.phase, int(state.at_epoch() > state.epochs_in(self.after, self.option)))
         if state.recording(self):
             self.phase = phase
-        return self.then if phase else self.first
+        return cast(Objective, self.then if phase else self.first)
 
     def get_extra_state(self) -> Tensor:
         """Return the phase; not a buffer, so that reading it does not synchronise the device."""

@@ -22,10 +22,7 @@ class EnsembleOutput(NamedTuple):
 
     @classmethod
     def of(cls, output: "EnsembleOutput | Tensor") -> "EnsembleOutput":
-        """Check outputs or bare logits (M, B, C, …) and convert them to float32 or wider.
-
-        Raises:
-            UsageError: If the shape or type is wrong.
+        """Check outputs or bare logits (M, B, C, …) and convert them to float32 or wider; raises UsageError.
 
         >>> EnsembleOutput.of(torch.zeros(5, 2, 10, dtype=torch.bfloat16)).logits.dtype
         torch.float32

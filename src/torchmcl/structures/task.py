@@ -114,10 +114,8 @@ class Task(ABC):
                 sums[name] = sums.get(name, values.new_zeros((), dtype=torch.float64)) + values.double().sum()
             count = count.to(batch.target.device) + len(batch.target)
         examples = int(all_sum(count))
-        return {
-            **{name: round(float(all_sum(value)) / examples, 6) for name, value in sums.items()},
-            "examples": examples,
-        }
+        means = {name: round(float(all_sum(value)) / examples, 6) for name, value in sums.items()}
+        return {**means, "examples": examples}
 
 
 def _check_weight(weight: Tensor, B: int) -> None:

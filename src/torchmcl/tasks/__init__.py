@@ -33,10 +33,7 @@ LABELS = Classification(MAX_CLASSES)  # the task of a plain cost, with one label
 
 
 def as_task(task: "Task | int") -> Task:
-    """Return a task unchanged, or a `Classification` for a number of classes.
-
-    Raises:
-        UsageError: If the task does not define the number of outputs.
+    """Return a task unchanged, or a `Classification` for a number of classes; raises UsageError without `outputs`.
 
     >>> as_task(10)
     Classification(classes=10)
@@ -54,7 +51,6 @@ def with_loss(cost: Cost | Task) -> tuple[Task, Cost]:
 
 
 TaskBuilder = Callable[..., Task]
-_TASKS: Registry[TaskBuilder] = Registry("task")
 
 
 def classification(classes: int, **options: Any) -> Classification:
@@ -67,8 +63,7 @@ def segmentation(classes: int, **options: Any) -> Segmentation:
     return Segmentation(classes, **options)
 
 
-_TASKS.register(classification)
-_TASKS.register(segmentation)
+_TASKS: Registry[TaskBuilder] = Registry("task", (classification, segmentation))
 
 
 def names() -> tuple[str, ...]:
@@ -87,10 +82,7 @@ def builder(name: str) -> TaskBuilder:
 
 
 def build(name: str, classes: int) -> Task:
-    """Build a task by its name for a number of classes.
-
-    Raises:
-        UsageError: If the name is unknown, or the registered function does not accept a number of classes.
+    """Build a task by its name for a number of classes; raises UsageError if the name is unknown.
 
     >>> build("classification", 3).outputs
     3

@@ -30,27 +30,23 @@ class Classification(Labels):
 
     def metrics(self, output: EnsembleOutput, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Return whether all members are wrong and whether the ensemble is wrong, (B,) each."""
-        output, combined, label = self._labelled(output, combined, target)
-        wrong = metrics.members_wrong(output.logits[:, :, : self.classes], label)
-        return {"oracle_error": wrong.all(0).float(), "top1_error": metrics.top1_wrong(combined, label).float()}
+        index = torch.arange(len(target), device=target.device)
+        batch = self._labelled(EvaluationBatch(target, output, combined, index))
+        wrong = metrics.members_wrong(batch.output.logits[:, :, : self.classes], batch.target)
+        top1_wrong = metrics.top1_wrong(batch.combined, batch.target)
+        return {"oracle_error": wrong.all(0).float(), "top1_error": top1_wrong.float()}
 
-    def _labelled(
-        self, output: EnsembleOutput, combined: Tensor, target: Tensor
-    ) -> tuple[EnsembleOutput, Tensor, Tensor]:
+    def _labelled(self, batch: EvaluationBatch) -> EvaluationBatch:
         """Select the examples whose label counts; the label of a soft target is its most likely class."""
-        label = target.argmax(1) if target.is_floating_point() else target
+        label = batch.target.argmax(1) if batch.target.is_floating_point() else batch.target
         if (counted := self.counted(label)) is None:
-            return output, combined, label
-        return EnsembleOutput(output.logits[:, counted]), combined[counted], label[counted]
+            return batch._replace(target=label)
+        output = EnsembleOutput(batch.output.logits[:, counted])
+        return EvaluationBatch(label[counted], output, batch.combined[counted], batch.index[counted])
 
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return errors and calibration in percent, and nll and brier."""
-        return summary(*collected(map(self._known, batches)), names=names)
-
-    def _known(self, batch: EvaluationBatch) -> EvaluationBatch:
-        output, combined, label = self._labelled(batch.output, batch.combined, batch.target)
-        counted = self.counted(batch.target)
-        return EvaluationBatch(label, output, combined, batch.index if counted is None else batch.index[counted])
+        return summary(*collected(map(self._labelled, batches)), names=names)
 
 
 @torch.no_grad()

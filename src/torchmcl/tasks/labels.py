@@ -17,15 +17,12 @@ MAX_CLASSES = 100_000
 
 @memberwise
 def cross_entropy(logits: Tensor, target: Tensor, state: State) -> Tensor:
-    """Compute the cross-entropy l_m = -log p_m(y), the task loss in eq. 1 to 5 of Kim et al. 2022.
+    """Compute the cross-entropy l_m = -log p_m(y), (M, B), the task loss in eq. 1 to 5 of Kim et al. 2022.
 
     Args:
         logits: (M, B, C, …).
         target: (B, …), classes, or (B, C, …), probabilities, for which the loss is -sum_c y_c log p_m(c).
-        state: The state of training, prepared by the task.
-
-    Returns:
-        The loss (M, B), the mean over pixels if there are any.
+        state: The state of training. Its loss weights apply to the mean over pixels.
 
     >>> cross_entropy(torch.zeros(2, 1, 4), torch.tensor([3]), State())
     tensor([[1.3863],
@@ -93,15 +90,10 @@ class Labels(Task):
         return mean(output)
 
     def check(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Check targets, classes (B, …) or probabilities (B, C, …), against outputs (M, B, C, …).
+        """Check targets, int64 classes (B, …) or probabilities (B, C, …), against outputs (M, B, C, …).
 
-        Values are checked on the CPU only, because on another device this would synchronise at every step.
-
-        Returns:
-            The targets as int64, or as probabilities.
-
-        Raises:
-            UsageError: If a shape, type or value is wrong.
+        Raises UsageError if a shape, type or value is wrong. Values are checked on the CPU only, because on another
+        device this would synchronise at every step.
         """
         B, C, *pixels = outputs.shape[1:]
         if target.is_floating_point():
