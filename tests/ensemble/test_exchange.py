@@ -313,7 +313,7 @@ def loss_of(ensemble):
 def plain_operations():
     with pytest.MonkeyPatch.context() as patch:
         for module in (feature_fusion, feature_sharing):
-            patch.setattr(module, "use_custom_backward", lambda: False)
+            patch.setattr(module, "custom_grad", lambda: False)
         yield
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchmcl._utils.autograd import in_functorch_transform, use_custom_backward
+from torchmcl._utils.autograd import custom_grad, in_functorch_transform
 from torchmcl.errors import UsageError, known_name
 
 PRESETS = ("default", "paper_count", "light")
@@ -83,7 +83,7 @@ class Attention(nn.Module):
         """(B, D, H, W) -> (B, D, H, W)."""
         average = maps.sum((2, 3)) / maps[0, 0].numel()  # the gradient of mean() would be expanded
         gate = _gate(maps, self.channel(average), self.spatial(maps))
-        return _Gated.apply(maps, gate) if use_custom_backward() else torch.addcmul(maps, maps, gate)  # type: ignore[no-untyped-call]
+        return _Gated.apply(maps, gate) if custom_grad() else torch.addcmul(maps, maps, gate)  # type: ignore[no-untyped-call]
 
 
 def _gate(maps: Tensor, channel: Tensor, spatial: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class LightFusion(nn.Module):
 
     def forward(self, maps: Sequence[Tensor]) -> Tensor:
         """M of (B, D, H, W) -> (B, D, H, W)."""
-        custom = use_custom_backward()
+        custom = custom_grad()
         average, highest, *carriers = _Pool.apply(*maps) if custom else _pool(maps)  # type: ignore[no-untyped-call]
         gate = torch.sigmoid(self.channel(average) + self.channel(highest))
         weights = (gate[:, :, None] * self.reduce.weight.T).to(maps[0].dtype)

@@ -4,7 +4,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchmcl._utils.autograd import use_custom_backward
+from torchmcl._utils.autograd import custom_grad
 from torchmcl.errors import UsageError
 
 
@@ -44,7 +44,7 @@ class FeatureSharing(nn.Module):
         return [self._mix(h, [other for n, other in enumerate(features) if n != m]) for m, h in enumerate(features)]
 
     def _mix(self, h: Tensor, others: Sequence[Tensor]) -> Tensor:
-        add = _MaskedAdd.apply if use_custom_backward() else _masked_add
+        add = _MaskedAdd.apply if custom_grad() else _masked_add
         for other in others:
             h = add(h, other, bernoulli_mask(other, self.keep))
         return h
