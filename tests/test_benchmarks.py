@@ -136,3 +136,19 @@ def test_memory_of_streaming_is_measured(tmp_path):
         if row["way"] == "in memory":  # of so few images, workers may end before they are looked at
             assert row["worker_mb"] == 0
     assert {"command", "commit", "torch"} <= set(found["machine"])
+
+
+def test_startup_is_measured(tmp_path):
+    out = tmp_path / "startup.json"
+    done = run("startup.py", "--rounds", 1, "--limit", 60, "--out", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(out.read_text())["rows"]
+    assert next(iter(rows)) == "python -c pass"
+    assert {"import torchmcl", "torchmcl --help", "torchmcl train --help", "torchmcl --version"} < set(rows)
+    for row in rows.values():
+        assert row["cpu_seconds"] > 0
+        assert row["peak_mb"] > 5
+        assert row["imports_torch"] == 0
+    judged = run("startup.py", "--rounds", 1, "--limit", 0)
+    assert judged.returncode == 1
+    assert "torchmcl --help takes" in judged.stdout

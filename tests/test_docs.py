@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 
 from torchmcl import cli, methods
-from torchmcl.cli.entry import build_parser, plain_name
+from torchmcl.cli.entry import build_parser, normalize_option
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -93,7 +93,7 @@ def parse(words: list[str]) -> None:
     """Check that every option of a torchmcl command exists and takes what it is given."""
     start = next((at for at, word in enumerate(words) if word in ("torchmcl", "torchmcl")), None)
     if start is not None:
-        build_parser().parse_args([plain_name(word) for word in words[start + 1 :]])
+        build_parser().parse_args([normalize_option(word) for word in words[start + 1 :]])
 
 
 def core(example: str) -> str:

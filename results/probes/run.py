@@ -12,7 +12,7 @@ from torchmcl.studies import runner
 from torchmcl.studies.scales import scale
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result, Store
-from torchmcl.studies.study import compare, errors, pure
+from torchmcl.studies.study import compare, errors, purity_cell
 from torchmcl.studies.tables import Table, markdown
 
 HERE = Path(__file__).parent
@@ -44,9 +44,9 @@ def run(work: Path) -> None:
     wanted = {spec.hash: spec for changes in PROBES.values() for spec in specs(changes)}
     missing = [spec for spec in wanted.values() if found(spec) is None]
     work.mkdir(parents=True, exist_ok=True)
-    with runner.stoppable(), closing(runner.processes(missing, work, workers=2)) as events:
+    with runner.interrupt_on_sigterm(), closing(runner.processes(missing, work, workers=2)) as events:
         for event in events:
-            print(event.what, event.spec.options, event.reason, flush=True)
+            print(event.status, event.spec.options, event.reason, flush=True)
             if event.result is not None:
                 STORE.write("probes", "mini", event.spec, event.result)
 
@@ -55,7 +55,7 @@ def table() -> Table:
     rows, notes = [], []
     for name, changes in PROBES.items():
         amcl, ie = ([result] if (result := found(spec)) is not None else [] for spec in specs(changes))
-        rows.append((name, *errors(amcl), pure(amcl), *errors(ie)))
+        rows.append((name, *errors(amcl), purity_cell(amcl), *errors(ie)))
         notes += [f"{name}: {note}" for note in compare("amcl", amcl, "ie", ie)]
     about = (
         "Percent of the CIFAR-10 test set; simple CNN of width 16, M = 5, K = 1, 9,000 images, 12 epochs, the rate "

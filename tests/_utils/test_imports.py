@@ -42,7 +42,7 @@ def project(tmp_path_factory):
     write_parts(folder, "parts")
     done = torchmcl(f"train --import parts.py {NAMED.format('parts')} --exchange parts_exchange --out run", folder)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("Look: torchmcl evaluate run --import parts.py\n")
+    assert done.stdout.endswith("Next: torchmcl evaluate run --import parts.py\n")
     return folder
 
 
@@ -203,9 +203,9 @@ def test_a_file_imports_its_neighbours(tmp_path, untouched):
 
 
 BAD = {
-    "nothing": ("ls --import", "Expected a Python file or a module after --import, got none"),
-    "an option": ("ls --import --json", "Expected a Python file or a module after --import, got none"),
-    "an empty name": ("ls --import=", "Expected a Python file or a module after --import, got none"),
+    "nothing": ("ls --import", "--import needs a Python file or a module"),
+    "an option": ("ls --import --json", "--import needs a Python file or a module"),
+    "an empty name": ("ls --import=", "--import needs a Python file or a module"),
     "missing file": ("ls --import nowhere.py", "nowhere.py: no such file"),
     "missing module": (
         "ls --import no_such_module",
@@ -301,7 +301,7 @@ class by_workers:
         return [Spec({**options, "members": 2, "epochs": 1})]
 
     def table(results):
-        return Table("Runs", ("count",), [(str(len(results.found)),)])
+        return Table("Runs", ("count",), [(str(len(results.by_hash)),)])
 """
 
 
@@ -309,7 +309,7 @@ def test_workers_of_a_study_import_it(tmp_path):
     write_parts(tmp_path, "worked", more=STUDY)
     done = torchmcl("study run by_workers --import worked.py", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Look: torchmcl study show by_workers --scale smoke --import worked.py" in done.stdout
+    assert "Next: torchmcl study show by_workers --scale smoke --import worked.py" in done.stdout
     assert len(Store(tmp_path / "results").read("by_workers", "smoke")) == 1
     one_line(torchmcl("study show by_workers", tmp_path), "Unknown study 'by_workers'", "--import FILE")
 

@@ -15,7 +15,7 @@ from browser import opened
 from torchmcl import cli, reporting
 from torchmcl.analysis.evaluation import run_evaluation
 from torchmcl.analysis.figures import catalogue
-from torchmcl.cli.entry import build_parser, plain_name
+from torchmcl.cli.entry import build_parser, normalize_option
 from torchmcl.errors import UsageError
 from torchmcl.reporting.command import train_command
 from torchmcl.reporting.diagnostics import diagnostics
@@ -152,7 +152,7 @@ def test_runs_of_one_name_are_told_apart(digits_look):
 def test_the_command_trains_the_same(digits_run, tmp_path):
     config = read_config(digits_run)
     line = shlex.split(train_command(config, str(tmp_path / "again")))[1:]
-    parsed = build_parser().parse_args([plain_name(word) for word in line])["train"].as_dict()
+    parsed = build_parser().parse_args([normalize_option(word) for word in line])["train"].as_dict()
     assert "--epochs 8" in " ".join(line)
     assert "beta" not in " ".join(line)  # a default is not repeated
     for name in ("config", "out", "resume", "overwrite", "quiet"):

@@ -49,7 +49,7 @@ from torchmcl.studies.cluster import cluster
 from torchmcl.studies.spec import Spec
 with cluster(sys.argv[1], cpus=0.5) as runner:
     for event in runner([Spec(options) for options in json.loads(sys.argv[2])], Path(sys.argv[3])):
-        print(json.dumps([event.spec.hash, event.what, event.result, event.reason]), flush=True)
+        print(json.dumps([event.spec.hash, event.status, event.result, event.reason]), flush=True)
 """
 
 
@@ -133,7 +133,7 @@ def test_a_stopped_driver_and_a_killed_worker_change_no_result(nodes, tmp_path, 
         process.send_signal(signal.SIGINT)
         output = process.communicate()[0]
     assert process.returncode == 130, output
-    assert "The same command goes on" in output
+    assert "Repeat the command to continue" in output
     assert "Traceback" not in output
     assert not at_work()
     assert trained(tmp_path), "nothing was under way"
@@ -191,10 +191,10 @@ def test_tasks_import_a_study_of_ones_own(nodes, tmp_path):
         ("--on ray://nowhere", "Expected a cluster as ray://HOST:PORT, auto or local, got 'ray://nowhere'"),
         ("--on ray://127.0.0.1:{port}", "Connection refused"),
         ("--on auto", "Connection refused"),
-        ("--on local --gpus-per-run 1.5", "Expected a part of one or a whole number of GPUs a run, got 1.5"),
-        ("--on local --gpus-per-run -0.5", "Expected a part of one or a whole number of GPUs a run, got -0.5"),
-        ("--on local --cpus-per-run 2.5", "Expected a part of one or a whole number of CPUs a run, got 2.5"),
-        ("--on local --cpus-per-run 0", "Expected more than 0 CPUs a run, got 0"),
+        ("--on local --gpus-per-run 1.5", "Expected a fraction of 1 or a whole number of GPUs per run, got 1.5"),
+        ("--on local --gpus-per-run -0.5", "Expected a fraction of 1 or a whole number of GPUs per run, got -0.5"),
+        ("--on local --cpus-per-run 2.5", "Expected a fraction of 1 or a whole number of CPUs per run, got 2.5"),
+        ("--on local --cpus-per-run 0", "Expected more than 0 CPUs per run, got 0"),
     ],
 )
 def test_bad_input_is_one_line(line, problem, tmp_path, capsys, monkeypatch):
@@ -212,9 +212,7 @@ def test_without_ray_the_extra_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "ray", None)
     assert cli.main(["study", "run", "ablation", "--on", "local"]) == 2
-    assert capsys.readouterr().err == (
-        "torchmcl: Expected ray for --on, found none. Try: pip install 'torchmcl[cluster]'\n"
-    )
+    assert capsys.readouterr().err == ("torchmcl: --on needs Ray. Try: pip install 'torchmcl[cluster]'\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -223,6 +221,6 @@ def test_more_than_any_node_has_is_refused(nodes, tmp_path):
     line = [sys.executable, "-m", "torchmcl", "study", "run", "confidence", "--on", "auto", "--gpus-per-run", "0.5"]
     done = subprocess.run(line, env=nodes[0], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
-    assert "Expected a node with 1 CPUs and 0.5 GPUs for a run, got nodes with 1 and 0; 1 and 0." in done.stderr
+    assert "No node has the 1 CPUs and 0.5 GPUs of a run: nodes have 1 and 0; 1 and 0." in done.stderr
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())

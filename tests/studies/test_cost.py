@@ -18,7 +18,7 @@ RUN = {"network": "resnet18", "data": "cifar10", "members": 5, "epochs": 3, "dat
 
 
 def written():
-    return "\n".join(tables.markdown(table) for table in (cost.of_studies(), cost.of_traffic()))
+    return "\n".join(tables.markdown(table) for table in (cost.studies_table(), cost.traffic_table()))
 
 
 def parts():

@@ -16,7 +16,7 @@ from torchmcl.analysis.density import BINS
 from torchmcl.errors import UsageError
 from torchmcl.inference.predictor import Specialists
 from torchmcl.studies import store
-from torchmcl.studies.execute import execute, harvest, load
+from torchmcl.studies.execute import collect_result, execute, load
 from torchmcl.studies.runner import processes
 from torchmcl.studies.scales import scale
 from torchmcl.studies.spec import Spec
@@ -76,7 +76,7 @@ def test_a_study_that_is_stopped_and_killed_goes_on(tmp_path, one_thread, monkey
     process.send_signal(signal.SIGINT)  # politely first
     output = process.communicate()[0]
     assert process.returncode == 130, output
-    assert "The same command goes on" in output
+    assert "Repeat the command to continue" in output
     assert "Traceback" not in output
     assert unfinished(tmp_path)
     process = start(tmp_path, one_thread)
@@ -102,7 +102,7 @@ def test_a_process_of_its_own_finds_the_same(executed, one_thread, tmp_path):
     spec, _, result = executed
     broken = Spec({**SMALL, "data_classes": "0,dog"})
     events = list(processes([spec, broken], tmp_path, workers=one_thread))
-    found = {event.spec: event for event in events if event.what != "started"}
+    found = {event.spec: event for event in events if event.status != "started"}
     assert plain(found[spec].result) == plain(json.loads(json.dumps(result)))
     assert found[broken].what == "failed"
     assert "Expected classes" in found[broken].reason
@@ -127,7 +127,7 @@ def test_figures_are_those_of_the_examples(executed):
     answer = specialists.predict(data.test.images)
     wrong = [(answer.label != data.test.target).tolist()]
     wrong += [(member[:, :10].argmax(1) != data.test.target).tolist() for member in answer.members]
-    assert store.wrong(result).tolist() == np.array(wrong, dtype=float).tolist()
+    assert store.example_errors(result).tolist() == np.array(wrong, dtype=float).tolist()
     for c in range(10):
         here = (data.test.target == c).numpy()
         assert result["errors_of_groups"][c] == pytest.approx(100 * np.array(wrong)[:, here].mean(1), abs=1e-3)
@@ -176,19 +176,19 @@ def test_recorded_confidence_and_auxiliary_probability(executed):
 def test_a_run_of_another_configuration_is_not_harvested(executed, change):
     _, folder, _ = executed
     spec = Spec(SMALL)
-    assert harvest(spec, folder / spec.hash)["hash"] == spec.hash
+    assert collect_result(spec, folder / spec.hash)["hash"] == spec.hash
     # What is said in another way, or is the default, is the same.
-    assert harvest(Spec({**SMALL, "gamma": 0.5, "exchange": "default"}), folder / spec.hash)
+    assert collect_result(Spec({**SMALL, "gamma": 0.5, "exchange": "default"}), folder / spec.hash)
     with pytest.raises(UsageError, match=f"Expected a run with {next(iter(change))} "):
-        harvest(Spec({**SMALL, **change}), folder / spec.hash)
+        collect_result(Spec({**SMALL, **change}), folder / spec.hash)
 
 
 def test_what_cannot_be_recorded_is_said(executed, tmp_path):
     _, folder, _ = executed
-    with pytest.raises(UsageError, match="Expected records out of confidence, auxiliary, flow, grad_cam, got weather"):
+    with pytest.raises(UsageError, match="Expected a record out of confidence, auxiliary, flow, grad_cam"):
         execute(Spec(SMALL, ("weather",)), folder)
     with pytest.raises(UsageError, match=r"No config.yaml in .* Choose the folder of a run"):
-        harvest(Spec(SMALL), tmp_path)
+        collect_result(Spec(SMALL), tmp_path)
 
 
 def test_every_method_s_options_count_epochs_that_fit():
@@ -205,7 +205,7 @@ def test_workers_share_the_cores(monkeypatch, tmp_path):
 
     seen = []
     monkeypatch.setattr(runner, "start", lambda spec, work, *, threads: seen.append(threads) or Ended())
-    monkeypatch.setattr(runner, "ended", lambda spec, work, code: runner.Event(spec, "failed"))
+    monkeypatch.setattr(runner, "outcome", lambda spec, work, code: runner.Event(spec, "failed"))
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     assert len(list(processes([Spec(SMALL)], tmp_path, workers=3))) == 2
     assert seen == [2]

@@ -31,7 +31,7 @@ def done(tmp_path_factory):
     ended = torchmcl("study run ../sharp.py --workers 2 --results ../results --work work", folder / "elsewhere")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("finished") == 2
-    assert "Look: torchmcl study show ../sharp.py --scale smoke" in ended.stdout
+    assert "Next: torchmcl study show ../sharp.py --scale smoke" in ended.stdout
     return folder
 
 
@@ -46,10 +46,10 @@ def test_show_cost_and_ls_read_the_same_file(done):
     shown = torchmcl("study show ./sharp.py", done)
     assert shown.returncode == 0, shown.stderr
     assert "Sharpness, smoke" in shown.stdout
-    assert "runs are there" not in shown.stdout
+    assert "runs are available" not in shown.stdout
     assert (done / "results" / "sharp" / "smoke.md").is_file()
     more = torchmcl("study show ./sharp.py --seeds 2 --out shown", done)
-    rest = "2 of 4 runs are there. The rest: torchmcl study run sharp.py --scale smoke --seeds 2"
+    rest = "2 of 4 runs are available. Train the others: torchmcl study run sharp.py --scale smoke --seeds 2"
     assert rest in " ".join(more.stdout.split())
     listed = torchmcl("study ls ./sharp.py", done)
     assert [word in listed.stdout for word in ("sharp", "How sharp is sharp", "ablation")] == [True, True, False]
@@ -89,10 +89,10 @@ BAD = {
     "bytes": ("./binary.py", "Cannot import ./binary.py: "),
     "raises": ("./raises.py", "Cannot import ./raises.py: ZeroDivisionError in line 3: division by zero"),
     "leaves": ("./leaves.py", "leaves.py: SystemExit"),
-    "no runs": ("./no_runs.py", "Expected runs(scale) and table(results) in the study no_runs, found no runs"),
-    "nothing": ("./empty.py", "found no runs and no table"),
-    "no function": ("./constant.py", "found no table"),
-    "the name of a study": ("./ablation.py", "The name 'ablation' is taken by another study"),
+    "no runs": ("./no_runs.py", "The study no_runs does not define runs."),
+    "nothing": ("./empty.py", "does not define runs and table."),
+    "no function": ("./constant.py", "does not define table."),
+    "the name of a study": ("./ablation.py", "There is already a study named 'ablation'"),
     "the name of a module": ("./json.py", "json.py: another module"),
     "runs of nothing": (
         "./odd_runs.py",
@@ -100,7 +100,7 @@ BAD = {
     ),
     "runs that raise": (
         "./failing.py",
-        "runs of the study failing (failing.py) to return a list of Spec, got KeyError: 'x'",
+        "Error in runs of the study failing (failing.py): KeyError: 'x'",
     ),
 }
 FILES = {
@@ -143,7 +143,7 @@ def test_an_error_in_a_table_or_figure_is_one_line(part, tmp_path, monkeypatch, 
     text = write_parts(tmp_path, name, study=True).read_text()
     (tmp_path / f"{name}.py").write_text(f"{text}\n\ndef {part}(results):\n    raise LookupError('no such\\nrow.')\n")
     study = studies.load_file(f"{name}.py")
-    with pytest.raises(UsageError, match=rf"{part} of the study {name} \({name}.py\) .*, got LookupError: no such row"):
+    with pytest.raises(UsageError, match=rf"in {part} of the study {name} \({name}.py\): LookupError: no such row"):
         getattr(study, part)(None)
 
 
@@ -191,7 +191,7 @@ def test_a_registered_class_is_a_study(untouched, tmp_path):
 
         @staticmethod
         def table(results):
-            return Table("Width", ("runs",), [(str(len(results.found)),)])
+            return Table("Width", ("runs",), [(str(len(results.by_hash)),)])
 
     study = studies.load("widths")
     assert isinstance(study, Study)

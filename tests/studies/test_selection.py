@@ -7,7 +7,7 @@ from torchmcl import studies
 from torchmcl.studies.definitions import overlap
 from torchmcl.studies.scales import scale
 from torchmcl.studies.store import pack
-from torchmcl.studies.study import Results, compare, oracle, paired, top1
+from torchmcl.studies.study import Results, compare, oracle_errors, paired_difference, top1_errors
 
 SCALE = scale("smoke", "overlap")
 
@@ -60,11 +60,11 @@ def test_comparisons_are_paired_by_seed_and_test_set():
     right, wrong = np.zeros((3, 40)), np.ones((3, 40))
     wrong[1, :20] = 0  # someone is right on half
     good, bad = [result(1, 1, seed=s, wrong=right) for s in (0, 1)], [result(1, 1, seed=s, wrong=wrong) for s in (1, 2)]
-    assert paired(good, bad, top1).value == -100
-    assert paired(good, bad, oracle).value == -50
+    assert paired_difference(good, bad, top1_errors).value == -100
+    assert paired_difference(good, bad, oracle_errors).value == -50
     assert "oracle error -50.00" in compare("a", good, "b", bad)[0]
     other = [result(1, 1, seed=1, wrong=wrong, test_set="two")]
-    assert paired(good, other, top1) is None
+    assert paired_difference(good, other, top1_errors) is None
     assert compare("a", good, "b", other) == []
 
 
@@ -72,14 +72,16 @@ def test_one_test_set_for_all_seeds_is_resampled_once():
     """Three seeds with the same mistakes tell no more than one."""
     chance = np.random.default_rng(0)
     one, two = (chance.random((3, 200)) < part for part in (0.3, 0.4))
-    single = paired([result(1, 1, wrong=one)], [result(1, 1, wrong=two)], top1)
-    several = paired(
-        [result(1, 1, seed=s, wrong=one) for s in range(3)], [result(1, 1, seed=s, wrong=two) for s in range(3)], top1
+    single = paired_difference([result(1, 1, wrong=one)], [result(1, 1, wrong=two)], top1_errors)
+    several = paired_difference(
+        [result(1, 1, seed=s, wrong=one) for s in range(3)],
+        [result(1, 1, seed=s, wrong=two) for s in range(3)],
+        top1_errors,
     )
     assert several == pytest.approx(single)
-    apart = paired(
+    apart = paired_difference(
         [result(1, 1, seed=s, wrong=one, test_set=str(s)) for s in range(3)],
         [result(1, 1, seed=s, wrong=two, test_set=str(s)) for s in range(3)],
-        top1,
+        top1_errors,
     )
     assert apart.high - apart.low < 0.75 * (single.high - single.low)

@@ -29,7 +29,7 @@ def test_a_study_is_run_and_shown(smoke, name, tmp_path, capsys):
     study = studies.load(name)
     found = Store(smoke / "results").read(name, "smoke")
     assert set(found) == {spec.hash for spec in study.runs(scale("smoke", name))}
-    assert "runs are there" not in printed  # nothing is missing
+    assert "runs are available" not in printed  # nothing is missing
     text = (tmp_path / name / "smoke.md").read_text()
     assert "digits" in text
     assert "simple_cnn" in text or "fcn" in text
@@ -66,7 +66,7 @@ def test_show_says_what_is_missing_and_trains_nothing(tmp_path, capsys):
         == 0
     )
     printed = " ".join(capsys.readouterr().out.split())
-    assert "0 of 24 runs are there" in printed
+    assert "0 of 24 runs are available" in printed
     assert "torchmcl study run ablation --scale mini" in printed
     assert MISSING in printed
     assert "9.74" in printed  # the published number

@@ -12,7 +12,7 @@ from torchmcl import cli, studies
 from torchmcl.errors import UsageError
 from torchmcl.studies.runner import missing
 from torchmcl.studies.scales import scale
-from torchmcl.studies.store import Store, pack, read, wrong
+from torchmcl.studies.store import Store, example_errors, pack, read
 
 
 @given(st.integers(1, 6), st.integers(1, 40), st.data())
@@ -20,12 +20,12 @@ def test_bits_come_back(rows, columns, data):
     errors = data.draw(arrays(bool, (rows, columns))).astype(float)
     kept = pack(errors)
     assert len(base64.b64decode(kept["bits"])) == -(-rows * columns // 8)
-    assert np.array_equal(wrong({"wrong": json.loads(json.dumps(kept))}), errors)
+    assert np.array_equal(example_errors({"wrong": json.loads(json.dumps(kept))}), errors)
 
 
 def test_parts_of_pixels_come_back():
     errors = np.array([[0.25, 0.123456], [1.0, 0.0]])
-    assert np.allclose(wrong({"wrong": pack(errors)}), errors, atol=1e-6)
+    assert np.allclose(example_errors({"wrong": pack(errors)}), errors, atol=1e-6)
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def spoil(name, value):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda result: result.pop("test"), "nothing on test"),
-        (spoil("format", lambda _: 99), "no result of format 2"),
-        (spoil("configuration", lambda old: {**old, "width": 5}), "a configuration of hash"),
+        (lambda result: result.pop("test"), "test missing"),
+        (spoil("format", lambda _: 99), "not in format 2"),
+        (spoil("configuration", lambda old: {**old, "width": 5}), "the hash of its configuration"),
         (spoil("wrong", lambda old: {**old, "bits": old["bits"][:-8]}), "bytes of bits"),
-        (spoil("wrong", lambda old: {**old, "bits": "AAAA" + old["bits"][4:]}), "where its examples give"),
+        (spoil("wrong", lambda old: {**old, "bits": "AAAA" + old["bits"][4:]}), "but its examples give"),
         (spoil("test", lambda old: {**old, "top1_error": 0.5}), "errors"),
         (spoil("wrong", lambda _: "bits"), "TypeError"),
     ],
@@ -74,14 +74,14 @@ def test_a_damaged_file_is_refused_in_one_line(results, change, problem, capsys)
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00"])
 def test_a_file_of_something_else(results, text):
     first(results).write_text(text)
-    with pytest.raises(UsageError, match="Expected a whole result"):
+    with pytest.raises(UsageError, match="Damaged result"):
         Store(results).read("exchange", "smoke")
 
 
 def test_a_file_under_another_name(results):
     path = first(results)
     path.rename(path.with_name("0123456789abcdef.json"))
-    with pytest.raises(UsageError, match="a configuration of hash"):
+    with pytest.raises(UsageError, match="the hash of its configuration"):
         Store(results).read("exchange", "smoke")
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchmcl.errors import UsageError
-from torchmcl.studies.tables import LATEX, MISSING, Table, escaped, latex, markdown, png
+from torchmcl.studies.tables import LATEX, MISSING, Table, escape_latex, latex, markdown, png
 
 TABLE = Table(
     "A_title & 50 %",
@@ -36,7 +36,7 @@ def test_latex_is_balanced_and_escaped():
 
 @given(st.text(alphabet=[*LATEX, "a", "1", " "], max_size=30))
 def test_escaped_text_has_nothing_special_left(text):
-    made = escaped(text)
+    made = escape_latex(text)
     rest = re.sub(r"\\(textbackslash|textasciitilde|textasciicircum|textbar|ldots)\{\}|\\[&%$#_{}]", "", made)
     rest = re.sub(r"\$(\\pm|\\surd|[<>])\$", "", rest)
     assert not set(rest) & set("\\&%$#_{}~^")
@@ -64,7 +64,7 @@ def test_markdown_has_a_cell_for_each_column():
 
 
 def test_a_row_that_does_not_fit():
-    with pytest.raises(UsageError, match="Expected 2 cells a row, got 1"):
+    with pytest.raises(UsageError, match="Expected 2 cells per row, got 1"):
         Table("", ("a", "b"), [("1",)])
 
 

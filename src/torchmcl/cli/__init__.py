@@ -1,6 +1,7 @@
-"""The command line: one command per file. Commands parse arguments and call the library; nothing is computed here.
+"""The command line, one file per command: each defines its options in `add_arguments` and calls the library in `run`.
 
-`main` runs a command. No module of this folder imports torch before a command is called.
+Computation does not belong here. Commands import torch only when they run, so that `torchmcl --help` stays fast; the
+exception is `demo`, which is started with `python -m torchmcl.cli.demo`.
 """
 
 from torchmcl.cli.entry import main

@@ -1,33 +1,33 @@
-"""Set from what confidence on a trained run answers, by its own validation split."""
+"""Calibrate a trained run on its validation split: set the confidence below which it rejects an example."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from torchmcl.cli.options import add_option
+
 
 def add_arguments(parser: Any) -> None:
-    """Which run, and what is promised."""
+    """Add the run, the target and the output format."""
     parser.add_argument("run", type=str, help="folder of a trained run")
-    parser.add_argument("--coverage", type=float | None, default=None, help="accept this part of the examples: 0.95")
-    parser.add_argument("--max_error", type=float | None, default=None, help="accept all that keep this error: 0.01")
-    parser.add_argument(
-        "--temperature", action="store_true", help="fit a temperature, so that confidence means what it says"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_option(parser, "coverage", "fraction of examples to accept, e.g. 0.95", float)
+    add_option(parser, "max_error", "largest error of accepted examples, e.g. 0.01", float)
+    add_option(parser, "temperature", "also fit a softmax temperature (temperature scaling)", bool)
+    add_option(parser, "json", "print JSON", bool)
 
 
 def run(options: dict[str, Any]) -> int:
     """Run the command."""
     from torchmcl.analysis.evaluation import calibrate_run
 
-    asked = {name: options[name] for name in ("coverage", "max_error", "temperature")}
-    found = calibrate_run(Path(options["run"]), **asked)
+    targets = {name: options[name] for name in ("coverage", "max_error", "temperature")}
+    result = calibrate_run(Path(options["run"]), **targets)
     if options["json"]:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(result, indent=1))
         return 0
     print(
-        f"{found['run']}: answers from a confidence of {found['threshold']:.4f} on, at temperature "
-        f"{found['temperature']:.3g}. Of {found['examples']} validation examples {found['coverage']:.2f} % are "
-        f"accepted, with an error of {found['accepted_error']:.2f} %; of all, {found['error']:.2f} %."
+        f"{result['run']}: accepts predictions with a confidence of at least {result['threshold']:.4f} (temperature "
+        f"{result['temperature']:.3g}). {result['examples']} validation examples: coverage {result['coverage']:.2f} %, "
+        f"error of accepted examples {result['accepted_error']:.2f} %, error of all examples {result['error']:.2f} %."
     )
     return 0

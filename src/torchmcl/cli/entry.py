@@ -1,4 +1,4 @@
-"""The entry point: parses the command line, runs one command and turns errors into one line and an exit code."""
+"""The entry point: parse the command line, run a command, and turn errors into one line and an exit code."""
 
 import re
 import sys
@@ -21,12 +21,19 @@ COMMANDS: dict[str, ModuleType] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command -> exit code: 0, 2 for what cannot be done, 128 + n where signal n stopped it after saving."""
-    given = [plain_name(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    """Run a command.
+
+    Args:
+        arguments: the words of the command line; `sys.argv[1:]` by default
+
+    Returns:
+        The exit code: 0 on success, 2 after an error, 128 + n if signal n stopped a training, which was saved.
+    """
+    given = [normalize_option(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     imports.reset()
     try:
         with keep_freed_memory():
-            return run(imported([word for word in given if word != "--debug"]))
+            return run(run_imports([word for word in given if word != "--debug"]))
     except Exception as problem:
         if "--debug" in given:
             raise
@@ -34,10 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def imported(words: list[str]) -> list[str]:
-    """Import every file and module that --import names -> the other words.
+def run_imports(words: list[str]) -> list[str]:
+    """Import every file and module named by --import, and return the other words.
 
-    The option is taken away here, before others are parsed, so that it cannot get into anything that is stored.
+    The option is removed before the others are parsed, so that it is never stored in a file.
     """
     rest, names = [], []
     end = words.index("--") if "--" in words else len(words)
@@ -49,7 +56,7 @@ def imported(words: list[str]) -> list[str]:
             continue
         names.append(value or next(following, ""))
         if not names[-1] or names[-1].startswith("--"):
-            raise UsageError("Expected a Python file or a module after --import, got none. Try: --import my_module.py")
+            raise UsageError("--import needs a Python file or a module. Try: --import my_module.py")
     for name in names:
         imports.load(name)
     return [*rest, *words[end:]]
@@ -75,7 +82,7 @@ def explained(problem: Exception) -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Parse and call."""
+    """Parse the arguments and call the command."""
     from jsonargparse import ArgumentError
 
     if not arguments:
@@ -84,34 +91,35 @@ def run(arguments: list[str]) -> int:
     try:
         options = parser.parse_args(arguments)
     except ArgumentError as problem:
-        raise UsageError(f"{one_line(problem)} Try: torchmcl {command_of(arguments)}--help") from problem
+        command = f"{arguments[0]} " if arguments[0] in COMMANDS else ""
+        raise UsageError(f"{one_line(problem)} Try: torchmcl {command}--help") from problem
     command = options["subcommand"]
     if "import" in options[command]:
-        raise UsageError("Expected --import on the command line, got it in a configuration file. Remove it there.")
+        raise UsageError("--import is only allowed on the command line. Remove it from the configuration file.")
     return COMMANDS[command].run(options[command].as_dict())
 
 
 def build_parser(commands: Container[str] = COMMANDS) -> Any:
-    """Build the parser; only the named commands get their options, which take time to collect."""
+    """Build the parser; only the given commands get their options, because collecting them takes time."""
     from jsonargparse import ArgumentParser, get_loader, set_loader
     from yaml import YAMLError
 
     def load(text: str) -> Any:
         plain_yaml.parse(text)
-        return get_loader("yaml")(text)  # which knows 1e-3 as a number
+        return get_loader("yaml")(text)  # parses 1e-3 as a number
 
     set_loader("plain-yaml", load, (YAMLError,))
     parser = ArgumentParser(
         prog="torchmcl",
         exit_on_error=False,
         parser_mode="plain-yaml",
-        description=f"Specialist ensembles. For example: {EXAMPLE}",
+        description=f"Train and use specialist ensembles (multiple choice learning). Example: {EXAMPLE}",
     )
     parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
     subcommands = parser.add_subcommands(required=True)
     for name, command in COMMANDS.items():
-        dashes = " Names of options may be written with dashes and dots: --num-nodes, --data.dir."
-        own = ArgumentParser(exit_on_error=False, description=f"{command.__doc__}{dashes}")
+        dashes = "Option names also accept dashes and dots: --num-nodes, --data.dir."
+        own = ArgumentParser(exit_on_error=False, description=f"{command.__doc__} {dashes}")
         subcommands.add_subcommand(name, own, help=command.__doc__)
         if name in commands:
             command.add_arguments(own)
@@ -119,18 +127,13 @@ def build_parser(commands: Container[str] = COMMANDS) -> Any:
     return parser
 
 
-def plain_name(word: str) -> str:
-    """--num-nodes and --data.dir as options are called within: --num_nodes, --data_dir.
+def normalize_option(word: str) -> str:
+    """Replace dashes and dots in the name of an option by underscores.
 
-    >>> plain_name("--num-nodes=2"), plain_name("--data.dir"), plain_name("-1"), plain_name("a-b.c")
-    ('--num_nodes=2', '--data_dir', '-1', 'a-b.c')
+    >>> normalize_option("--num-nodes=2"), normalize_option("--data.dir"), normalize_option("a.b")
+    ('--num_nodes=2', '--data_dir', 'a.b')
     """
     if not word.startswith("--"):
         return word
     name, equals, value = word[2:].partition("=")
     return f"--{re.sub(r'[-.]', '_', name)}{equals}{value}"
-
-
-def command_of(arguments: Sequence[str]) -> str:
-    """'train ' of 'train --epochs x', for a hint."""
-    return f"{arguments[0]} " if arguments and arguments[0] in COMMANDS else ""

@@ -1,16 +1,16 @@
-"""Measure trained runs, on their own test set unless another is named, and against unseen data."""
+"""Evaluate trained runs on their test set or another data set, and optionally against unseen data."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from torchmcl.cli.options import add_runs, data_config
+from torchmcl.cli.options import add_option, add_runs, data_config
 
 
 def add_arguments(parser: Any) -> None:
-    """Which runs, on which data, and how it is printed."""
+    """Add the runs, the data and the output format."""
     add_runs(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_option(parser, "json", "print JSON", bool)
 
 
 def run(options: dict[str, Any]) -> int:
@@ -19,14 +19,14 @@ def run(options: dict[str, Any]) -> int:
 
     source = data_config(options)
     unseen = {"unseen": options["unseen"], "unseen_classes": options["unseen_classes"]}
-    found = [evaluate_run(Path(run), options["data"], source, **unseen) for run in options["runs"]]
+    metrics = [evaluate_run(Path(run), options["data"], source, **unseen) for run in options["runs"]]
     if options["json"]:
-        print(json.dumps(found if len(found) > 1 else found[0], indent=1))
+        print(json.dumps(metrics if len(metrics) > 1 else metrics[0], indent=1))
         return 0
     from rich.console import Console
 
-    from torchmcl.cli import metric_tables
+    from torchmcl.cli.metric_tables import metric_tables
 
-    for table in metric_tables.of(found):
+    for table in metric_tables(metrics):
         Console(width=max(Console().width, 100)).print(table)
     return 0

@@ -1,29 +1,31 @@
-"""Write a trained run as one graph, model.onnx or model.pt2, once it is found to answer the same."""
+"""Export a trained run to ONNX or torch.export, and check that its outputs match PyTorch's."""
 
 from pathlib import Path
 from typing import Any
 
+from torchmcl.cli.options import add_option
+
 
 def add_arguments(parser: Any) -> None:
-    """Which run, into which file."""
+    """Add the run and the file to write."""
     parser.add_argument("run", type=str, help="folder of a trained run")
-    parser.add_argument("file", type=str, help="model.onnx, or model.pt2 for torch.export")
-    parser.add_argument("--quantize", action="store_true", help="8 bits, with the change in error; .onnx only")
+    parser.add_argument("file", type=str, help="file to write: NAME.onnx, or NAME.pt2 for torch.export")
+    add_option(parser, "quantize", "quantize to 8 bits and report the change in error (.onnx only)", bool)
 
 
 def run(options: dict[str, Any]) -> int:
     """Run the command."""
     from torchmcl.inference.export import export_run
 
-    found = export_run(Path(options["run"]), Path(options["file"]), quantize=options["quantize"])
-    sizes = ", ".join(map(str, found["batches"]))
+    result = export_run(Path(options["run"]), Path(options["file"]), quantize=options["quantize"])
+    sizes = ", ".join(map(str, result["batches"]))
     print(
-        f"{found['path']}: {found['bytes'] / 1e6:.2f} MB, equal to eager at batches of {sizes} "
-        f"(largest difference {found['difference']:.1e})"
+        f"{result['path']}: {result['bytes'] / 1e6:.2f} MB, same outputs as PyTorch for batches of {sizes} "
+        f"(largest difference {result['difference']:.1e})"
     )
     if options["quantize"]:
         print(
-            f"8 bits: {found['bytes_before'] / 1e6:.2f} to {found['bytes'] / 1e6:.2f} MB, error on {found['examples']} "
-            f"test examples {found['error_before']:.2f} to {found['error']:.2f} %"
+            f"8 bits: {result['bytes_before'] / 1e6:.2f} to {result['bytes'] / 1e6:.2f} MB, error on "
+            f"{result['examples']} test examples {result['error_before']:.2f} to {result['error']:.2f} %"
         )
     return 0

@@ -1,16 +1,16 @@
-"""Write every figure of trained runs into a folder, for a paper."""
+"""Write the figures of trained runs as files, for a paper."""
 
 from typing import Any
 
-from torchmcl.cli.options import add_runs, looked
+from torchmcl.cli.options import add_limit, add_runs, evaluation_options
 
 
 def add_arguments(parser: Any) -> None:
-    """Which runs, on which data, into which folder."""
+    """Add the runs, the data and the folder to write to."""
     add_runs(parser)
-    parser.add_argument("-o", "--out", type=str, default="figures", help="the folder to write into")
+    parser.add_argument("-o", "--out", type=str, default="figures", help="folder to write to")
     parser.add_argument("--format", type=str, default="pdf", help="pdf, svg or png")
-    parser.add_argument("--limit", type=int | None, default=None, help="ask about so many examples of each set at most")
+    add_limit(parser)
 
 
 def run(options: dict[str, Any]) -> int:
@@ -18,7 +18,7 @@ def run(options: dict[str, Any]) -> int:
     from torchmcl.analysis.evaluation import run_evaluation
     from torchmcl.analysis.figures.catalogue import draw
 
-    evaluations = [run_evaluation(run, **looked(options)) for run in options["runs"]]
+    evaluations = [run_evaluation(run, **evaluation_options(options)) for run in options["runs"]]
     for path in draw(evaluations, options["out"], kind=options["format"]):
         print(path)
     return 0

@@ -1,4 +1,4 @@
-"""Figures as tables for a terminal."""
+"""Tables of metrics for the terminal."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -7,22 +7,23 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COMPARED = ("accuracy", "ece", "nll", "brier")
+UNSEEN_COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
 
 
-def of(found: Sequence[dict[str, Any]]) -> "Iterator[Table]":
-    """What `evaluate_run` found of one run, or of several beside each other."""
-    for metrics in found if len(found) == 1 else ():
-        yield of_run(metrics)
-    for metrics in found:
+def metric_tables(results: Sequence[dict[str, Any]]) -> "Iterator[Table]":
+    """Yield the tables of one run, or of several runs side by side, from the results of `evaluate_run`."""
+    if len(results) == 1:
+        yield run_table(results[0])
+    for metrics in results:
         if "unseen" in metrics:
-            yield of_scores(metrics)
-    if len(found) > 1:
-        yield comparison(found)
+            yield unseen_table(metrics)
+    if len(results) > 1:
+        yield comparison(results)
 
 
-def of_run(metrics: dict[str, Any]) -> "Table":
-    """Every figure that is one number, and the members'."""
-    table = _table(f"{metrics['run']} on {metrics['data']}: {metrics['examples']} examples", ("figure", "value"))
+def run_table(metrics: dict[str, Any]) -> "Table":
+    """List every scalar metric and the members' errors."""
+    table = _table(f"{metrics['run']} on {metrics['data']}: {metrics['examples']} examples", ("metric", "value"))
     for name, value in metrics.items():
         if isinstance(value, int | float):
             table.add_row(name, f"{value:g}")
@@ -34,28 +35,27 @@ def of_run(metrics: dict[str, Any]) -> "Table":
     return table
 
 
-def of_scores(metrics: dict[str, Any]) -> "Table":
-    """How well each score tells unseen data; FPR95 is the part of the known lost where 95 % of the unseen are found."""
+def unseen_table(metrics: dict[str, Any]) -> "Table":
+    """Show how well each score separates unseen data; FPR95 is the false positive rate at 95 % true positives."""
     unseen = metrics["unseen"]
     title = f"{metrics['run']}: {metrics['data']} against {unseen['examples']} examples of {unseen['data']}"
-    table = _table(title, ("score (higher: more foreign)", "AUROC", "AUPR", "FPR95"))
+    table = _table(title, ("score (higher: more likely unseen)", *UNSEEN_COLUMNS.values()))
     for name, row in unseen["scores"].items():
         best = "bold" if name == unseen["best"] else ""
-        table.add_row(name, *(f"{row[figure]:.2f}" for figure in ("auroc", "aupr", "fpr95")), style=best)
+        table.add_row(name, *(f"{row[metric]:.2f}" for metric in UNSEEN_COLUMNS), style=best)
     return table
 
 
-def comparison(found: Sequence[dict[str, Any]]) -> "Table":
-    """Runs beside each other, each with the score that tells unseen data best."""
-    named = [name for name in COMPARED if all(name in metrics for metrics in found)]
-    unseen = ("best score", "AUROC", "AUPR", "FPR95") if all("unseen" in each for each in found) else ()
-    table = _table("the runs compared", ("run", "method", *named, *unseen))
-    for metrics in found:
-        cells = [metrics["run"], metrics["method"], *(f"{metrics[name]:.3f}" for name in named)]
+def comparison(results: Sequence[dict[str, Any]]) -> "Table":
+    """Show runs side by side, each with the score that separates unseen data best."""
+    names = [name for name in COMPARED if all(name in metrics for metrics in results)]
+    unseen = ("best score", *UNSEEN_COLUMNS.values()) if all("unseen" in metrics for metrics in results) else ()
+    table = _table("comparison of the runs", ("run", "method", *names, *unseen))
+    for metrics in results:
+        cells = [metrics["run"], metrics["method"], *(f"{metrics[name]:.3f}" for name in names)]
         if unseen:
             best = metrics["unseen"]["best"]
-            row = metrics["unseen"]["scores"][best]
-            cells += [best, *(f"{row[figure]:.2f}" for figure in ("auroc", "aupr", "fpr95"))]
+            cells += [best, *(f"{metrics['unseen']['scores'][best][metric]:.2f}" for metric in UNSEEN_COLUMNS)]
         table.add_row(*cells)
     return table
 
@@ -65,6 +65,6 @@ def _table(title: str, headings: Sequence[str]) -> "Table":
 
     table = Table(title=title, title_justify="left")
     for heading in headings:
-        words = heading in ("figure", "run", "method", "best score") or heading.startswith("score")
-        table.add_column(heading, justify="left" if words else "right", overflow="fold")
+        is_text = heading in ("metric", "run", "method", "best score") or heading.startswith("score")
+        table.add_column(heading, justify="left" if is_text else "right", overflow="fold")
     return table

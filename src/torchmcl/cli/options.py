@@ -1,10 +1,10 @@
-"""Options that several commands have, and those that methods and networks define; read without importing torch."""
+"""Options shared by several commands, and the options of methods and networks, read without importing torch."""
 
 import re
 import sys
 from argparse import SUPPRESS
 from collections.abc import Container, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Union, get_type_hints
 
 from torchmcl._utils.signatures import REQUIRED, arguments, exported, functions, parts_of
@@ -13,69 +13,74 @@ if TYPE_CHECKING:
     from torchmcl.serialization.data_config import DataConfig
 
 
+def add_option(parser: Any, name: str, about: str, kind: Any = str, default: Any = None) -> None:
+    """Add the option --name: a flag if `kind` is bool, otherwise a value that may be missing if it has no default."""
+    if kind is bool:
+        parser.add_argument(f"--{name}", action="store_true", help=about)
+    else:
+        parser.add_argument(f"--{name}", type=kind | None if default is None else kind, default=default, help=about)
+
+
 def add_import(parser: Any) -> None:
-    """What every command takes; `imported` reads it before options are parsed."""
-    about = "a Python file or a module that registers parts of your own, imported first; repeat it for several"
+    """Add --import, which every command accepts; `entry.run_imports` handles it before the options are parsed."""
+    about = "Python file or module that registers your own components, imported first; may be repeated"
     parser.add_argument("--import", type=str, default=SUPPRESS, metavar="FILE", help=about)
 
 
 def add_runs(parser: Any) -> None:
-    """Which runs, on which data."""
+    """Add the runs to evaluate and the data to evaluate them on."""
     from torchmcl.serialization.data_config import DataConfig
 
     parser.add_argument("runs", type=str, nargs="+", help="folders of trained runs; several are compared")
-    parser.add_argument("--data", type=str | None, default=None, help="another data set; its classes must fit")
+    add_option(parser, "data", "another data set with the same classes; default: the test set of the run")
     add_fields(parser, DataConfig, "data_")
-    parser.add_argument(
-        "--unseen", type=str | None, default=None, help="a data set of other things, or folder:PATH, every image in it"
-    )
-    parser.add_argument("--unseen_classes", type=str | None, default=None, help="only these of the unseen set")
+    add_option(parser, "unseen", "data set of unseen classes, or folder:PATH with any images")
+    add_option(parser, "unseen_classes", "classes of the unseen data set to use; default: all")
+
+
+def add_limit(parser: Any) -> None:
+    """Add --limit."""
+    add_option(parser, "limit", "largest number of examples to evaluate per data set; default: all", int)
 
 
 def data_config(options: dict[str, Any]) -> "DataConfig":
-    """The options --data_… as one value."""
+    """Collect the options --data_… in one value."""
     from torchmcl.serialization.data_config import DataConfig
 
     return DataConfig(**{field.name: options[f"data_{field.name}"] for field in fields(DataConfig)})
 
 
-def looked(options: dict[str, Any]) -> dict[str, Any]:
-    """What runs are asked about."""
+def evaluation_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `run_evaluation`."""
     names = ("data", "unseen", "unseen_classes", "limit")
     return {"source": data_config(options), **{name: options[name] for name in names}}
 
 
 def add_fields(group: Any, kind: type, prefix: str = "") -> None:
-    """One option for each field of a dataclass; its help is in the class's docstring."""
+    """Add one option per field of a dataclass, with the help text from the `Args:` of its docstring."""
     about = dict(re.findall(r"^\s+(\w+): (.+)$", kind.__doc__ or "", re.MULTILINE))
     hints = get_type_hints(kind)
     for field in fields(kind):
-        default = None if field.default is MISSING else field.default
-        if hints[field.name] is bool:
-            group.add_argument(f"--{prefix}{field.name}", action="store_true", help=about[field.name])
-        else:
-            group.add_argument(
-                f"--{prefix}{field.name}", type=hints[field.name], default=default, help=about[field.name]
-            )
+        add_option(group, prefix + field.name, about[field.name], hints[field.name], field.default)
 
 
 def method_builders() -> dict[str, Any]:
-    """The functions of all methods and their arguments; of the built-in ones read without importing torch."""
-    own = {name: functions(module)[name] for name, module in exported("methods").items() if name in functions(module)}
-    return {name: taken for name, taken in own.items() if {"members", "task", "k"} <= taken.keys()} | registered(
-        "methods"
-    )
+    """Return the functions of all methods with their arguments, without importing torch for the built-in ones."""
+    modules = exported("methods")
+    found = {name: functions(module)[name] for name, module in modules.items() if name in functions(module)}
+    own = {name: accepted for name, accepted in found.items() if {"members", "task", "k"} <= accepted.keys()}
+    return own | registered("methods")
 
 
 def network_builders() -> dict[str, Any]:
-    """The functions of all networks and their arguments; of the built-in ones read without importing torch."""
+    """Return the functions of all networks with their arguments, without importing torch for the built-in ones."""
     return {name: functions(module)[name] for name, module in exported("networks").items()} | registered("networks")
 
 
 def registered(kind: str) -> dict[str, Any]:
-    """The functions that were registered as methods, networks, exchanges or tasks, and their arguments.
+    """Return the functions registered as methods, networks, exchanges or tasks, with their arguments.
 
-    Unless a module was imported that registers some, there are none, and torch is not imported to find out.
+    If no module that registers any was imported, there are none, and torch is not imported to find out.
     """
     if (module := sys.modules.get(f"torchmcl.{kind}")) is None:
         return {}
@@ -85,43 +90,42 @@ def registered(kind: str) -> dict[str, Any]:
 
 
 def method_options(taken: Container[str] = ()) -> dict[str, tuple[Any, str]]:
-    """Option -> its type, and which methods take it with which default, besides names that are `taken` already."""
-    decided = ("members", "task", "groups")  # by the data, or by an option of its own
-    found = options_of(method_builders(), decided)
-    found["k"] = (found["k"][0], "members that take each example; 1, for cmcl 4")
+    """Return the type and help text of each method option whose name is not `taken`."""
+    found = options_of(method_builders(), ("members", "task", "groups"))  # set by the data or by another option
+    found["k"] = (found["k"][0], "number of members that take each example; cmcl: 4, other methods: 1")
     return {name: about for name, about in found.items() if name not in taken}
 
 
 def network_options() -> dict[str, tuple[Any, str]]:
-    """Option -> its type and default; what data and method decide is left out."""
+    """Return the type and help text of each network option that neither the data nor the method decides."""
     return options_of(network_builders(), ("classes", "channels", "inputs", "cut"))
 
 
-def options_of(builders: dict[str, Any], decided: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """Option -> its type, and which functions take it with which default.
+def options_of(builders: dict[str, Any], excluded: Sequence[str]) -> dict[str, tuple[Any, str]]:
+    """Return the type of each option and a help text with the functions that accept it and their defaults.
 
-    An option of the whole training is left out: `fit` refuses a method or a network that has one of these names.
+    Options of the training are left out: `fit` rejects a method or a network with an option of the same name.
     """
     from torchmcl.training.config import reserved
 
     found: dict[str, tuple[list[Any], list[str]]] = {}
-    for name, taken in builders.items():
-        for option, (kind, default) in taken.items():
-            if option not in decided and option not in reserved() and default is not REQUIRED:
-                kinds, takers = found.setdefault(option, ([], []))
+    for name, accepted in builders.items():
+        for option, (kind, default) in accepted.items():
+            if option not in excluded and option not in reserved() and default is not REQUIRED:
+                kinds, defaults = found.setdefault(option, ([], []))
                 kinds += [part for part in parts_of(kind) if part not in kinds]
-                takers.append(f"{name} {default}")
+                defaults.append(f"{name}: {default}")
     return {
-        option: (Union[*sorted(kinds, key=read_first)], ", ".join(takers).replace("%", "%%"))
-        for option, (kinds, takers) in found.items()
+        option: (Union[*sorted(kinds, key=parsing_order)], ", ".join(defaults))
+        for option, (kinds, defaults) in found.items()
     }
 
 
-def read_first(kind: Any) -> int:
-    """The order in which types of a union are tried: 1 is a whole number, 0.5 a number, anything a text."""
+def parsing_order(kind: Any) -> int:
+    """Return the position of a type in a union: int is tried before float, and str last."""
     return {int: 0, float: 1, str: 3}.get(kind, 2)
 
 
 def one_line(problem: object) -> str:
-    """What a library says over several lines, in one."""
+    """Join the lines of an error message and end it with a period."""
     return " ".join(str(problem).split()).rstrip(".") + "."

@@ -1,15 +1,17 @@
-"""Say what images show."""
+"""Predict the classes, or the masks, of image files."""
 
 import json
 from typing import Any
 
+from torchmcl.cli.options import add_option
+
 
 def add_arguments(parser: Any) -> None:
-    """Which run, which images."""
+    """Add the run, the images and the output format."""
     parser.add_argument("run", type=str, help="folder of a trained run")
     parser.add_argument("images", type=str, nargs="+", help="image files")
-    parser.add_argument("--out", type=str | None, default=None, help="folder for the masks, of a segmentation run")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_option(parser, "out", "folder for predicted masks (segmentation runs)")
+    add_option(parser, "json", "print JSON", bool)
 
 
 def run(options: dict[str, Any]) -> int:
@@ -22,6 +24,6 @@ def run(options: dict[str, Any]) -> int:
         print(json.dumps(rows, indent=1))
         return 0
     for row in rows:
-        shown = f"{row['label']} ({row['confidence']:.1%})" if "label" in row else f"mask {row['mask']}"
-        print(f"{row['image']}: {shown}, member {row['member']}{'' if row['accepted'] else ', rejected'}")
+        prediction = f"{row['label']} ({row['confidence']:.1%})" if "label" in row else f"mask {row['mask']}"
+        print(f"{row['image']}: {prediction}, member {row['member']}{'' if row['accepted'] else ', rejected'}")
     return 0

@@ -1,21 +1,21 @@
-"""Write one self-contained page on trained runs, compared with each other where there are several."""
+"""Write a self-contained HTML report on one trained run, or on several to compare them."""
 
 from typing import Any
 
-from torchmcl.cli.options import add_runs, looked
+from torchmcl.cli.options import add_limit, add_runs, evaluation_options
 
 
 def add_arguments(parser: Any) -> None:
-    """Which runs, on which data, into which file."""
+    """Add the runs, the data and the file to write."""
     add_runs(parser)
-    parser.add_argument("-o", "--out", type=str, default="report.html", help="the file to write")
-    parser.add_argument("--limit", type=int | None, default=None, help="ask about so many examples of each set at most")
+    parser.add_argument("-o", "--out", type=str, default="report.html", help="file to write")
+    add_limit(parser)
 
 
 def run(options: dict[str, Any]) -> int:
     """Run the command."""
     from torchmcl import reporting
 
-    path = reporting.write(options["runs"], options["out"], **looked(options))
-    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, a page that needs nothing else. Open it in a browser.")
+    path = reporting.write(options["runs"], options["out"], **evaluation_options(options))
+    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, self-contained. Open it in a browser.")
     return 0

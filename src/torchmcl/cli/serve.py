@@ -1,24 +1,24 @@
-"""Look at a trained run in the browser: ask it about pictures, see its members, read the studies."""
+"""Explore a trained run in the browser: predict images, inspect members, read the studies."""
 
+from contextlib import suppress
 from typing import Any
+
+from torchmcl.cli.options import add_option
 
 
 def add_arguments(parser: Any) -> None:
-    """Which run, where, for whom."""
+    """Add the run, the address and the access control."""
     parser.add_argument("run", type=str, help="folder of a trained run")
-    parser.add_argument("--port", type=int, default=7860, help="0: any that is free")
-    parser.add_argument("--host", type=str, default="127.0.0.1", help="this machine alone; 0.0.0.0: whoever reaches it")
-    parser.add_argument("--auth", type=str | None, default=None, help="USER:PASSWORD, or a file with a line for each")
-    parser.add_argument("--results", type=str, default="results", help="folder of the studies' results")
+    add_option(parser, "port", "port to listen on; 0 chooses a free one", int, 7860)
+    add_option(parser, "host", "address to listen on; 0.0.0.0 for all interfaces", str, "127.0.0.1")
+    add_option(parser, "auth", "USER:PASSWORD, or a file with one per line")
+    add_option(parser, "results", "folder of study results", str, "results")
 
 
 def run(options: dict[str, Any]) -> int:
     """Run the command."""
-    from torchmcl.explorer.serve import serve as show
+    from torchmcl.explorer.serve import serve
 
-    run = options.pop("run")
-    try:
-        show(run, **options)
-    except KeyboardInterrupt:
-        return 0
+    with suppress(KeyboardInterrupt):
+        serve(options.pop("run"), **options)
     return 0

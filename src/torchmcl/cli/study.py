@@ -1,54 +1,59 @@
-"""The paper's tables and figures: list them, run what is missing, show what is there."""
+"""Reproduce the paper's tables and figures: list, run, show and estimate the cost of studies."""
 
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchmcl._utils import imports
-from torchmcl.cli.options import add_import
+from torchmcl.cli.options import add_import, add_option
 from torchmcl.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def add_arguments(parser: Any) -> None:
-    """List, run, show, estimate."""
+    """Add the actions and their options."""
     from jsonargparse import ArgumentParser
 
     from torchmcl.studies import names, scales
 
     actions = parser.add_subcommands(required=True)
-    for action, does in ACTIONS.items():
-        own = ArgumentParser(exit_on_error=False, description=does.__doc__)
-        some = action in ("run", "show")
-        which = f"out of {', '.join(names())}, or the file of your own, ./my_study.py"
-        own.add_argument("names", type=str, nargs="+" if some else "*", help=which + "; all unless given" * (not some))
+    for action, function in ACTIONS.items():
+        own = ArgumentParser(exit_on_error=False, description=function.__doc__)
+        required = action in ("run", "show")
+        about = f"names out of {', '.join(names())}, or files with your own studies, such as ./my_study.py"
+        about += "" if required else "; default: all"
+        own.add_argument("names", type=str, nargs="+" if required else "*", help=about)
         if action != "ls":
-            usual = "paper" if action == "cost" else "smoke"
-            own.add_argument("--scale", type=str, default=usual, help=f"one of {', '.join(scales.NAMES)}")
-            own.add_argument("--seeds", type=int | None, default=None, help="how many; the scale's own unless given")
-        if action in ("run", "show"):
-            own.add_argument("--results", type=str, default="results", help="folder of the results")
+            scale = "paper" if action == "cost" else "smoke"
+            add_option(own, "scale", f"one of {', '.join(scales.NAMES)}", str, scale)
+            add_option(own, "seeds", "number of seeds; default: set by the scale", int)
+        if required:
+            add_option(own, "results", "folder of the results", str, "results")
         if action == "run":
-            own.add_argument("--workers", type=int, default=1, help="runs at a time; 0: one by one in this process")
-            own.add_argument("--work", type=str, default="runs/studies", help="folder of the trainings themselves")
-            cluster = own.add_argument_group("many machines, with the extra cluster: docs/cluster.md")
-            cluster.add_argument(
-                "--on", type=str | None, default=None, help="Ray: ray://HOST:PORT, auto (this node's cluster) or local"
-            )
-            cluster.add_argument("--cpus_per_run", type=float, default=1, help="CPUs of a run, and its threads")
-            shared = "GPUs of a run, 0.5: two share one; 1 unless given, where there is one"
-            cluster.add_argument("--gpus_per_run", type=float | None, default=None, help=shared)
+            add_run_options(own)
         if action == "show":
-            own.add_argument("--out", type=str | None, default=None, help="folder to write into; that of the results")
-            own.add_argument("--select", type=str, default="validation", help="choose K on validation, or on test")
+            add_option(own, "out", "folder to write to; default: --results")
+            add_option(own, "select", "split to choose K on: validation or test", str, "validation")
         if action == "cost":
-            own.add_argument(
-                "--tflops", type=float, default=10.0, help="what a GPU sustains, in TFLOP/s: an assumption"
-            )
-            own.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="how many, to compare")
+            add_option(own, "tflops", "assumed sustained TFLOP/s of a GPU", float, 10.0)
+            own.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="numbers of GPUs to compare")
         add_import(own)
-        actions.add_subcommand(action, own, help=does.__doc__)
+        actions.add_subcommand(action, own, help=function.__doc__)
+
+
+def add_run_options(parser: Any) -> None:
+    """Add the options of `study run`: where runs are trained and on how many machines."""
+    add_option(parser, "workers", "number of parallel runs; 0 trains in this process, one run at a time", int, 1)
+    add_option(parser, "work", "folder of the run folders", str, "runs/studies")
+    cluster = parser.add_argument_group("cluster", "Needs the extra torchmcl[cluster]; see docs/cluster.md.")
+    add_option(cluster, "on", "Ray cluster: ray://HOST:PORT, auto (the cluster of this node) or local (temporary)")
+    add_option(cluster, "cpus_per_run", "CPUs per run, also its number of threads", float, 1)
+    about = "GPUs per run, 0.5 to share one between two runs; default: 1 if the cluster has GPUs"
+    add_option(cluster, "gpus_per_run", about, float)
 
 
 def run(options: dict[str, Any]) -> int:
@@ -58,15 +63,14 @@ def run(options: dict[str, Any]) -> int:
 
 
 def study_names(words: Sequence[str]) -> list[str]:
-    """The names of studies, those in Python files imported and registered."""
+    """Return the names of the studies; Python files are imported and registered."""
     from torchmcl import studies
 
     return [studies.load_file(word).name if imports.is_path(word) else word for word in words]
 
 
 def study_ls(names: list[str]) -> int:
-    """List the studies."""
-    from rich.console import Console
+    """List the studies with their number of runs at each scale."""
     from rich.table import Table
 
     from torchmcl import studies
@@ -77,67 +81,72 @@ def study_ls(names: list[str]) -> int:
         study = studies.load(name)
         counts = [str(len(study.runs(scales.scale(scale, name)))) for scale in scales.NAMES]
         table.add_row(f"[bold]{name}[/]", study.title, *counts)
-    Console(width=max(Console().width, 140)).print(table)
+    wide_console().print(table)
     return 0
 
 
 def study_run(
     names: list[str],
     scale: str,
-    seeds: int | None,
-    results: str,
-    work: str,
-    workers: int,
+    *,
     on: str | None,
+    workers: int,
     cpus_per_run: float,
     gpus_per_run: float | None,
+    **options: Any,
 ) -> int:
-    """Run what is missing of studies, here or on a cluster; stopped and started again, they go on."""
+    """Train the runs that are missing, on this machine or a cluster; an interrupted command can be repeated."""
     from torchmcl.studies import runner
     from torchmcl.studies.cluster import cluster
 
     studies = study_names(names)
     try:
         where = (
-            nullcontext(runner.embedded(workers)) if on is None else cluster(on, cpus=cpus_per_run, gpus=gpus_per_run)
+            nullcontext(runner.local_runner(workers))
+            if on is None
+            else cluster(on, cpus=cpus_per_run, gpus=gpus_per_run)
         )
         with where as chosen:
-            failed = runner.run(studies, scale, runner=chosen, results=results, work=work, seeds=seeds)
+            failed = runner.run(studies, scale, runner=chosen, **options)
     except KeyboardInterrupt:
-        print("\ntorchmcl: stopped, everything saved. The same command goes on.", file=sys.stderr)
+        print("\ntorchmcl: stopped, checkpoints saved. Repeat the command to continue.", file=sys.stderr)
         return 130
     if failed:
-        raise UsageError(f"Expected every run to finish, {failed} failed, as said above. The same command tries again.")
-    kept = "" if results == "results" else f" --results {shlex.quote(results)}"
-    kept += imports.options(*filter(imports.is_path, names))
-    print(f"Look: torchmcl study show {shlex.join(names)} --scale {scale}{kept}")
+        raise UsageError(f"{failed} runs failed for the reasons above. Repeat the command to try again.")
+    more = "" if options["results"] == "results" else f" --results {shlex.quote(options['results'])}"
+    more += imports.options(*filter(imports.is_path, names))
+    print(f"Next: torchmcl study show {shlex.join(names)} --scale {scale}{more}")
     return 0
 
 
 def study_show(names: list[str], scale: str, seeds: int | None, results: str, out: str | None, select: str) -> int:
-    """Show a study's table beside the published one, and write it as Markdown, LaTeX and PNG; never trains."""
-    from rich.console import Console
-
+    """Show a study's table next to the published numbers, and write it as Markdown, LaTeX and PNG; trains nothing."""
     from torchmcl.studies import show, tables
 
-    console = Console(width=max(Console().width, 140))
+    console = wide_console()
     for name in study_names(names):
         shown = show.show(name, scale, results=results, select=select, seeds=seeds)  # type: ignore[arg-type]
-        console.print(tables.text(shown[0]))
-        console.print(f"written: {', '.join(map(str, show.write(*shown, out or results)))}", soft_wrap=True)
+        console.print(tables.rich_table(shown[0]))
+        console.print(f"Written: {', '.join(map(str, show.write(*shown, out or results)))}", soft_wrap=True)
     return 0
 
 
 def study_cost(names: list[str], scale: str, seeds: int | None, tflops: float, gpus: list[int]) -> int:
-    """Estimate what studies cost: runs, GPU-hours, traffic of a training over several GPUs; trains nothing."""
-    from rich.console import Console
-
+    """Estimate the runs, the GPU-hours and the network traffic of studies; trains nothing."""
     from torchmcl.studies import cost, tables
 
-    console = Console(width=max(Console().width, 140))
-    console.print(tables.text(cost.of_studies(study_names(names), scale, seeds=seeds, tflops=tflops, gpus=gpus)))
-    console.print(tables.text(cost.of_traffic(tflops=tflops, gpus=gpus)))
+    console = wide_console()
+    costs = cost.studies_table(study_names(names), scale, seeds=seeds, tflops=tflops, gpus=gpus)
+    console.print(tables.rich_table(costs))
+    console.print(tables.rich_table(cost.traffic_table(tflops=tflops, gpus=gpus)))
     return 0
+
+
+def wide_console() -> "Console":
+    """Return a console with at least 140 columns."""
+    from rich.console import Console
+
+    return Console(width=max(Console().width, 140))
 
 
 ACTIONS: dict[str, Callable[..., int]] = {"ls": study_ls, "run": study_run, "show": study_show, "cost": study_cost}

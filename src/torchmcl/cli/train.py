@@ -1,4 +1,4 @@
-"""Train an ensemble and keep it in a folder."""
+"""Train an ensemble and save it in a run folder."""
 
 import shlex
 from argparse import SUPPRESS
@@ -7,64 +7,64 @@ from typing import Any
 
 from torchmcl._utils import imports, plain_yaml
 from torchmcl._utils.signatures import constant
-from torchmcl.cli.options import (
-    add_fields,
-    method_builders,
-    method_options,
-    network_builders,
-    network_options,
-    one_line,
-    registered,
-)
+from torchmcl.cli import options as shared
+from torchmcl.cli.options import add_option
 from torchmcl.errors import UsageError
 
 EXAMPLE = "torchmcl train --method amcl --network simple_cnn --data cifar10 --members 5 --epochs 20 --out runs/first"
 
 
 def add_arguments(parser: Any) -> None:
-    """What is trained, on what, how, and where it is kept."""
+    """Add the options of the model, the data, the training, the machine and the run folder."""
     from torchmcl.serialization.data_config import DataConfig
     from torchmcl.training.machine import Machine
     from torchmcl.training.recipe import Recipe
 
-    parser.add_argument("--config", action="config", help="a YAML file of options, such as a run's config.yaml")
-    what = parser.add_argument_group("what")
-    exchanges = (*constant("ensemble.exchange", "NAMES"), *registered("ensemble.exchange"))
-    presets = constant("ensemble.feature_fusion", "PRESETS")
-    what.add_argument("--method", type=str, default="amcl", help=f"one of {', '.join(method_builders())}")
-    what.add_argument("--network", type=str, default="simple_cnn", help=f"one of {', '.join(network_builders())}")
-    what.add_argument("--members", type=int, default=5, help="networks in the ensemble")
-    what.add_argument("--exchange", type=str, default="default", help=f"default, or {', '.join(exchanges)}")
-    what.add_argument("--preset", type=str, default="default", help=f"of the exchange: {', '.join(presets)}")
-    what.add_argument("--unit", type=str, default="image", help="what members take of a mask: image or pixel")
-    what.add_argument("--cut", type=int | None, default=None, help=SUPPRESS)  # of networks that only Python knows
-    of_networks = network_options()
-    for name, (kind, about) in of_networks.items():
-        what.add_argument(f"--{name}", type=kind | None, default=None, help=about)
-    what.add_argument("--transform", type=str | None, default=None, help=SUPPRESS)  # likewise
-    about = ", ".join(["classification", "segmentation", *registered("tasks")])
-    what.add_argument("--task", type=str | None, default=None, help=f"one of {about}; as the data says unless given")
-    what.add_argument("--seed", type=int, default=0, help="of weights, order and splits")
-    of_method = parser.add_argument_group("options of the method, its own default unless given")
-    for name, (kind, about) in method_options(of_networks).items():
-        of_method.add_argument(f"--{name}", type=kind | None, default=None, help=about)
+    parser.add_argument("--config", action="config", help="YAML file with options, such as the config.yaml of a run")
+    add_model(parser)
     data = parser.add_argument_group("data")
-    data.add_argument(
-        "--data", type=str, default="digits", help="a data set, folder:PATH, segmentation-folder:PATH or npz:PATH"
+    sources = "name of a data set (see torchmcl ls), or folder:PATH, segmentation-folder:PATH or npz:PATH"
+    add_option(data, "data", sources, str, "digits")
+    shared.add_fields(data, DataConfig, "data_")
+    shared.add_fields(parser.add_argument_group("training recipe"), Recipe)
+    shared.add_fields(parser.add_argument_group("machine"), Machine)
+    folder = parser.add_argument_group("run folder and output")
+    add_option(folder, "out", "folder to save the run in")
+    add_option(folder, "resume", "folder of an interrupted run to continue")
+    add_option(folder, "checkpoint_steps", "steps between checkpoints within an epoch", int, 1000)
+    add_option(folder, "overwrite", "replace an existing run in the folder", bool)
+    add_option(folder, "tensorboard", "also write a TensorBoard log", bool)
+    add_option(folder, "quiet", "print only errors", bool)
+
+
+def add_model(parser: Any) -> None:
+    """Add the options of the ensemble, its networks and its method."""
+    model = parser.add_argument_group("model")
+    exchanges = ", ".join((*constant("ensemble.exchange", "NAMES"), *shared.registered("ensemble.exchange")))
+    presets = ", ".join(constant("ensemble.feature_fusion", "PRESETS"))
+    tasks = ", ".join(["classification", "segmentation", *shared.registered("tasks")])
+    add_option(model, "method", f"one of {', '.join(shared.method_builders())}; see torchmcl ls", str, "amcl")
+    add_option(model, "network", f"one of {', '.join(shared.network_builders())}", str, "simple_cnn")
+    add_option(model, "members", "number of networks in the ensemble", int, 5)
+    add_option(model, "exchange", f"how members share features: default (of the method), {exchanges}", str, "default")
+    add_option(model, "preset", f"size of the feature fusion: {presets}", str, "default")
+    add_option(model, "unit", "unit that members take in segmentation: image or pixel", str, "image")
+    add_option(model, "cut", SUPPRESS, int)  # for networks that exist only in Python
+    of_networks = shared.network_options()
+    add_options(parser, "network", of_networks)
+    add_option(model, "transform", SUPPRESS)  # likewise
+    add_option(model, "task", f"one of {tasks}; default: the task of the data set")
+    add_option(model, "seed", "random seed of the weights, the order and the splits", int, 0)
+    add_options(parser, "method", shared.method_options(of_networks))
+
+
+def add_options(parser: Any, kind: str, options: dict[str, tuple[Any, str]]) -> None:
+    """Add a group with the options of all methods or all networks."""
+    group = parser.add_argument_group(
+        f"{kind} options", f"The help of an option lists the {kind}s that accept it, with their defaults."
     )
-    add_fields(data, DataConfig, "data_")
-    add_fields(parser.add_argument_group("recipe"), Recipe)
-    add_fields(parser.add_argument_group("machine"), Machine)
-    keep = parser.add_argument_group("run")
-    keep.add_argument("--out", type=str | None, default=None, help="folder to keep the run in")
-    keep.add_argument("--resume", type=str | None, default=None, help="folder of a run to continue")
-    keep.add_argument("--checkpoint_steps", type=int, default=1000, help="steps between checkpoints within an epoch")
-    for name, about in (
-        ("overwrite", "replace an earlier run in the folder"),
-        ("tensorboard", "write a log for TensorBoard, too"),
-        ("quiet", "print nothing but errors"),
-    ):
-        keep.add_argument(f"--{name}", action="store_true", help=about)
+    for name, (type_, about) in options.items():
+        group.add_argument(f"--{name}", type=type_ | None, default=None, help=about)
 
 
 def run(options: dict[str, Any]) -> int:
@@ -76,62 +76,56 @@ def run(options: dict[str, Any]) -> int:
     configs, quiet = options.pop("config", None), options.pop("quiet")
     resume = options.pop("resume")
     if resume is not None:
-        options = {**training_config(Path(resume)), **changes_of_resumed(options), "out": resume, "resume": True}
+        options = {**training_config(Path(resume)), **resume_overrides(options), "out": resume, "resume": True}
     elif options["out"] is None:
-        raise UsageError(f"Expected --out, the folder to keep the run in, or --resume RUN. Try: {EXAMPLE}")
+        raise UsageError(f"Choose a folder for the run with --out, or continue a run with --resume. Try: {EXAMPLE}")
     else:
-        options = with_earlier_defaults(options, configs)
-    again = f"{shlex.quote(str(options['out']))}{imports.options()}"
+        options = with_legacy_defaults(options, configs)
+    folder = f"{shlex.quote(str(options['out']))}{imports.options()}"
     try:
         fit(**options, verbose=not quiet)
     except Interrupted as stopped:
-        print(f"\ntorchmcl: stopped by {stopped}, everything saved. Go on: torchmcl train --resume {again}")
+        print(f"\ntorchmcl: stopped by {stopped}, checkpoint saved. To continue: torchmcl train --resume {folder}")
         return 128 + stopped.number
     except TypeError as problem:
         if resume is None:
             raise
-        raise UsageError(
-            f"Expected options of a training in {resume}/config.yaml, got: {one_line(problem)}"
-        ) from problem
+        raise UsageError(f"Invalid training options in {resume}/config.yaml: {shared.one_line(problem)}") from problem
     if not quiet:
-        print(f"kept in {options['out']}. Look: torchmcl evaluate {again}")
+        print(f"Saved in {options['out']}. Next: torchmcl evaluate {folder}")
     return 0
 
 
-def defaults() -> dict[str, Any]:
-    """The options of a training for which nothing is given."""
+def resume_overrides(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options given besides --resume that do not affect the result: machine, data folder, checkpoints, logs.
+
+    Raises:
+        UsageError: if another option is given, because a run continues with its stored configuration.
+    """
     from jsonargparse import ArgumentParser
+
+    from torchmcl.training.config import WITHOUT_EFFECT
 
     parser = ArgumentParser()
     add_arguments(parser)
-    return parser.get_defaults().as_dict()
-
-
-def changes_of_resumed(options: dict[str, Any]) -> dict[str, Any]:
-    """Options beside --resume that do not matter to the numbers: the machine, the data's folder, checkpoints and logs.
-
-    Raises UsageError for any other, since a run continues with its own configuration.
-    """
-    from torchmcl.training.config import WITHOUT_EFFECT
-
-    usual = defaults()
-    given = {name: value for name, value in options.items() if value != usual.get(name)}
+    defaults = parser.get_defaults().as_dict()
+    given = {name: value for name, value in options.items() if value != defaults.get(name)}
     if other := [name for name in given if name not in WITHOUT_EFFECT]:
         raise UsageError(
-            f"Expected --resume RUN, which continues with the run's own configuration, got --{other[0]} besides. "
+            f"--{other[0]} cannot be combined with --resume, which continues with the run's own configuration. "
             "Leave it out, or start another run with --config RUN/config.yaml."
         )
     return given
 
 
-def with_earlier_defaults(options: dict[str, Any], configs: Any) -> dict[str, Any]:
-    """Options from a run's config.yaml of an earlier version, with the defaults that they left open then."""
+def with_legacy_defaults(options: dict[str, Any], configs: Any) -> dict[str, Any]:
+    """Fill in the defaults that a config.yaml written by an earlier version leaves out."""
     from torchmcl.serialization.legacy import is_earlier, upgraded_options
 
     for config in configs or ():
         path = Path(str(config))
-        told = plain_yaml.read(path) if path.is_file() else {}
-        if "checkpoint_steps" in told and is_earlier(told) and options["method"] == told.get("method"):
-            left = upgraded_options(options["method"], {})
-            options = options | {name: value for name, value in left.items() if options.get(name) is None}
+        stored = plain_yaml.read(path) if path.is_file() else {}
+        if "checkpoint_steps" in stored and is_earlier(stored) and options["method"] == stored.get("method"):
+            missing = upgraded_options(options["method"], {})
+            options = options | {name: value for name, value in missing.items() if options.get(name) is None}
     return options

@@ -26,7 +26,7 @@ def page(name: str, scale: str, results: Path) -> str:
     except TorchmclError as error:
         return notice(str(error).replace(str(results), results.name), "problem")
     notes = [note.replace(f" --results {results}", "") for note in table.notes]
-    return render_table(table, notes, results=bool(own.found))
+    return render_table(table, notes, results=bool(own.by_hash))
 
 
 def render_table(table: Table, notes: Sequence[str], *, results: bool) -> str:

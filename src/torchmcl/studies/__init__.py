@@ -1,10 +1,13 @@
-"""The paper's tables and figures, and more: each study a file, runs in a store, tables from what is stored."""
+"""The studies that reproduce the paper's tables and figures: their registry, runs, stored results and tables.
+
+Each study is one file in `definitions`. Training itself is in `training`, and figures of single runs are in `analysis`.
+"""
 
 import os
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
-from reprlib import repr as shown
+from reprlib import repr as short_repr
 from types import ModuleType
 from typing import Any
 
@@ -15,7 +18,7 @@ from torchmcl.studies.spec import Spec
 from torchmcl.studies.study import Study
 from torchmcl.studies.tables import Table
 
-NAMES = (  # of this package's own
+NAMES = (  # built in
     "confidence",
     "ablation",
     "exchange",
@@ -34,78 +37,86 @@ _REGISTERED: Registry[Any] = Registry("study")
 
 
 def names() -> tuple[str, ...]:
-    """The names of all studies, registered ones included."""
+    """Return the names of all studies, including registered ones."""
     return (*NAMES, *_REGISTERED.names())
 
 
 def register(study: Any) -> Any:
-    """Register a study of your own under its name: a class with the functions of a study's file, as a decorator.
+    """Register your own study under the name of a class or module; usable as a decorator.
 
-    `runs(scale)` returns a list of `Spec`, `table(results)` a `Table`, and `figure(results)`, if there is one, a
-    matplotlib figure. They are static: none takes `self`. The first line of the docstring is the title.
+    Args:
+        study: has the functions `runs(scale)`, which returns a list of `Spec`, `table(results)`, which returns a
+            `Table`, and optionally `figure(results)`, which returns a matplotlib figure. In a class they are static
+            methods. The first line of the docstring is the title.
+
+    Returns:
+        The study itself.
+
+    Raises:
+        UsageError: if a function is missing or another study has the name.
     """
     name = study.__name__
     if missing := [part for part in ("runs", "table") if not callable(getattr(study, part, None))]:
         raise UsageError(
-            f"Expected runs(scale) and table(results) in the study {name}, found no {' and no '.join(missing)}. "
-            "Define both; docs/studies.md shows how."
+            f"The study {name} does not define {' and '.join(missing)}. "
+            "Define runs(scale) and table(results); see docs/studies.md."
         )
     if name in NAMES:
-        raise UsageError(f"The name {name!r} is taken by another study. Rename it.")
+        raise UsageError(f"There is already a study named {name!r}. Rename yours.")
     return _REGISTERED.register(study)
 
 
 def load(name: str) -> Study:
-    """A study by its name: `runs`, `table` and, where it has one, `figure` of its file, under its first line.
+    """Return a study by its name.
 
     >>> load("ablation").title
-    'What auxiliary class, memory and fusion contribute (table 1)'
+    'Contribution of the auxiliary class, the memory and feature fusion (table 1)'
     """
     known_name("study", name, names(), register=True)
     own = _REGISTERED.get(name)
-    found = own or import_module(f"torchmcl.studies.definitions.{name}")
-    title = ((found.__doc__ or "").strip() or name).splitlines()[0].rstrip(".")
-    figure = getattr(found, "figure", None)
+    definition = own or import_module(f"torchmcl.studies.definitions.{name}")
+    title = ((definition.__doc__ or "").strip() or name).splitlines()[0].rstrip(".")
+    figure = getattr(definition, "figure", None)
     if own is None:
-        return Study(name, title, found.runs, found.table, figure)
-    place = os.path.relpath(str(found.__file__)) if isinstance(found, ModuleType) else ""
-    which = f"{name} ({place})" if place else name
-    runs = _checked(found.runs, f"runs of the study {which}", "a list of Spec", _are_specs)
-    table = _checked(found.table, f"table of the study {which}", "a Table", lambda found: isinstance(found, Table))
+        return Study(name, title, definition.runs, definition.table, figure)
+    path = os.path.relpath(str(definition.__file__)) if isinstance(definition, ModuleType) else ""
+    where = f"of the study {name} ({path})" if path else f"of the study {name}"
+    runs = _checked(definition.runs, f"runs {where}", "a list of Spec", _are_specs)
+    table = _checked(definition.table, f"table {where}", "a Table", lambda value: isinstance(value, Table))
     if figure is not None:
-        figure = _checked(figure, f"figure of the study {which}", "a matplotlib figure or None", _is_figure)
-    return Study(name, title, runs, table, figure, place)
+        figure = _checked(figure, f"figure {where}", "a matplotlib figure or None", _is_figure)
+    return Study(name, title, runs, table, figure, path)
 
 
 def load_file(path: str) -> Study:
-    """A study in a Python file of your own, which is imported and registered under the file's name."""
+    """Import a Python file with a study, register it under the file's name and return it."""
     return load(register(imports.load(path)).__name__)
 
 
-def _checked(function: Callable[..., Any], name: str, what: str, fits: Callable[[Any], bool]) -> Callable[..., Any]:
-    """The same function, which raises UsageError if it fails or returns something else than `what`."""
+def _checked(
+    function: Callable[..., Any], name: str, expected: str, is_valid: Callable[[Any], bool]
+) -> Callable[..., Any]:
+    """Wrap a function so that it raises UsageError if it fails or returns anything but `expected`."""
 
     @wraps(function)
-    def checked(*given: Any) -> Any:
+    def checked(*args: Any) -> Any:
         try:
-            found = function(*given)
+            result = function(*args)
         except TorchmclError:
             raise
         except Exception as problem:
-            raise UsageError(
-                f"Expected {name} to return {what}, got {type(problem).__name__}: "
-                f"{str(problem).rstrip('.')}. Show where with --debug."
-            ) from problem
-        if not fits(found):
-            raise UsageError(f"Expected {name} to return {what}, got {shown(found)}. See docs/studies.md.")
-        return found
+            reason = f"{type(problem).__name__}: {str(problem).rstrip('.')}"
+            raise UsageError(f"Error in {name}: {reason}. Show the traceback with --debug.") from problem
+        if not is_valid(result):
+            raise UsageError(f"Expected {name} to return {expected}, got {short_repr(result)}. See docs/studies.md.")
+        return result
 
     return checked
 
 
-def _is_figure(found: Any) -> bool:
-    return found is None or callable(getattr(found, "savefig", None))
+def _is_figure(value: Any) -> bool:
+    return value is None or callable(getattr(value, "savefig", None))
 
 
-def _are_specs(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(one, Spec) for one in found)
+def _are_specs(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, Spec) for one in value)

@@ -1,4 +1,4 @@
-"""What studies cost before they are run: counted from their configurations, not measured."""
+"""The cost of studies, counted from their configurations without training."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -33,29 +33,29 @@ BATCH = Recipe().batch_size
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What a data set is, for counting: examples of `shape`, how many, of how many classes and groups."""
+class DataShape:
+    """The shape of the examples of a data set, and its numbers of examples, classes and groups."""
 
     shape: tuple[int, ...]
     train: int
     test: int
     classes: int
-    groups: int = 0  # of sets with masks
+    groups: int = 0  # 0 for data sets without masks
 
 
 DATA = {
-    "digits": Shape((1, 8, 8), 1_438, 359, 10),
-    "digits-masks": Shape((1, 8, 8), 1_438, 359, 2, 10),
-    "cifar10": Shape((3, 32, 32), 50_000, 10_000, 10),
-    "cifar100": Shape((3, 32, 32), 50_000, 10_000, 100),
-    "tiny-imagenet": Shape((3, 64, 64), 100_000, 10_000, 200),
-    "icoseg": Shape((3, 75, 125), 362, 87, 2, 36),
+    "digits": DataShape((1, 8, 8), 1_438, 359, 10),
+    "digits-masks": DataShape((1, 8, 8), 1_438, 359, 2, 10),
+    "cifar10": DataShape((3, 32, 32), 50_000, 10_000, 10),
+    "cifar100": DataShape((3, 32, 32), 50_000, 10_000, 100),
+    "tiny-imagenet": DataShape((3, 64, 64), 100_000, 10_000, 200),
+    "icoseg": DataShape((3, 75, 125), 362, 87, 2, 36),
 }
 
 
 @dataclass(frozen=True)
 class Work:
-    """An ensemble's parameters, and operations for one image: `forward`, and a whole training step of it."""
+    """The number of parameters, and the operations per image of a forward pass and of a training step."""
 
     parameters: int
     forward: int
@@ -63,36 +63,30 @@ class Work:
 
 
 def operations(spec: Spec) -> float:
-    """Operations of a run: training, validation after each epoch, the test once.
+    """Count the operations of a run: training, validation after each epoch, and one test.
 
-    A multiplication and an addition are two. Not counted: what is no convolution or matrix product, augmentation, and
-    the surveys of `mcl`.
+    A multiply-add counts as two operations. Only convolutions and matrix products are counted; augmentation and the
+    dataset passes of `mcl` are not.
 
     >>> f"{operations(Spec({'method': 'ie', 'network': 'resnet18', 'data': 'cifar10', 'data_validation': 0.0})):.2e}"
     '8.33e+16'
     """
     config, data = TrainConfig.of(**spec.options), data_of(spec)
-    work, part = work_of(spec), share(spec)
-    count = min(config.source.limit or data.train, round(data.train * part))
-    held = round(count * config.source.validation)
+    work, fraction = work_of(spec), class_fraction(spec)
+    count = min(config.source.limit or data.train, round(data.train * fraction))
+    validation = round(count * config.source.validation)
     epochs = config.recipe.length(config.data)
-    return epochs * ((count - held) * work.step + held * work.forward) + data.test * part * work.forward
+    per_epoch = (count - validation) * work.step + validation * work.forward
+    return epochs * per_epoch + data.test * fraction * work.forward
 
 
 def work_of(spec: Spec) -> Work:
-    """What one image costs."""
+    """Count the parameters and the operations per image of a run."""
     config, data = TrainConfig.of(**spec.options), data_of(spec)
-    classes = data.classes if data.groups else round(data.classes * share(spec))
-    return count(
-        config.method.name,
-        config.network.name,
-        config.method.members,
-        classes,
-        data,
-        config.network.exchange,
-        config.network.preset,
-        config.network.options.get("width"),
-    )
+    classes = data.classes if data.groups else round(data.classes * class_fraction(spec))
+    method, network = config.method, config.network
+    options = (network.exchange, network.preset, network.options.get("width"))
+    return count(method.name, network.name, method.members, classes, data, *options)
 
 
 @cache
@@ -101,46 +95,47 @@ def count(
     network: str,
     members: int,
     classes: int,
-    data: Shape,
+    data: DataShape,
     exchange: str = "default",
     preset: str = "default",
     width: int | None = None,
 ) -> Work:
-    """Parameters and operations of an ensemble, the sum of its parts.
+    """Count the parameters and operations of an ensemble as the sum of its parts.
 
     >>> count("ie", "resnet18", 5, 10, DATA["cifar10"]).parameters
     55869810
     """
     options: dict[str, Any] = {"k": 1} if "k" in methods.options(method) else {}
-    of = methods.build(method, members, classes, **options)
-    split, stem, body, features = one_member(network, of.outputs, of.composition.cut, data.shape, width)
-    device = "cpu" if preset == "light" else "meta"  # light fusion turns autocast off, which no device has not
-    heard = [torch.zeros(features.shape, device=device, requires_grad=True)] * members
+    built = methods.build(method, members, classes, **options)
+    split, stem, body, shape = one_member(network, built.outputs, built.composition.cut, data.shape, width)
+    device = "cpu" if preset == "light" else "meta"  # light fusion disables autocast, which meta does not support
+    features = [torch.zeros(shape, device=device, requires_grad=True)] * members
     with torch.device(device):
-        between = exchanges.build(of.exchange if exchange == "default" else exchange, split, members, preset=preset)
-        gate = [counted(Gate(of.composition.gate, split.features, members), heard)] if of.composition.gate else []
-    stems = [stem] * (1 if between.shared_stem else members)
-    parts = [*stems, *[body] * members, counted(between, heard[: len(stems)]), *gate]
+        chosen = built.exchange if exchange == "default" else exchange
+        module = exchanges.build(chosen, split, members, preset=preset)
+        gate = [count_module(Gate(built.composition.gate, split.features, members), features)] if built.composition.gate else []
+    stems = [stem] * (1 if module.shared_stem else members)
+    parts = [*stems, *[body] * members, count_module(module, features[: len(stems)]), *gate]
     return Work(*(sum(numbers) for numbers in zip(*map(astuple, parts), strict=True)))
 
 
 @cache
 def one_member(
     network: str, outputs: int, cut: str, shape: tuple[int, ...], width: int | None
-) -> tuple[Split, Work, Work, Tensor]:
-    """A network on no device, since shapes are all that counting needs; its stem, its body, and what is between."""
+) -> tuple[Split, Work, Work, torch.Size]:
+    """Return a network on the meta device, the work of its stem and body, and the shape of its features."""
     options = networks.input_options(network, shape) | ({} if width is None else {"width": width})
     with torch.device("meta"):
         split = networks.build(network, outputs, cut=cut, **options)
         if not isinstance(split, Split):
-            raise UsageError(f"Expected a network that returns a Split, to count its parts, got {network}.")
+            raise UsageError(f"The cost of {network} cannot be estimated: its builder does not return a Split.")
         x = torch.empty(1, *shape)
         features = split.stem(x).detach().requires_grad_()
-    return split, counted(split.stem, x), counted(split.body, features), features
+    return split, count_module(split.stem, x), count_module(split.body, features), features.shape
 
 
-def counted(module: nn.Module, x: Tensor | Sequence[Tensor]) -> Work:
-    """What a part has, and does for one image."""
+def count_module(module: nn.Module, x: Tensor | Sequence[Tensor]) -> Work:
+    """Count the parameters of a module and its operations for one image."""
     parameters, bare = sum(p.numel() for p in module.parameters()), deepcopy(module)
     drop_norms(bare)
     with Counter() as counter:
@@ -153,7 +148,7 @@ def counted(module: nn.Module, x: Tensor | Sequence[Tensor]) -> Work:
 
 
 def drop_norms(module: nn.Module) -> None:
-    """Take away batch normalisation, which counts nothing, and is most of the time on no device."""
+    """Remove batch normalization, which is not counted and takes most of the time on the meta device."""
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
             setattr(module, name, nn.Identity())
@@ -161,7 +156,7 @@ def drop_norms(module: nn.Module) -> None:
 
 
 class Counter(TorchDispatchMode):
-    """Operations of convolutions and matrix products while it is on, as PyTorch counts them, without its bookkeeping.
+    """Count the operations of convolutions and matrix products like `FlopCounterMode`, without counts per module.
 
     >>> with Counter() as counter:
     ...     _ = torch.zeros(2, 3) @ torch.zeros(3, 5)
@@ -175,25 +170,25 @@ class Counter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if (counted := flop_registry.get(func.overloadpacket)) is not None:
-            self.total += counted(*args, **(kwargs or {}), out_val=out)
+        if (formula := flop_registry.get(func.overloadpacket)) is not None:
+            self.total += formula(*args, **(kwargs or {}), out_val=out)
         return out
 
 
-def data_of(spec: Spec) -> Shape:
-    """The data set of a run."""
+def data_of(spec: Spec) -> DataShape:
+    """Return the data set of a run."""
     known_name("data set", spec.options["data"], DATA)
     return DATA[spec.options["data"]]
 
 
-def share(spec: Spec) -> float:
-    """The part of the classes that a run has, and so of the images."""
+def class_fraction(spec: Spec) -> float:
+    """Return the fraction of the classes, and so of the images, that a run uses."""
     chosen = spec.options.get("data_classes")
     return len(chosen.split(",")) / data_of(spec).classes if chosen else 1.0
 
 
 def runs(names: Iterable[str], scale: str, seeds: int | None = None) -> dict[str, list[Spec]]:
-    """The runs of each study; what several share is where it comes first."""
+    """Return the runs of each study; a run that studies share is listed for the first one only."""
     seen: set[str] = set()
     found: dict[str, list[Spec]] = {}
     for name in dict.fromkeys(names):
@@ -204,7 +199,7 @@ def runs(names: Iterable[str], scale: str, seeds: int | None = None) -> dict[str
 
 
 def makespan(lengths: Sequence[float], machines: int) -> float:
-    """When the last is over, where each machine takes the longest that is left.
+    """Return the total time if each idle machine takes the longest remaining run.
 
     >>> makespan([3, 3, 2, 2, 2], 2)
     7
@@ -217,7 +212,7 @@ def makespan(lengths: Sequence[float], machines: int) -> float:
 
 
 def traffic(parameters: int, gpus: int) -> float:
-    """Bytes that each of so many GPUs sends, and receives, to average the gradients of a step in a ring.
+    """Return the bytes that each GPU sends, and receives, per step to average gradients with a ring all-reduce.
 
     >>> traffic(1_000_000, 1), traffic(1_000_000, 8)
     (0.0, 7000000.0)
@@ -225,7 +220,7 @@ def traffic(parameters: int, gpus: int) -> float:
     return 2 * (gpus - 1) / gpus * 4 * parameters
 
 
-def of_studies(
+def studies_table(
     names: Sequence[str] = (),
     scale: str = "paper",
     *,
@@ -233,47 +228,61 @@ def of_studies(
     tflops: float = RATE,
     gpus: Sequence[int] = GPUS,
 ) -> Table:
-    """Runs and GPU-hours of studies, and how long so many GPUs take, a run on each."""
+    """Estimate the runs and GPU-hours of studies, and the time on several GPUs with one run per GPU.
+
+    Args:
+        names: names of studies; all by default
+        scale: name of the scale
+        seeds: number of seeds; by default that of the scale
+        tflops: assumed sustained TFLOP/s of a GPU
+        gpus: numbers of GPUs
+    """
     if not tflops > 0 or min(gpus) < 1:
         raise UsageError(f"Expected TFLOP/s above 0 and at least 1 GPU, got {tflops:g} and {min(gpus)}.")
     rows, all_hours = [], list[float]()
     for name, specs in runs(names or all_studies(), scale, seeds).items():
         hours = [operations(spec) / (tflops * 1e12) / 3600 for spec in specs]
-        whole = len({spec.hash for spec in load(name).runs(scale_of(scale, name, seeds=seeds))})
-        rows.append((name, f"{whole:,}", f"{len(specs):,}", *amounts(hours)))
+        total = len({spec.hash for spec in load(name).runs(scale_of(scale, name, seeds=seeds))})
+        rows.append((name, f"{total:,}", f"{len(specs):,}", *hour_cells(hours)))
         all_hours += hours
-    rows.append(("all", MISSING, f"{len(all_hours):,}", *amounts(all_hours)))
+    rows.append(("all", MISSING, f"{len(all_hours):,}", *hour_cells(all_hours)))
     waits = [f"{n} GPU{'s' * (n > 1)}: {makespan(all_hours, n):,.1f} h" for n in gpus]
     columns = ("study", "runs", "not in a study above", "GPU-hours", "longest run, h")
-    about = f"An estimate: operations counted, at {tflops:g} TFLOP/s sustained. One run a GPU, all of them take"
+    about = f"Estimated from counted operations at {tflops:g} TFLOP/s. Total time with one run per GPU:"
     return Table(f"Cost of studies, {scale}", columns, rows, f"{about} {'; '.join(waits)}.")
 
 
-def amounts(hours: Sequence[float]) -> tuple[str, str]:
-    """Cells of the sum and the longest."""
+def hour_cells(hours: Sequence[float]) -> tuple[str, str]:
+    """Return the cells of the total and of the longest run."""
     return f"{sum(hours):,.2f}", f"{max(hours, default=0):,.2f}"
 
 
-def of_traffic(*, members: int = 5, tflops: float = RATE, gpus: Sequence[int] = GPUS) -> Table:
-    """What one AMCL training sends over several GPUs, for each network, and how long a step computes and sends."""
+def traffic_table(*, members: int = 5, tflops: float = RATE, gpus: Sequence[int] = GPUS) -> Table:
+    """Estimate the traffic of one AMCL training over several GPUs, and the time of a step, for each network."""
     rows = []
-    for network, data in OF_PAPER.items():
+    for network, data in PAPER_NETWORKS.items():
         shape = DATA[data]
         work = count("amcl", network, members, shape.classes, shape)
         sent = [f"{traffic(work.parameters, n) / 1e6:,.1f}" for n in gpus]
         times = [step_time(work, n, tflops) for n in gpus]
-        told = [f"{compute:,.1f} + {send:,.1f}" for compute, send in times]
-        rows.append((network, data, f"{work.parameters:,}", *sent, *told))
-    named = [f"{n} GPU{'s' * (n > 1)}" for n in gpus]
-    columns = ("network", "data", "parameters", *(f"MB, {name}" for name in named), *(f"ms, {name}" for name in named))
-    about = (
-        f"AMCL, M = {members}: MB a step that each GPU sends, 2 (n - 1) / n x 4 bytes a parameter; ms a step of "
-        f"{BATCH} images over all GPUs: computing at {tflops:g} TFLOP/s + sending at {LINK:g} GB/s, partly overlapping."
+        cells = [f"{compute:,.1f} + {send:,.1f}" for compute, send in times]
+        rows.append((network, data, f"{work.parameters:,}", *sent, *cells))
+    counts = [f"{n} GPU{'s' * (n > 1)}" for n in gpus]
+    columns = (
+        "network",
+        "data",
+        "parameters",
+        *(f"MB, {name}" for name in counts),
+        *(f"ms, {name}" for name in counts),
     )
-    return Table("Traffic of one training over several GPUs", columns, rows, about)
+    about = (
+        f"AMCL, M = {members}. MB: sent per step by each GPU, 2 (n - 1) / n x 4 bytes per parameter. ms: per step of "
+        f"{BATCH} images over all GPUs, computing at {tflops:g} TFLOP/s + sending at {LINK:g} GB/s, partly overlapping."
+    )
+    return Table("Traffic of one training on several GPUs", columns, rows, about)
 
 
-OF_PAPER: Mapping[str, str] = {
+PAPER_NETWORKS: Mapping[str, str] = {
     "simple_cnn": "cifar10",
     "resnet10": "cifar10",
     "resnet18": "cifar10",
@@ -285,5 +294,5 @@ OF_PAPER: Mapping[str, str] = {
 
 
 def step_time(work: Work, gpus: int, tflops: float) -> tuple[float, float]:
-    """Milliseconds a step of a whole batch: computing, sending."""
+    """Return the milliseconds per step for computing and for sending."""
     return 1e3 * ceil(BATCH / gpus) * work.step / (tflops * 1e12), 1e3 * traffic(work.parameters, gpus) / (LINK * 1e9)

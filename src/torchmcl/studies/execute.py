@@ -1,4 +1,4 @@
-"""A run is a pure function: `execute(spec, folder) -> result`. What is in the folder only saves time."""
+"""Execution of runs: `execute(spec, folder) -> result` is a pure function, and the folder only saves time."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from torchmcl._utils.allocator import keep_freed_memory
 from torchmcl._utils.locks import exclusive_lock
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader
-from torchmcl.errors import UsageError
+from torchmcl.errors import UsageError, known_name
 from torchmcl.inference.predictor import Specialists
 from torchmcl.metrics import pixel_errors
 from torchmcl.objectives.dataset_pass import outputs
@@ -37,59 +37,65 @@ from torchmcl.training.evaluate import evaluate, evaluation_batches
 from torchmcl.training.fitting import fit
 from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, as_json, read_assignment_history, write_assignment_history
 
-TRAINED = "trained.json"  # by what, and how long it took
+TRAINED = "trained.json"  # the environment and duration of the training
 
 
 def execute(spec: Spec, folder: str | Path) -> Result:
-    """Train, or go on where a killed process stopped, in `folder`/HASH; evaluate; tell everything.
+    """Train and evaluate a run.
 
-    A training that is finished there is only asked what else is to be recorded.
+    Args:
+        spec: the run
+        folder: folder of run folders; an interrupted training in `folder`/HASH is continued, a finished one is only
+            evaluated
+
+    Returns:
+        The result for the store.
     """
     run = Path(folder) / spec.hash
     run.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(run.with_suffix(".lock")):
         fresh, finished = not (run / "config.yaml").is_file(), (run / "metrics.json").is_file()
         if fresh:
-            shutil.rmtree(run)  # killed before it began
+            shutil.rmtree(run)  # killed before training started
         started = time.perf_counter()
         fit(**spec.options, out=run, resume=not fresh, verbose=False)
         if not finished:
             elapsed = round(time.perf_counter() - started, 1)
-            atomic.write(
-                run / TRAINED,
-                as_json(checksum.add_checksum({"seconds": elapsed, "continued": not fresh, **surroundings()})),
-            )
+            training = {"seconds": elapsed, "continued": not fresh, **environment()}
+            atomic.write(run / TRAINED, as_json(checksum.add_checksum(training)))
         store_assignment_history(run)
-        return harvest(spec, run)
+        return collect_result(spec, run)
 
 
-def harvest(spec: Spec, run: str | Path) -> Result:
-    """The result of a finished run folder, whose configuration must be the spec's."""
+def collect_result(spec: Spec, run: str | Path) -> Result:
+    """Evaluate a finished run folder and return the result for the store.
+
+    Raises:
+        UsageError: if the run is not finished or has another configuration than the spec.
+    """
     run = Path(run)
-    got = TrainConfig.of(**training_config(run)).identity()
+    actual, expected = TrainConfig.of(**training_config(run)).identity(), spec.configuration
     if not (run / "metrics.json").is_file():
-        raise UsageError(f"Expected a finished run in {run}, got one that is not. Try: torchmcl train --resume {run}")
-    wanted = spec.configuration
-    if (name := difference(wanted, got)) is not None:
-        raise UsageError(f"Expected a run with {name} {wanted.get(name)} in {run}, got {got.get(name)}.")
+        raise UsageError(f"The run in {run} is not finished. Try: torchmcl train --resume {run}")
+    if (name := difference(expected, actual)) is not None:
+        raise UsageError(f"Expected a run with {name} {expected.get(name)} in {run}, got {actual.get(name)}.")
     metrics = checksum.read(run / "metrics.json")
     specialists = Specialists.load(run, device="cuda" if torch.cuda.is_available() else "cpu")
     data = load(spec)
-    trained = ask(specialists, data.test, run)
-    held_out = None if data.validation is None else ask(specialists, data.validation, run).metrics
+    trained = predict(specialists, data.test, run)
     names = data.train.label_names
     return {
         "configuration": spec.configuration,
         "hash": spec.hash,
         "seed": spec.options.get("seed", 0),
         "test": trained.metrics,
-        "validation": held_out,
+        "validation": None if data.validation is None else predict(specialists, data.validation, run).metrics,
         "share": metrics["share"],
         "purity": metrics["purity"],
         "groups": list(names),
         "assigned": metrics["assigned"],
         "flags": metrics.get("flags"),
-        "errors_of_groups": by_group(trained, len(names)),
+        "errors_of_groups": errors_by_group(trained, len(names)),
         "wrong": pack(trained.wrong.double().numpy()),
         "test_set": data.test.fingerprint,
         "examples": {name: len(data.parts[name]) for name in ("train", "validation", "test") if name in data.parts},
@@ -98,13 +104,12 @@ def harvest(spec: Spec, run: str | Path) -> Result:
         "warnings": metrics["warnings"],
         "records": {name: record(name, trained) for name in spec.record},
         "precision": spec.options.get("precision", "32"),
-        # Of a run that was trained otherwise it is not known.
-        "trained": checksum.read(run / TRAINED) if (run / TRAINED).is_file() else None,
+        "trained": checksum.read(run / TRAINED) if (run / TRAINED).is_file() else None,  # unknown if trained elsewhere
     }
 
 
-def surroundings() -> dict[str, Any]:
-    """What a training depends on besides its configuration."""
+def environment() -> dict[str, Any]:
+    """Describe what a training depends on besides its configuration."""
     return {
         "commit": commit(),
         "torchmcl": torchmcl.__version__,
@@ -116,8 +121,8 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-def ask(specialists: Specialists, examples: Examples, run: Path) -> Trained:
-    """What a trained ensemble answers to examples, once."""
+def predict(specialists: Specialists, examples: Examples, run: Path) -> Trained:
+    """Predict and evaluate examples in one pass."""
     method, ensemble = specialists.method, specialists.ensemble
     loader = specialists.loader(examples)
     if examples.target.ndim > 1:
@@ -131,7 +136,7 @@ def ask(specialists: Specialists, examples: Examples, run: Path) -> Trained:
 
 @torch.no_grad()
 def mask_errors(specialists: Specialists, loader: Loader) -> Tensor:
-    """Part of wrong pixels of the ensemble, then of each member, in each image, (1 + M, N)."""
+    """Return the fraction of wrong pixels of the ensemble and of each member in each image, (1 + M, N)."""
     parts, ignored = [], specialists.method.task.ignore_index
     for batch, output in outputs(specialists.ensemble, loader):
         members = output.logits.float().softmax(2)[:, :, : specialists.method.classes]
@@ -140,48 +145,47 @@ def mask_errors(specialists: Specialists, loader: Loader) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def by_group(trained: Trained, groups: int) -> list[list[float]]:
-    """Error in percent of the ensemble, then of each member, on each class, (classes, 1 + M); -1 where none is."""
+def errors_by_group(trained: Trained, groups: int) -> list[list[float]]:
+    """Return the percent errors of the ensemble and of each member per class, (classes, 1 + M); -1 without examples."""
     labels = trained.examples.labels
-    own = (trained.wrong[:, labels == group] for group in range(groups))
-    return [[percent(error) for error in wrong.mean(1)] if wrong.shape[1] else [-1.0] * len(wrong) for wrong in own]
+    parts = (trained.wrong[:, labels == group] for group in range(groups))
+    return [[percent(error) for error in wrong.mean(1)] if wrong.shape[1] else [-1.0] * len(wrong) for wrong in parts]
 
 
 def record(name: str, trained: Trained) -> Any:
-    """What else is to be recorded; 'name' or 'name:argument'."""
+    """Compute an additional record, 'name' or 'name:argument'."""
     kind, _, argument = name.partition(":")
-    if kind not in RECORDS:
-        raise UsageError(f"Expected records out of {', '.join(RECORDS)}, got {name}.")
+    known_name("record", kind, RECORDS)
     return RECORDS[kind](trained, argument)
 
 
 def load(spec: Spec) -> DataSet:
-    """The data of a run, as `fit` reads it."""
+    """Load the data of a run as `fit` does."""
     config = TrainConfig.of(**spec.options)
     return config.source.load(config.data, config.seed)
 
 
 def store_assignment_history(run: Path) -> None:
-    """Of the checkpoints of a finished training only the flow is kept, which is small."""
+    """Remove the checkpoints of a finished training and keep only the assignment history, which is small."""
     last = run / "checkpoints" / "last.pt"
     if last.is_file():
-        if not (run / ASSIGNMENT_HISTORY).is_file() and (flow := read_assignment_history(run)) is not None:
-            write_assignment_history(run, list(torch.from_numpy(flow)))
+        if not (run / ASSIGNMENT_HISTORY).is_file() and (history := read_assignment_history(run)) is not None:
+            write_assignment_history(run, list(torch.from_numpy(history)))
         shutil.rmtree(run / "checkpoints")
 
 
 @cache
 def commit() -> str | None:
-    """The commit of the package's source, -dirty where the package differs from it; None outside a repository."""
-    here = Path(torchmcl.__file__).parent
-    head = git(here, "rev-parse", "--short=12", "HEAD")
-    if not head or git(here, "ls-files", "--error-unmatch", "__init__.py") is None:
+    """Return the commit of the package, with -dirty if files differ from it; None outside a repository."""
+    folder = Path(torchmcl.__file__).parent
+    head = git(folder, "rev-parse", "--short=12", "HEAD")
+    if not head or git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    return head + ("-dirty" if git(here, "status", "--porcelain", "--", ".") else "")
+    return head + ("-dirty" if git(folder, "status", "--porcelain", "--", ".") else "")
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """What git says, or nothing."""
+    """Return the output of a git command, or None if it fails."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -190,14 +194,15 @@ def git(folder: Path, *arguments: str) -> str | None:
 
 
 def main() -> int:
-    """One run in a process of its own: the task comes as a line on standard input, which stays open while it is wanted.
+    """Execute one run in this process, for `runner.processes`.
 
-    The result goes to a file, an error as one line to standard error.
+    The task is one line of JSON on standard input, which stays open as long as the parent process lives. The result is
+    written to a file; an error is one line on standard error.
     """
     from torchmcl.training.signals import Interrupted
 
     task = json.loads(sys.stdin.readline())
-    threading.Thread(target=leave_with_parent, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     try:
         with keep_freed_memory():
             for name in task["imports"]:
@@ -212,8 +217,8 @@ def main() -> int:
     return 0
 
 
-def leave_with_parent() -> None:
-    """End at once when standard input closes: whoever started this is gone, and another may start it anew."""
+def exit_with_parent() -> None:
+    """Exit when standard input closes: the parent process has ended, and another may start the same run."""
     sys.stdin.read()
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""The numbers of Kim et al. 2022, as printed; `published.json` has every table."""
+"""The published numbers of Kim et al. 2022; `published.json` holds every table."""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torchmcl.errors import known_name
 
 @dataclass(frozen=True)
 class Published:
-    """Errors in percent, with the standard deviation where the paper gives one, and the whole row."""
+    """Published errors in percent, their standard deviations if the paper gives them, and the complete row."""
 
     oracle: float
     top1: float
@@ -22,13 +22,13 @@ class Published:
 
 @cache
 def tables() -> dict[str, Any]:
-    """All tables, by study."""
+    """Return all published tables by study."""
     loaded: dict[str, Any] = json.loads(files("torchmcl.studies").joinpath("published.json").read_text())
     return loaded
 
 
 def rows(study: str) -> list[dict[str, Any]]:
-    """The rows of a study's published table.
+    """Return the rows of a study's published table.
 
     >>> len(rows("ablation"))
     8
@@ -38,7 +38,7 @@ def rows(study: str) -> list[dict[str, Any]]:
 
 
 def find(study: str, **where: Any) -> Published | None:
-    """The published row that has these values, if there is one.
+    """Return the first published row with the given values, or None.
 
     >>> find("ablation", method="amcl", memory=True, fusion=True).top1
     9.74
@@ -47,10 +47,10 @@ def find(study: str, **where: Any) -> Published | None:
     """
     for row in rows(study):
         if all(row.get(name) == value for name, value in where.items()):
-            (oracle, oracle_std), (top1, top1_std) = _pair(row["oracle"]), _pair(row["top1"])
+            (oracle, oracle_std), (top1, top1_std) = _mean_and_std(row["oracle"]), _mean_and_std(row["top1"])
             return Published(oracle, top1, oracle_std, top1_std, row)
     return None
 
 
-def _pair(value: float | dict[str, float]) -> tuple[float, float | None]:
+def _mean_and_std(value: float | dict[str, float]) -> tuple[float, float | None]:
     return (value["mean"], value["std"]) if isinstance(value, dict) else (value, None)

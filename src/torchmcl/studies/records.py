@@ -1,4 +1,4 @@
-"""What a study may ask of a trained ensemble besides the usual, small enough to be stored."""
+"""Additional records of a trained ensemble, for studies that need more than its metrics."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchmcl import data as sets
+from torchmcl import data as data_sets
 from torchmcl.analysis.density import MAX_CROSS_ENTROPY, bin_counts
 from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
@@ -20,9 +20,16 @@ from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, read_assignment_his
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained ensemble and its answers to the test set: errors `wrong` (1 + M, N), the ensemble first.
+    """A trained ensemble with its predictions on some examples.
 
-    Of labelled images also the probabilities of `members` (M, N, C or C + 1) and `combined` (N, C).
+    Args:
+        specialists: the trained ensemble
+        examples: the examples
+        run: the run folder
+        metrics: the metrics on the examples
+        wrong: errors of the ensemble and of each member, (1 + M, N)
+        members: probabilities of the members, (M, N, C) or (M, N, C + 1); None for masks
+        combined: probabilities of the ensemble, (N, C); None for masks
     """
 
     specialists: Specialists
@@ -35,93 +42,90 @@ class Trained:
 
 
 def confidence(trained: Trained, argument: str) -> dict[str, Any]:
-    """Histogram of the probability that the ensemble gives to the truth, for each class, over 0 to 1."""
+    """Compute a histogram of the ensemble's probability of the true class, from 0 to 1, per class."""
     target = trained.examples.target
-    truth = labelled(trained.combined).gather(1, target[:, None])[:, 0]
-    return {name: bin_counts(truth[target == c]) for c, name in enumerate(trained.examples.classes)}
+    probability = require_labels(trained.combined).gather(1, target[:, None])[:, 0]
+    return {name: bin_counts(probability[target == c]) for c, name in enumerate(trained.examples.classes)}
 
 
 def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
-    """Auxiliary probability and cross-entropy on classes that are a member's own and on others', and on unseen data.
+    """Compute auxiliary probabilities and cross-entropies on a member's own classes, on others', and on unseen data.
 
-    A class is the members' that the memory says, or that took it most in the last epoch. `argument` names the unseen
-    data: svhn, or digits/7,8,9 of classes that were not trained on.
+    Args:
+        trained: the trained ensemble; `owners` decides which classes a member owns
+        argument: the unseen data, such as svhn, or digits/7,8,9 for classes that were left out of training
     """
-    members, target = labelled(trained.members), trained.examples.target
+    members, target = require_labels(trained.members), trained.examples.target
     own = owners(trained)[target].T  # (M, N)
     entropy = -members.gather(2, target[None, :, None].expand(len(members), -1, 1))[:, :, 0].clamp_min(1e-12).log()
-    said: dict[str, Any] = {
+    record: dict[str, Any] = {
         "cross_entropy": {
             name: {"histogram": bin_counts(part, MAX_CROSS_ENTROPY), "mean": round(float(part.mean()), 4)}
             for name, part in (("own", entropy[own]), ("others'", entropy[~own]))
         }
     }
     if trained.specialists.method.auxiliary:
-        unseen = foreign(trained.specialists, argument)
+        unseen = unseen_probabilities(trained.specialists, argument)
         seen = members[:, :, -1]
         parts = {"own": seen[own], "others'": seen[~own], "unseen": unseen.flatten()}
-        said["auxiliary"] = {
-            name: {"histogram": bin_counts(part), "median": round(float(part.median()), 4)}
-            for name, part in parts.items()
+        record["auxiliary"] = {
+            name: {"histogram": bin_counts(part), "median": round(float(part.median()), 4)} for name, part in parts.items()
         }
-        # How well the least auxiliary probability of all members tells unseen images from test images.
-        said["auroc"] = round(100 * float(auroc(seen.amin(0), unseen.amin(0))), 2)
-    return said
+        # Separates unseen images from test images by the smallest auxiliary probability of the members.
+        record["auroc"] = round(100 * float(auroc(seen.amin(0), unseen.amin(0))), 2)
+    return record
 
 
 def flow(trained: Trained, argument: str) -> list[Any]:
-    """What members wanted of each class in each epoch, (epochs, classes, M)."""
-    kept = read_assignment_history(trained.run)
-    if kept is None:
-        raise UsageError(
-            f"Expected {ASSIGNMENT_HISTORY} in {trained.run}, which a training leaves, got none. Train it again."
-        )
-    return kept.round(4).tolist()
+    """Return the loss-based assignments of each class to each member in each epoch, (epochs, classes, M)."""
+    history = read_assignment_history(trained.run)
+    if history is None:
+        raise UsageError(f"No {ASSIGNMENT_HISTORY} in {trained.run}. Train the run again.")
+    return history.round(4).tolist()
 
 
 def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
-    """Grad-CAM of every member for the first test image of each of the first `argument` classes, 0 to 255."""
+    """Compute every member's Grad-CAM, 0 to 255, for the first test image of each of the first `argument` classes."""
     from torchmcl.analysis.grad_cam import grad_cam as maps_of
 
-    examples, whose = trained.examples, owners(trained)
+    examples, owned = trained.examples, owners(trained)
     first = [int((examples.target == c).nonzero()[0, 0]) for c in range(min(int(argument), len(examples.classes)))]
-    few = examples.subset(first)
-    images = few.images[torch.arange(len(few))]
-    maps = (255 * maps_of(trained.specialists, images, few.target)).round().to(torch.uint8)
-    members = labelled(trained.members)[:, first]
+    chosen = examples.subset(first)
+    images = chosen.images[torch.arange(len(chosen))]
+    maps = (255 * maps_of(trained.specialists, images, chosen.target)).round().to(torch.uint8)
+    members = require_labels(trained.members)[:, first]
     return [
         {
-            "class": examples.classes[int(few.target[at])],
-            "image": pack_bytes(images[at].numpy()),
-            "maps": pack_bytes(maps[:, at].numpy()),
-            "truth": [round(p, 4) for p in members[:, at, int(few.target[at])].tolist()],
-            "own": whose[few.target[at]].int().tolist(),
+            "class": examples.classes[label],
+            "image": pack_bytes(images[index].numpy()),
+            "maps": pack_bytes(maps[:, index].numpy()),
+            "truth": [round(p, 4) for p in members[:, index, label].tolist()],
+            "own": owned[label].int().tolist(),
         }
-        for at in range(len(few))
+        for index, label in enumerate(chosen.target.tolist())
     ]
 
 
 def owners(trained: Trained) -> Tensor:
-    """Which members own each class, (classes, M), see `Method.owners`."""
+    """Return which members own each class, (classes, M): by the memory, or by most examples taken in the last epoch."""
     specialists = trained.specialists
-    taken = torch.tensor(specialists.metrics["assigned"])
-    found = specialists.method.owners(specialists.memory, taken)
-    assert found is not None
-    return found
+    owned = specialists.method.owners(specialists.memory, torch.tensor(specialists.metrics["assigned"]))
+    assert owned is not None
+    return owned
 
 
-def foreign(specialists: Specialists, name: str) -> Tensor:
-    """Auxiliary probabilities on data that nobody was trained on, (M, N)."""
+def unseen_probabilities(specialists: Specialists, name: str) -> Tensor:
+    """Return the auxiliary probabilities on unseen data, (M, N)."""
     data, _, classes = name.partition("/")
-    unseen = sets.load(data, classes=classes or None, parts=("test",)).test
+    unseen = data_sets.load(data, classes=classes or None, parts=("test",)).test
     answer = specialists.predict(unseen.images[torch.arange(len(unseen))])
     return answer.members[:, :, -1]
 
 
-def labelled(probabilities: Tensor | None) -> Tensor:
-    """Probabilities, which masks have not."""
+def require_labels(probabilities: Tensor | None) -> Tensor:
+    """Return the probabilities, or raise UsageError for masks, which have none."""
     if probabilities is None:
-        raise UsageError("Expected labelled images to record this of, got masks.")
+        raise UsageError("This record needs one label per image, got masks. Remove it from the record of the Spec.")
     return probabilities
 
 

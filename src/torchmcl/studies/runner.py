@@ -1,6 +1,6 @@
-"""The embedded runner: what is missing, each run in a process of its own, or one after another in this one.
+"""Running studies, and the runners for one machine: several processes, or one run at a time in this process.
 
-A runner is any function from specs and a work folder to `Event`s; `run` does the rest, whoever runs.
+A runner is a function that takes specs and a work folder, trains, and yields an `Event` whenever a run changes.
 """
 
 import json
@@ -29,13 +29,18 @@ from torchmcl.studies.store import Result, Store
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a run: it started, again with the reason; it finished, with its result; it failed.
+    """A change in the status of a run.
 
-    A runner whose work folders cannot be seen from here tells of `epochs` that were trained.
+    Args:
+        spec: the run
+        status: what happened
+        result: the result of a finished run
+        reason: why a run failed or was started again
+        epochs: number of trained epochs, from runners whose work folder is on another machine
     """
 
     spec: Spec
-    what: Literal["started", "trained", "finished", "failed"]
+    status: Literal["started", "trained", "finished", "failed"]
     result: Result | None = None
     reason: str = ""
     epochs: int = 0
@@ -45,8 +50,8 @@ Runner = Callable[[Sequence[Spec], Path], Generator[Event]]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A run and the studies that want it."""
+class PlannedRun:
+    """A run and the studies that need it."""
 
     spec: Spec
     studies: tuple[str, ...]
@@ -62,36 +67,45 @@ def run(
     seeds: int | None = None,
     verbose: bool = True,
 ) -> int:
-    """Run what is missing of some studies -> number of runs that failed. Every result is kept as it comes.
+    """Train the missing runs of some studies and store each result as soon as it is available.
 
-    With `verbose` it shows on the console how runs end; either way these are records of the logger `torchmcl.studies`.
+    Args:
+        names: names of studies
+        scale: name of the scale
+        runner: trains the runs, such as `local_runner(2)`
+        results: folder of the results
+        work: folder of the run folders
+        seeds: number of seeds; by default that of the scale
+        verbose: whether to print progress, which the logger `torchmcl.studies` records in any case
+
+    Returns:
+        The number of runs that failed.
     """
     store = Store(results)
-    wanted = missing(names, scale, store, seeds)
+    planned = {run.spec.hash: run for run in missing(names, scale, store, seeds)}
     atomic.make_folder(Path(work))
     failed = 0
-    specs = [want.spec for want in wanted]
+    specs = [run.spec for run in planned.values()]
     progress = StudyProgress(specs, Path(work), verbose=verbose)
-    with progress, stoppable(), closing(runner(specs, Path(work))) as events:
+    with progress, interrupt_on_sigterm(), closing(runner(specs, Path(work))) as events:
         for event in events:
             if event.result is not None:
-                want = next(want for want in wanted if want.spec.hash == event.spec.hash)
-                for study in want.studies:
+                for study in planned[event.spec.hash].studies:
                     store.write(study, scale, event.spec, event.result)
-            failed += event.what == "failed"
-            progress.update(event.spec, event.what, event.result, event.reason, event.epochs)
+            failed += event.status == "failed"
+            progress.update(event.spec, event.status, event.result, event.reason, event.epochs)
     return failed
 
 
-def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = None) -> list[Wanted]:
-    """The runs that no study has yet; what another study has is copied. A run that several want is run once, for all.
+def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = None) -> list[PlannedRun]:
+    """Return the runs without a stored result, each once, and copy results that another study has.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
     >>> len(missing(["ablation"], "smoke", Store(folder))), len(missing(["ablation"] * 2, "smoke", Store(folder)))
     (8, 8)
     """
-    found: dict[str, Wanted] = {}
+    planned: dict[str, PlannedRun] = {}
     for name in dict.fromkeys(names):
         for spec in load(name).runs(scale_of(scale, name, seeds=seeds)):
             if store.has(name, scale, spec):
@@ -99,14 +113,14 @@ def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = 
             if (result := store.find(name, scale, spec)) is not None:
                 store.write(name, scale, spec, result)
                 continue
-            before = found.get(spec.hash, Wanted(spec, ()))
-            records = (*before.spec.record, *spec.record)
-            found[spec.hash] = Wanted(Spec(spec.options, records), (*dict.fromkeys((*before.studies, name)),))
-    return list(found.values())
+            before = planned.get(spec.hash, PlannedRun(spec, ()))
+            merged = Spec(spec.options, (*before.spec.record, *spec.record))
+            planned[spec.hash] = PlannedRun(merged, (*dict.fromkeys((*before.studies, name)),))
+    return list(planned.values())
 
 
-def here(specs: Sequence[Spec], work: Path) -> Generator[Event]:
-    """One after another, in this process."""
+def in_process(specs: Sequence[Spec], work: Path) -> Generator[Event]:
+    """Train runs one after another in this process."""
     from torchmcl.studies.execute import execute
     from torchmcl.training.signals import Interrupted
 
@@ -121,9 +135,10 @@ def here(specs: Sequence[Spec], work: Path) -> Generator[Event]:
 
 
 def processes(specs: Sequence[Spec], work: Path, *, workers: int) -> Generator[Event]:
-    """Each in a process of its own, `workers` at a time, which share the cores evenly.
+    """Train each run in its own process, `workers` at a time, which share the cores evenly.
 
-    When this ends early, they are asked to save and waited for; when it is killed, they end with it.
+    If the generator is closed early, the processes save a checkpoint and are waited for. If this process is killed,
+    they exit as well.
     """
     waiting, running = deque(specs), dict[Spec, subprocess.Popen[str]]()
     try:
@@ -136,7 +151,7 @@ def processes(specs: Sequence[Spec], work: Path, *, workers: int) -> Generator[E
                 if process.poll() is not None:
                     process.communicate()
                     del running[spec]
-                    yield ended(spec, work, process.returncode)
+                    yield outcome(spec, work, process.returncode)
             time.sleep(0.05)
     finally:
         for process in running.values():
@@ -147,20 +162,20 @@ def processes(specs: Sequence[Spec], work: Path, *, workers: int) -> Generator[E
 
 
 def start(spec: Spec, work: Path, *, threads: int) -> "subprocess.Popen[str]":
-    """Start a run; it lives as long as its standard input is open."""
-    result, log = files(spec, work)
+    """Start the process of a run, which exits when its standard input is closed."""
+    result, log = result_and_log(spec, work)
     result.unlink(missing_ok=True)
-    # `-m` alone would put the current folder first on the path, where a script such as `torchmcl` does not have it.
-    alike = [] if sys.path[0] in ("", os.getcwd()) else ["-P"]
+    # -m puts the current folder first on the path, unlike a script such as `torchmcl`; -P prevents that.
+    same_path = [] if sys.path[0] in ("", os.getcwd()) else ["-P"]
     with open(log, "w") as errors:
         process = subprocess.Popen(
-            [sys.executable, *alike, "-m", "torchmcl.studies.execute"],
+            [sys.executable, *same_path, "-m", "torchmcl.studies.execute"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-            start_new_session=True,  # Ctrl-C is for the runner, which then asks politely, once
+            start_new_session=True,  # Ctrl-C reaches only the runner, which sends SIGTERM once
         )
     task = {"options": dict(spec.options), "record": spec.record, "work": str(work), "result": str(result)}
     task["imports"] = imports.loaded()
@@ -169,40 +184,38 @@ def start(spec: Spec, work: Path, *, threads: int) -> "subprocess.Popen[str]":
         process.stdin.write(json.dumps(task) + "\n")
         process.stdin.flush()
     except BrokenPipeError:
-        pass  # it has ended already, and says why
+        pass  # it has already ended, with the reason in its log
     return process
 
 
-def ended(spec: Spec, work: Path, code: int) -> Event:
-    """What became of a run's process."""
-    path, log = files(spec, work)
+def outcome(spec: Spec, work: Path, code: int) -> Event:
+    """Return the event for a process that has ended."""
+    path, log = result_and_log(spec, work)
     if code == 0 and path.is_file():
         result = json.loads(path.read_text())
         path.unlink()
         log.unlink()
         return Event(spec, "finished", result)
-    said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    reason = (
-        f"its process ended by signal {-code}" if code < 0 else (said or [f"its process ended with code {code}"])[-1]
-    )
-    return Event(spec, "failed", reason=reason)
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    last = lines[-1] if lines else f"its process ended with code {code}"
+    return Event(spec, "failed", reason=f"its process was ended by signal {-code}" if code < 0 else last)
 
 
-def files(spec: Spec, work: Path) -> tuple[Path, Path]:
-    """Where a process leaves its result, and what it complained."""
+def result_and_log(spec: Spec, work: Path) -> tuple[Path, Path]:
+    """Return the paths to which the process of a run writes its result and its errors."""
     return work / f"{spec.hash}.result.json", work / f"{spec.hash}.log"
 
 
-def embedded(workers: int) -> Runner:
-    """The runner for this machine: so many processes at a time, or none but this one."""
+def local_runner(workers: int) -> Runner:
+    """Return the runner for this machine: `workers` processes at a time, or this process if 0."""
     if workers < 0:
         raise UsageError(f"Expected 0 workers or more, got {workers}.")
-    return partial(processes, workers=workers) if workers else here
+    return partial(processes, workers=workers) if workers else in_process
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """SIGTERM ends a study as Ctrl-C does."""
+def interrupt_on_sigterm() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

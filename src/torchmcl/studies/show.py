@@ -1,4 +1,4 @@
-"""From the store to tables: nothing is trained here."""
+"""Tables and figures from stored results; nothing is trained here."""
 
 import shlex
 from dataclasses import replace
@@ -18,54 +18,58 @@ from torchmcl.studies.tables import Table
 def show(
     name: str, scale: str, *, results: str | Path = "results", select: Select = "validation", seeds: int | None = None
 ) -> tuple[Table, Results, Study]:
-    """A study's table from what is stored, the published numbers beside; what is missing is said."""
-    known_name("part to choose on", select, ("validation", "test"))
+    """Build a study's table from stored results, next to the published numbers.
+
+    Args:
+        name: name of the study
+        scale: name of the scale
+        results: folder of the results
+        select: split on which K is chosen
+        seeds: number of seeds; by default those of the scale and all that are stored
+
+    Returns:
+        The table, with a note if runs are missing, the results it was built from, and the study.
+    """
+    known_name("split", select, ("validation", "test"))
     study, size = load(name), scale_of(scale, name, seeds=seeds)
-    found = Store(results).read(name, scale)
-    if seeds is None:  # whatever other seeds were run belongs to the table, too
-        expected = size.seeds
-        size = size.with_seeds(sorted({*expected, *(result["seed"] for result in found.values())}))
-        needed = study.runs(size.with_seeds(expected))
-    else:
-        needed = study.runs(size)
+    stored, needed = Store(results).read(name, scale), study.runs(size)
+    if seeds is None:
+        size = replace(size, seeds=tuple(sorted({*size.seeds, *(result["seed"] for result in stored.values())})))
     specs = study.runs(size)
-    there = sum(spec.hash in found for spec in needed)
-    own = Results(size, {spec.hash: found[spec.hash] for spec in specs if spec.hash in found}, select)
+    available = [spec for spec in specs if spec.hash in stored]
+    own = Results(size, {spec.hash: stored[spec.hash] for spec in available}, select)
     table = study.table(own)
     title = f"{table.title}, {scale}" + (" (choices made on the TEST set)" if select == "test" else "")
     notes = list(table.notes)
-    if there < len(needed):
+    finished = sum(spec.hash in stored for spec in needed)
+    if finished < len(needed):
         where = "" if str(results) == "results" else f" --results {shlex.quote(str(results))}"
-        where += (f" --seeds {seeds}" if seeds else "") + imports.options(study.place)
-        rest = f"torchmcl study run {shlex.quote(study.place or name)} --scale {scale}{where}"
-        notes.append(f"{there} of {len(needed)} runs are there. The rest: {rest}")
-    shown = [spec for spec in specs if spec.hash in found] or needed
-    words = caption(shown, found)
-    return replace(table, title=title, caption=f"{table.caption} {words}".strip(), notes=notes), own, study
+        where += (f" --seeds {seeds}" if seeds else "") + imports.options(study.path)
+        command = f"torchmcl study run {shlex.quote(study.path or name)} --scale {scale}{where}"
+        notes.append(f"{finished} of {len(needed)} runs are available. Train the others: {command}")
+    text = f"{table.caption} {caption(available or needed, stored)}".strip()
+    return replace(table, title=title, caption=text, notes=notes), own, study
 
 
 def write(table: Table, results: Results, study: Study, out: str | Path) -> list[Path]:
-    """Markdown, LaTeX and PNG of a table, and of its figure where it has one, into OUT/STUDY."""
+    """Write a table as Markdown, LaTeX and PNG, and its figure if there is one, to OUT/STUDY."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as absent:
-        raise UsageError(
-            "Expected matplotlib for the pictures, found none. Try: pip install 'torchmcl[plots]'"
-        ) from absent
+        raise UsageError("Writing tables needs matplotlib. Try: pip install 'torchmcl[plots]'") from absent
     folder = Path(out) / study.name
     atomic.make_folder(folder)
     stem = results.scale.name + ("-selected-on-test" if results.select == "test" else "")
     paths = [folder / f"{stem}{ending}" for ending in (".md", ".tex", ".png")]
     atomic.write(paths[0], tables.markdown(table))
     atomic.write(paths[1], tables.latex(table))
-    atomic.write(paths[2], lambda file: save(tables.png(table), file))
-    figure = study.figure(results) if study.figure is not None and results.found else None
+    atomic.write(paths[2], lambda file: _save(tables.png(table), file))
+    figure = study.figure(results) if study.figure is not None and results.by_hash else None
     if figure is not None:
         paths.append(folder / f"{stem}-figure.png")
-        atomic.write(paths[3], lambda file: save(figure, file))
+        atomic.write(paths[3], lambda file: _save(figure, file))
     return paths
 
 
-def save(figure: "object", file: IO[bytes]) -> None:
-    """A figure as PNG."""
+def _save(figure: object, file: IO[bytes]) -> None:
     figure.savefig(file, dpi=150, format="png")  # type: ignore[attr-defined]

@@ -1,3 +1,5 @@
+"""The specification of one run."""
+
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -5,15 +7,19 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-TOLD = ("data", "network", "width", "members", "k", "exchange", "memory", "balance", "beta", "gamma", "warmup")
+IN_LABEL = ("data", "network", "width", "members", "k", "exchange", "memory", "balance", "beta", "gamma", "warmup")
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One run: the keyword arguments of `torchmcl.fit`, and what to record of it besides the usual.
+    """One run of a study.
 
-    Its `hash` is that of the resolved configuration, every default spelled out: studies that ask for the same training
-    in different words share it, and results of an earlier default no longer match once the default changes.
+    Runs are identified by the `hash` of their resolved configuration, which includes every default. Studies that
+    describe the same training in different ways share a run, and a changed default leads to another hash.
+
+    Args:
+        options: keyword arguments of `torchmcl.fit`
+        record: names of additional records to store, see `torchmcl.studies.records`
 
     >>> one, two = Spec({"method": "amcl", "k": 1, "seed": 0}), Spec({"method": "amcl", "beta": 0.01}, ("flow",))
     >>> one.hash == two.hash, len(one.hash), one.label
@@ -24,8 +30,8 @@ class Spec:
     record: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        plain = {name: value for name, value in sorted(self.options.items()) if value is not None}
-        object.__setattr__(self, "options", plain)
+        given = {name: value for name, value in sorted(self.options.items()) if value is not None}
+        object.__setattr__(self, "options", given)
         object.__setattr__(self, "record", tuple(sorted(set(self.record))))
 
     def __hash__(self) -> int:
@@ -40,21 +46,21 @@ class Spec:
 
     @cached_property
     def hash(self) -> str:
-        """16 hex digits of the resolved configuration's SHA-256."""
+        """16 hexadecimal digits of the SHA-256 of the resolved configuration."""
         return digest(self.configuration)
 
     @property
     def label(self) -> str:
-        """A short name for people."""
-        told = [f"{name} {self.options[name]}" for name in TOLD if name in self.options]
-        return f"{' '.join([str(self.options.get('method', 'amcl')), *told])}, seed {self.options.get('seed', 0)}"
+        """A short readable name."""
+        parts = [f"{name} {self.options[name]}" for name in IN_LABEL if name in self.options]
+        return f"{' '.join([str(self.options.get('method', 'amcl')), *parts])}, seed {self.options.get('seed', 0)}"
 
 
 def canonical(options: Mapping[str, Any]) -> str:
-    """Options as JSON that is the same in whatever order they are given."""
+    """Return options as JSON that does not depend on their order."""
     return json.dumps(options, sort_keys=True, separators=(",", ":"))
 
 
 def digest(configuration: Mapping[str, Any]) -> str:
-    """16 hex digits of a configuration's SHA-256."""
+    """Return 16 hexadecimal digits of the SHA-256 of a configuration."""
     return sha256(canonical(configuration).encode()).hexdigest()[:16]

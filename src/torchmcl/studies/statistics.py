@@ -1,3 +1,5 @@
+"""Statistics over seeds and over test examples."""
+
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -6,7 +8,7 @@ from numpy.typing import ArrayLike
 
 
 class Interval(NamedTuple):
-    """A difference with the interval that holds it."""
+    """A difference with its confidence interval."""
 
     value: float
     low: float
@@ -14,7 +16,7 @@ class Interval(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Whether zero lies outside.
+        """Whether the interval excludes zero.
 
         >>> Interval(-1.0, -2.0, -0.5).clear, Interval(-1.0, -2.0, 0.5).clear
         (True, False)
@@ -23,7 +25,7 @@ class Interval(NamedTuple):
 
 
 def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and the standard deviation over seeds (of a sample; None of one value).
+    """Compute the mean and the sample standard deviation, which is None for a single value.
 
     >>> mean_std([1.0, 3.0]), mean_std([2.0])
     ((2.0, 1.4142135623730951), (2.0, None))
@@ -35,15 +37,24 @@ def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
 def paired_bootstrap(
     one: ArrayLike, two: ArrayLike, *, seed: int = 0, rounds: int = 10_000, level: float = 0.95
 ) -> Interval:
-    """Mean of one - two over the same N examples, with its percentile interval over resampled examples.
+    """Compute the mean of one - two with its percentile bootstrap interval over examples.
 
-    A resample is how often each example is drawn; examples of equal difference are alike, so the draws of each
-    distinct difference are counted instead: multinomial, and exactly the same distribution.
+    Args:
+        one: values of the first configuration, (N,)
+        two: values of the second configuration for the same examples, (N,)
+        seed: random seed
+        rounds: number of resamples
+        level: confidence level
+
+    Returns:
+        The mean difference with its interval.
 
     >>> paired_bootstrap([1.0] * 50 + [0.0] * 50, [0.0] * 100)
     Interval(value=0.5, low=0.4, high=0.6)
     """
     difference = np.asarray(one, dtype=np.float64) - np.asarray(two, dtype=np.float64)
+    # Examples with the same difference are exchangeable. Drawing how often each distinct difference occurs, from a
+    # multinomial, has exactly the distribution of drawing examples.
     values, counts = np.unique(difference, return_counts=True)
     draws = np.random.default_rng(seed).multinomial(len(difference), counts / len(difference), size=rounds)
     means = draws @ values / len(difference)

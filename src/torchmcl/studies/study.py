@@ -1,8 +1,11 @@
+"""A study, the results it reads, and functions for the cells and notes of its table."""
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchmcl.studies import store
 from torchmcl.studies.published import Published
@@ -20,19 +23,25 @@ Select = Literal["validation", "test"]
 
 @dataclass(frozen=True)
 class Results:
-    """What a study's table is made of: its results by hash, and on what choices are made."""
+    """The stored results of a study.
+
+    Args:
+        scale: the scale of the study
+        by_hash: the results by the hashes of their specs
+        select: the split on which choices are made
+    """
 
     scale: Scale
-    found: Mapping[str, Result]
+    by_hash: Mapping[str, Result]
     select: Select = "validation"
 
-    def of(self, specs: Callable[..., Spec], *arguments: Any, **options: Any) -> list[Result]:
-        """The results of one configuration, `specs(*arguments, seed=…, **options)`, over the seeds that are there."""
-        made = (specs(*arguments, seed=seed, **options).hash for seed in self.scale.seeds)
-        return [self.found[hash] for hash in made if hash in self.found]
+    def of(self, spec: Callable[..., Spec], *arguments: Any, **options: Any) -> list[Result]:
+        """Return the available results of `spec(*arguments, seed=seed, **options)` over all seeds."""
+        hashes = (spec(*arguments, seed=seed, **options).hash for seed in self.scale.seeds)
+        return [self.by_hash[hash] for hash in hashes if hash in self.by_hash]
 
     def best(self, candidates: Mapping[Any, list[Result]]) -> Any | None:
-        """The candidate of least harmonic mean of oracle and top-1 error, on the validation split or the test set."""
+        """Return the candidate with the smallest harmonic mean of oracle and top-1 error on the split `select`."""
         scores = {
             name: np.mean([result[self.select]["harmonic_mean"] for result in results])
             for name, results in candidates.items()
@@ -42,15 +51,21 @@ class Results:
 
     @property
     def chosen_on(self) -> str:
-        """In words."""
+        """The split on which choices are made, in words."""
         return {"validation": "the validation split", "test": "the TEST set"}[self.select]
 
 
 @dataclass(frozen=True)
 class Study:
-    """One table or figure: from scale to runs, and from results to a table, some to a figure too.
+    """One table, with an optional figure.
 
-    `place` is the path of a file of the user's own.
+    Args:
+        name: the registered name
+        title: the title, for lists
+        runs: returns the runs of a scale
+        table: returns the table of some results
+        figure: returns the figure of some results
+        path: the path of the file that defines it, unless it is built in
     """
 
     name: str
@@ -58,108 +73,123 @@ class Study:
     runs: Callable[[Scale], list[Spec]]
     table: Callable[[Results], Table]
     figure: "Callable[[Results], Figure | None] | None" = None
-    place: str = ""
+    path: str = ""
 
 
-def values(results: Sequence[Result], figure: str) -> list[float]:
-    """A figure of the test set over seeds."""
-    return [result["test"][figure] for result in results]
+def values(results: Sequence[Result], metric: str) -> list[float]:
+    """Return a metric of the test set for each seed."""
+    return [result["test"][metric] for result in results]
 
 
 def spread(numbers: Sequence[float], digits: int = 2) -> str:
-    """Mean and standard deviation for a cell; – where there is nothing.
+    """Format mean and standard deviation as a cell.
 
     >>> spread([1.0, 3.0]), spread([2.0]), spread([])
     ('2.00 ± 1.41', '2.00', '–')
     """
-    if not numbers:
-        return MISSING
-    mean, std = mean_std(numbers)
-    return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if std is not None else "")
+    return _mean_std_cell(*mean_std(numbers), digits) if numbers else MISSING
 
 
 def errors(results: Sequence[Result]) -> list[str]:
-    """Cells of oracle and top-1 error."""
+    """Return the cells of oracle and top-1 error."""
     return [spread(values(results, "oracle_error")), spread(values(results, "top1_error"))]
 
 
-def printed(known: Published | None) -> list[str]:
-    """Cells of the paper's oracle and top-1 error.
+def published_errors(row: Published | None) -> list[str]:
+    """Return the cells of the published oracle and top-1 error.
 
     >>> from torchmcl.studies.published import find
-    >>> printed(None), printed(find("ablation", method="ie"))
+    >>> published_errors(None), published_errors(find("ablation", method="ie"))
     (['–', '–'], ['5.10', '10.18'])
     """
-    if known is None:
+    if row is None:
         return [MISSING, MISSING]
-    pairs = ((known.oracle, known.oracle_std), (known.top1, known.top1_std))
-    return [f"{mean:.2f}" + (f" ± {std:.2f}" if std is not None else "") for mean, std in pairs]
+    return [_mean_std_cell(row.oracle, row.oracle_std), _mean_std_cell(row.top1, row.top1_std)]
 
 
-def tick(yes: bool) -> str:
-    """A mark, or nothing."""
-    return "✓" if yes else ""
+def _mean_std_cell(mean: float, std: float | None, digits: int = 2) -> str:
+    return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if std is not None else "")
 
 
-def pure(found: Sequence[Result]) -> str:
-    """Purity of assignment over seeds; nothing where everyone takes everything, which is neither pure nor mixed.
+def check_mark(value: bool) -> str:
+    """Return a check mark if the value is true, otherwise an empty cell."""
+    return "✓" if value else ""
 
-    >>> pure([{"purity": 90.0, "assigned": [[9, 1], [0, 10]]}]), pure([{"purity": 100.0, "assigned": [[9, 9], [5, 5]]}])
+
+def k_cell(k: int | None, *, has_k: bool) -> str:
+    """Return the cell of a chosen K: empty for methods without K, missing if none could be chosen.
+
+    >>> k_cell(2, has_k=True), k_cell(None, has_k=True), k_cell(None, has_k=False)
+    ('2', '–', '')
+    """
+    return "" if not has_k else MISSING if k is None else str(k)
+
+
+def purity_cell(results: Sequence[Result]) -> str:
+    """Return the cell of the assignment purity; empty if every member takes every example.
+
+    >>> mixed = {"purity": 90.0, "assigned": [[9, 1], [0, 10]]}
+    >>> purity_cell([mixed]), purity_cell([{"purity": 100.0, "assigned": [[9, 9], [5, 5]]}])
     ('90.0', '')
     """
-    if found and all(len(set(members)) == 1 for result in found for members in result["assigned"]):
+    if results and all(len(set(members)) == 1 for result in results for members in result["assigned"]):
         return ""
-    return spread([result["purity"] for result in found], 1)
+    return spread([result["purity"] for result in results], 1)
 
 
-def titled(method: str) -> str:
-    """A method as it is printed.
+def method_title(method: str) -> str:
+    """Return the name of a method as papers print it.
 
-    >>> titled("vmcl"), titled("amcl")
+    >>> method_title("vmcl"), method_title("amcl")
     ('vMCL', 'AMCL')
     """
     return {"smcl": "sMCL", "vmcl": "vMCL"}.get(method, method.upper())
 
 
 def compare(name: str, one: Sequence[Result], other: str, two: Sequence[Result]) -> list[str]:
-    """'A minus B: oracle error -1.2 [-1.9, -0.5], …' of the seeds that both have; nothing where there are none.
+    """Compare two configurations over the seeds that both have.
 
-    Examples are resampled; a test set that is the same for all seeds once, for all of them together.
+    Args:
+        name: name of the first configuration
+        one: its results
+        other: name of the second configuration
+        two: its results
+
+    Returns:
+        A note such as "A minus B: oracle error -1.2 [-1.9, -0.5], …" with 95 % intervals from `paired_difference`, or
+        nothing if no seed is common.
     """
-    said = [
+    parts = [
         f"{label} error {difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
         + ("" if difference.clear else " (not clear)")
-        for label, of in (("oracle", oracle), ("top-1", top1))
-        if (difference := paired(one, two, of)) is not None
+        for label, error in (("oracle", oracle_errors), ("top-1", top1_errors))
+        if (difference := paired_difference(one, two, error)) is not None
     ]
-    return [f"{name} minus {other}: {', '.join(said)}"] if said else []
+    return [f"{name} minus {other}: {', '.join(parts)}"] if parts else []
 
 
-def paired(
-    one: Sequence[Result], two: Sequence[Result], of: Callable[[Result], "np.ndarray[Any, Any]"]
+def paired_difference(
+    one: Sequence[Result], two: Sequence[Result], error: Callable[[Result], NDArray[np.float64]]
 ) -> Interval | None:
-    """Difference of two configurations in percent points, paired by seed and example."""
+    """Compute the difference of two configurations in percentage points, paired by seed and example.
+
+    Examples are resampled. If all seeds share one test set, an example is drawn for all seeds at once.
+    """
     others = {(result["seed"], result["test_set"]): result for result in two}
     pairs = [(a, others[key]) for a in one if (key := (a["seed"], a["test_set"])) in others]
     if not pairs:
         return None
-    stacked = [np.stack([of(pair[side]) for pair in pairs]) for side in (0, 1)] if _one_set(pairs) else None
-    if stacked is not None:
-        left, right = (side.mean(0) for side in stacked)
-    else:
-        left, right = (np.concatenate([of(pair[side]) for pair in pairs]) for side in (0, 1))
+    sides = ([error(pair[side]) for pair in pairs] for side in (0, 1))
+    same_test_set = len({pair[0]["test_set"] for pair in pairs}) == 1
+    left, right = (np.stack(side).mean(0) if same_test_set else np.concatenate(side) for side in sides)
     return paired_bootstrap(100 * left, 100 * right)
 
 
-def oracle(result: Result) -> "np.ndarray[Any, Any]":
-    """By how much the best member is wrong on each test example, (N,)."""
-    return store.wrong(result)[1:].min(0)
+def oracle_errors(result: Result) -> NDArray[np.float64]:
+    """Return the error of the best member on each test example, (N,)."""
+    return store.example_errors(result)[1:].min(0)
 
 
-def top1(result: Result) -> "np.ndarray[Any, Any]":
-    """By how much the ensemble is wrong on each test example, (N,)."""
-    return store.wrong(result)[0]
-
-
-def _one_set(pairs: Sequence[tuple[Result, Result]]) -> bool:
-    return len({pair[0]["test_set"] for pair in pairs}) == 1
+def top1_errors(result: Result) -> NDArray[np.float64]:
+    """Return the error of the ensemble on each test example, (N,)."""
+    return store.example_errors(result)[0]

@@ -1,1 +1,4 @@
-"""The studies, one per file: which runs a table or figure of the paper needs, and how it is made of their results."""
+"""The built-in studies, one per file: `runs(scale)` lists the runs, `table(results)` and `figure(results)` show them.
+
+Helpers for cells and notes that several studies use belong in `torchmcl.studies.study`, sizes in `scales`.
+"""

@@ -1,7 +1,7 @@
-"""What auxiliary class, memory and fusion contribute (table 1).
+"""Contribution of the auxiliary class, the memory and feature fusion (table 1).
 
-CIFAR-10, 5 ResNet-18, K = 1 (inferred: sMCL's top-1 error of 57 % is that of K = 1). CMCL and vMCL keep their own
-exchange, feature and weight sharing.
+CIFAR-10, 5 ResNet-18, K = 1 (inferred: sMCL's top-1 error of 57 % matches K = 1). CMCL and vMCL keep their own
+exchanges, feature sharing and weight sharing.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, printed, pure, tick
+from torchmcl.studies.study import Results, check_mark, compare, errors, published_errors, purity_cell
 from torchmcl.studies.tables import Table
 
 ROWS = (  # method, memory, fusion
@@ -25,29 +25,30 @@ ROWS = (  # method, memory, fusion
 
 
 def spec(scale: Scale, method: str, memory: bool, fusion: bool, *, seed: int) -> Spec:
-    """One row's run."""
+    """Return the run of one row."""
     own: dict[str, Any] = {"memory": memory, "exchange": None if fusion else "none"} if method == "amcl" else {}
     k = None if method == "ie" else 1
     return scale.spec(method, network="resnet18", data="cifar10", k=k, seed=seed, **own)
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """8 configurations."""
+    """Return 8 configurations per seed."""
     return [spec(scale, *row, seed=seed) for seed in scale.seeds for row in ROWS]
 
 
 def table(results: Results) -> Table:
-    """Errors with each part."""
+    """Show the errors with and without each component."""
     rows = []
     for method, memory, fusion in ROWS:
-        found = results.of(spec, results.scale, method, memory, fusion)
-        known = find("ablation", method=method, memory=memory, fusion=fusion)
-        rows.append((method, tick(memory), tick(fusion), *errors(found), pure(found), *printed(known)))
+        own = results.of(spec, results.scale, method, memory, fusion)
+        published = find("ablation", method=method, memory=memory, fusion=fusion)
+        marks = check_mark(memory), check_mark(fusion)
+        rows.append((method, *marks, *errors(own), purity_cell(own), *published_errors(published)))
     columns = ("method", "memory", "fusion", "oracle", "top-1", "purity", "paper oracle", "paper top-1")
-    whole = results.of(spec, results.scale, "amcl", True, True)
+    complete = results.of(spec, results.scale, "amcl", True, True)
     others = [(method, (method, *parts)) for method, *parts in ROWS if method != "amcl"]
     others += [("amcl without memory", ("amcl", False, True)), ("amcl without fusion", ("amcl", True, False))]
     notes = [
-        note for name, row in others for note in compare("amcl", whole, name, results.of(spec, results.scale, *row))
+        note for name, row in others for note in compare("amcl", complete, name, results.of(spec, results.scale, *row))
     ]
-    return Table("What each part of AMCL contributes", columns, rows, "Percent of the test set; K = 1.", notes)
+    return Table("Contribution of each component of AMCL", columns, rows, "Percent of the test set; K = 1.", notes)

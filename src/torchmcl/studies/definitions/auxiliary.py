@@ -1,7 +1,7 @@
-"""What the auxiliary class knows: own classes, others' classes, unseen data (figure 3).
+"""Auxiliary probabilities on a member's own classes, on others' classes and on unseen data (figure 3).
 
-CIFAR-10, 5 ResNet-18, K = 1, SVHN unseen. Whose a class is: the memory says it for AMCL; for CMCL and vMCL it is the
-member that took it most in the last epoch.
+CIFAR-10, 5 ResNet-18, K = 1, with SVHN as unseen data. The memory decides which member owns a class for AMCL; for CMCL
+and vMCL it is the member that took most of it in the last epoch.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from torchmcl.analysis import style
 from torchmcl.analysis.density import MAX_CROSS_ENTROPY, density
 from torchmcl.studies.scales import UNSEEN, Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, errors, spread, titled
+from torchmcl.studies.study import Results, errors, method_title, spread
 from torchmcl.studies.tables import Table
 
 if TYPE_CHECKING:
@@ -24,70 +24,73 @@ PARTS = ("own", "others'", "unseen")
 
 
 def spec(scale: Scale, method: str, *, seed: int) -> Spec:
-    """One method's run."""
-    record = [asked(scale)]
+    """Return the run of one method."""
+    record = [record_name(scale)]
     return scale.spec(method, kind="auxiliary", network="resnet18", data="cifar10", k=1, seed=seed, record=record)
 
 
-def asked(scale: Scale) -> str:
-    """What is recorded."""
+def record_name(scale: Scale) -> str:
+    """Return the name of the additional record."""
     return f"auxiliary:{UNSEEN[scale.name]}"
 
 
+def records(results: Results, method: str) -> list[dict[str, Any]]:
+    """Return the additional record of each seed."""
+    return [result["records"][record_name(results.scale)] for result in results.of(spec, results.scale, method)]
+
+
 def runs(scale: Scale) -> list[Spec]:
-    """3 configurations."""
+    """Return 3 configurations per seed."""
     return [spec(scale, method, seed=seed) for seed in scale.seeds for method in METHODS]
 
 
 def table(results: Results) -> Table:
-    """Cross-entropy and auxiliary probability on what is a member's own and what is not."""
+    """Show cross-entropies and auxiliary probabilities on a member's own classes and on other data."""
     rows = []
     for method in METHODS:
-        found = results.of(spec, results.scale, method)
-        told = [result["records"][asked(results.scale)] for result in found]
-        entropy = [[one["cross_entropy"][part]["mean"] for one in told] for part in ("own", "others'")]
-        margin = spread([other - own for own, other in zip(*entropy, strict=True)])
-        sure = [
-            spread([one["auxiliary"][part]["median"] for one in told], 3) if method == "amcl" else "" for part in PARTS
-        ]
-        auroc = spread([one["auroc"] for one in told], 1) if method == "amcl" else ""
-        rows.append((method, *(spread(part) for part in entropy), margin, *sure, auroc, *errors(found)))
+        own = records(results, method)
+        entropy = [[one["cross_entropy"][part]["mean"] for one in own] for part in ("own", "others'")]
+        cells = [spread(part) for part in entropy]
+        cells.append(spread([second - first for first, second in zip(*entropy, strict=True)]))
+        if method == "amcl":
+            cells += [spread([one["auxiliary"][part]["median"] for one in own], 3) for part in PARTS]
+            cells.append(spread([one["auroc"] for one in own], 1))
+        else:
+            cells += [""] * (len(PARTS) + 1)
+        rows.append((method, *cells, *errors(results.of(spec, results.scale, method))))
     columns = ("method", "entropy own", "entropy others'", "margin", *(f"auxiliary {part}" for part in PARTS))
     return Table(
-        "What the auxiliary class knows",
+        "Auxiliary class and cross-entropy",
         (*columns, "AUROC unseen", "oracle", "top-1"),
         rows,
-        "Mean cross-entropy of the truth over members and test examples of a member's own and of others' classes; "
-        f"median auxiliary probability; AUROC in percent of telling {UNSEEN[results.scale.name]} from the test set by "
-        "the least auxiliary probability. The paper shows densities alone: unseen almost as high as others', and the "
-        "largest margin for AMCL. K = 1.",
+        "Mean cross-entropy over members and test examples of a member's own and of others' classes; median auxiliary "
+        f"probability; AUROC in percent of separating {UNSEEN[results.scale.name]} from the test set by the smallest "
+        "auxiliary probability. The paper shows only densities: unseen almost as high as others', and the largest "
+        "margin for AMCL. K = 1.",
     )
 
 
 def figure(results: Results) -> "Figure | None":
-    """Density of the auxiliary probability under AMCL; density of the cross-entropy by method, on own and others'."""
-    told = {
-        method: [result["records"][asked(results.scale)] for result in results.of(spec, results.scale, method)]
-        for method in METHODS
-    }
-    made = style.new(10.5, 3)
-    axes = made.subplots(1, 3)
-    if told["amcl"]:
-        curves = {part: sum_of([one["auxiliary"][part] for one in told["amcl"]]) for part in PARTS}
+    """Plot densities: the auxiliary probability of AMCL, and the cross-entropy of each method on own and others'."""
+    by_method = {method: records(results, method) for method in METHODS}
+    figure = style.new(10.5, 3)
+    axes = figure.subplots(1, 3)
+    if by_method["amcl"]:
+        curves = {part: sum_histograms([one["auxiliary"][part] for one in by_method["amcl"]]) for part in PARTS}
         density(axes[0], curves.items())
     axes[0].set(title="AMCL: auxiliary probability", xlabel="probability")
     for axis, part, title in ((axes[1], "own", "own classes"), (axes[2], "others'", "others' classes")):
         curves = {
-            titled(method): sum_of([one["cross_entropy"][part] for one in of_method])
-            for method, of_method in told.items()
-            if of_method
+            method_title(method): sum_histograms([one["cross_entropy"][part] for one in own])
+            for method, own in by_method.items()
+            if own
         }
         density(axis, curves.items(), MAX_CROSS_ENTROPY)
         axis.set(title=f"cross-entropy, {title}", xlabel="cross-entropy; last bin: 15 and more")
     axes[0].set_ylabel("density")
-    return made
+    return figure
 
 
-def sum_of(parts: list[dict[str, Any]]) -> NDArray[np.int64]:
-    """The histograms of all seeds as one."""
+def sum_histograms(parts: list[dict[str, Any]]) -> NDArray[np.int64]:
+    """Add the histograms of all seeds."""
     return np.sum([part["histogram"] for part in parts], axis=0)

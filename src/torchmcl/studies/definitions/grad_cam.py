@@ -1,6 +1,6 @@
-"""Where members look, by what they exchange: Grad-CAM (figures 4 and 6).
+"""Grad-CAM of the members for each exchange (figures 4 and 6).
 
-5 ResNet-34 on CIFAR-100, AMCL, K = 1: weight sharing, feature sharing, feature fusion.
+5 ResNet-34 on CIFAR-100, AMCL, K = 1, with weight sharing, feature sharing and feature fusion.
 """
 
 from typing import TYPE_CHECKING
@@ -17,48 +17,48 @@ from torchmcl.studies.tables import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ASKED = "grad_cam:2"  # the first test image of each of so many classes
+RECORD = "grad_cam:2"  # the first test image of each of two classes
 SHORT = {"weight_sharing": "weights", "feature_sharing": "features", "feature_fusion": "fusion"}
 
 
 def spec(scale: Scale, exchange: str, *, seed: int) -> Spec:
-    """One exchange's run."""
+    """Return the run of one exchange."""
     own = None if exchange == "feature_fusion" else exchange
-    return scale.spec("amcl", network="resnet34", data="cifar100", k=1, exchange=own, seed=seed, record=[ASKED])
+    return scale.spec("amcl", network="resnet34", data="cifar100", k=1, exchange=own, seed=seed, record=[RECORD])
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """3 configurations."""
+    """Return 3 configurations per seed."""
     return [spec(scale, exchange, seed=seed) for seed in scale.seeds for exchange in ROWS]
 
 
 def table(results: Results) -> Table:
-    """What owners and others give to the truth of the images shown."""
+    """Show the probability that owners and other members give to the true class of the images in the figure."""
     rows = []
     for exchange in ROWS:
-        found = results.of(spec, results.scale, exchange)
-        sides = {True: [], False: []}  # type: dict[bool, list[float]]
-        for image in (image for result in found for image in result["records"][ASKED]):
-            for truth, own in zip(image["truth"], image["own"], strict=True):
-                sides[bool(own)].append(truth)
-        means = [spread([float(np.mean(sides[side]))] if sides[side] else []) for side in (True, False)]
-        rows.append((exchange.replace("_", " "), *means, *errors(found)))
-    columns = ("exchange", "truth, owners", "truth, others", "oracle", "top-1")
+        own = results.of(spec, results.scale, exchange)
+        probabilities: dict[bool, list[float]] = {True: [], False: []}
+        for image in (image for result in own for image in result["records"][RECORD]):
+            for probability, is_owner in zip(image["truth"], image["own"], strict=True):
+                probabilities[bool(is_owner)].append(probability)
+        means = [spread([float(np.mean(part))] if part else []) for part in probabilities.values()]
+        rows.append((exchange.replace("_", " "), *means, *errors(own)))
+    columns = ("exchange", "true class, owners", "true class, others", "oracle", "top-1")
     about = (
-        "Mean probability of the truth that owners and others give, of the images shown; errors in percent of the test "
-        "set. The paper shows maps alone. K = 1."
+        "Mean probability of the true class by owners and by other members for the images in the figure; errors in "
+        "percent of the test set. The paper shows only maps. K = 1."
     )
-    return Table("Where members look", columns, rows, about)
+    return Table("Grad-CAM of the members", columns, rows, about)
 
 
 def figure(results: Results) -> "Figure | None":
-    """Each image three times, once for each exchange, with every member's map; red frames round the owners."""
+    """Plot each image once per exchange, with every member's map and red frames around the owners."""
     from torchmcl.analysis.grad_cam import Row, grid
 
-    found = {exchange: own[0] for exchange in ROWS if (own := results.of(spec, results.scale, exchange))}
-    if not found:
+    by_exchange = {exchange: own[0] for exchange in ROWS if (own := results.of(spec, results.scale, exchange))}
+    if not by_exchange:
         return None
-    shown = [
+    rows = [
         Row(
             f"{image['class']}\n{SHORT[exchange]}",
             unpack_bytes(image["image"]),
@@ -66,8 +66,7 @@ def figure(results: Results) -> "Figure | None":
             image["truth"],
             image["own"],
         )
-        for at in range(len(next(iter(found.values()))["records"][ASKED]))
-        for exchange, result in found.items()
-        for image in [result["records"][ASKED][at]]
+        for images in zip(*(result["records"][RECORD] for result in by_exchange.values()), strict=True)
+        for exchange, image in zip(by_exchange, images, strict=True)
     ]
-    return grid(shown)
+    return grid(rows)

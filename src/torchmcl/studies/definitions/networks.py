@@ -1,36 +1,36 @@
 """Five methods on three networks and three data sets, each with its best K (table 3).
 
-5 members; K of 1 to 4 is chosen by the harmonic mean of oracle and top-1 error on the validation split (the paper says
-by the harmonic mean, not of what).
+5 members. K is 1 to 4, chosen by the harmonic mean of oracle and top-1 error on the validation split (the paper also
+chooses by the harmonic mean, but does not name the split).
 """
 
 from torchmcl.studies.definitions.overlap import DATA, METHODS, OVERLAPS
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, printed
-from torchmcl.studies.tables import MISSING, Table
+from torchmcl.studies.study import Results, compare, errors, k_cell, published_errors
+from torchmcl.studies.tables import Table
 
 NETWORKS = ("vgg16", "resnet34", "googlenet")
 
 
 def spec(scale: Scale, network: str, data: str, method: str, k: int | None, *, seed: int) -> Spec:
-    """One run."""
-    return scale.compared(network, method, kind="choice", data=data, k=k, seed=seed)
+    """Return one run."""
+    return scale.network_spec(network, method, kind="choice", data=data, k=k, seed=seed)
 
 
 def overlaps(scale: Scale, method: str) -> tuple[int | None, ...]:
-    """The values of K among which is chosen."""
-    return (None,) if method == "ie" else scale.overlaps(OVERLAPS)
+    """Return the values of K to choose from."""
+    return (None,) if method == "ie" else scale.up_to_members(OVERLAPS)
 
 
 def cells(scale: Scale) -> list[tuple[str, str]]:
-    """Networks and data sets."""
+    """Return the pairs of network and data set."""
     return [(network, data) for network in scale.networks(NETWORKS) for data in scale.data_sets(DATA)]
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """17 configurations for each network and data set."""
+    """Return 17 configurations per network, data set and seed."""
     return [
         spec(scale, network, data, method, k, seed=seed)
         for seed in scale.seeds
@@ -41,7 +41,7 @@ def runs(scale: Scale) -> list[Spec]:
 
 
 def table(results: Results) -> Table:
-    """Errors at the chosen K."""
+    """Show the errors with the chosen K."""
     rows, notes, scale = [], [], results.scale
     for network, data in cells(scale):
         chosen = {}
@@ -49,13 +49,13 @@ def table(results: Results) -> Table:
             own = {k: results.of(spec, scale, network, data, method, k) for k in overlaps(scale, method)}
             k = None if method == "ie" else results.best(own)
             chosen[method] = own.get(k, [])
-            told = spec(scale, network, data, method, k, seed=0).options
-            known = find("networks", network=network, method=method, dataset=data)
-            named = "" if method == "ie" else MISSING if k is None else str(k)
-            rows.append((told["network"], told["data"], method, named, *errors(chosen[method]), *printed(known)))
+            used = spec(scale, network, data, method, k, seed=0).options
+            published = published_errors(find("networks", network=network, method=method, dataset=data))
+            row = [k_cell(k, has_k=method != "ie"), *errors(chosen[method]), *published]
+            rows.append((used["network"], used["data"], method, *row))
         for method in METHODS[:-1]:
-            said = compare("amcl", chosen["amcl"], method, chosen[method])
-            notes += [f"{told['network']}, {told['data']}: {note}" for note in said]
+            comparison = compare("amcl", chosen["amcl"], method, chosen[method])
+            notes += [f"{used['network']}, {used['data']}: {note}" for note in comparison]
     columns = ("network", "data", "method", "K", "oracle", "top-1", "paper oracle", "paper top-1")
     about = f"Percent of the test set; K chosen by the harmonic mean on {results.chosen_on}."
     return Table("Methods, networks and data sets", columns, rows, about, notes)

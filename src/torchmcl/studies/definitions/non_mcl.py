@@ -1,13 +1,13 @@
-"""AMCL against ensembles that do not specialise: EMADNN, ONE and KDCL (table 4).
+"""AMCL and ensembles that do not specialize: EMADNN, ONE and KDCL (table 4).
 
-3 PreAct ResNet-10 or MobileNetV2, AMCL with K = 2. The paper's EMADNN "uses 16 multi-branch networks"; here it has as
-many members as the others.
+3 PreAct ResNet-10 or MobileNetV2, AMCL with K = 2. The paper's EMADNN "uses 16 multi-branch networks"; here it has the
+same number of members as the others.
 """
 
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, printed
+from torchmcl.studies.study import Results, compare, errors, published_errors
 from torchmcl.studies.tables import Table
 
 NETWORKS = ("preact_resnet10", "mobilenet_v2")
@@ -16,32 +16,33 @@ METHODS = ("ie", "emadnn", "one", "kdcl", "amcl")
 
 
 def spec(scale: Scale, network: str, data: str, method: str, *, seed: int) -> Spec:
-    """One run."""
-    return scale.compared(network, method, data=data, members=3, k=2 if method == "amcl" else None, seed=seed)
+    """Return one run."""
+    return scale.network_spec(network, method, data=data, members=3, k=2 if method == "amcl" else None, seed=seed)
 
 
 def cells(scale: Scale) -> list[tuple[str, str]]:
-    """Networks and data sets."""
+    """Return the pairs of network and data set."""
     return [(network, data) for network in scale.networks(NETWORKS) for data in scale.data_sets(DATA)]
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """5 configurations for each network and data set."""
+    """Return 5 configurations per network, data set and seed."""
     return [
         spec(scale, *cell, method, seed=seed) for seed in scale.seeds for cell in cells(scale) for method in METHODS
     ]
 
 
 def table(results: Results) -> Table:
-    """Errors by method."""
+    """Show the errors of each method."""
     rows, notes = [], []
     for network, data in cells(results.scale):
-        own = {method: results.of(spec, results.scale, network, data, method) for method in METHODS}
-        told = spec(results.scale, network, data, "amcl", seed=0).options
-        for method, found in own.items():
-            known = find("non_mcl", network=network, method=method, dataset=data)
-            rows.append((told["network"], told["data"], method, *errors(found), *printed(known)))
+        by_method = {method: results.of(spec, results.scale, network, data, method) for method in METHODS}
+        used = spec(results.scale, network, data, "amcl", seed=0).options
+        for method, own in by_method.items():
+            published = find("non_mcl", network=network, method=method, dataset=data)
+            rows.append((used["network"], used["data"], method, *errors(own), *published_errors(published)))
         for method in METHODS[:-1]:
-            notes += [f"{told['network']}: {note}" for note in compare("amcl", own["amcl"], method, own[method])]
+            comparison = compare("amcl", by_method["amcl"], method, by_method[method])
+            notes += [f"{used['network']}: {note}" for note in comparison]
     columns = ("network", "data", "method", "oracle", "top-1", "paper oracle", "paper top-1")
-    return Table("Ensembles that do not specialise", columns, rows, "Percent of the test set; AMCL with K = 2.", notes)
+    return Table("Ensembles that do not specialize", columns, rows, "Percent of the test set; AMCL with K = 2.", notes)

@@ -1,15 +1,16 @@
-"""How many members take each example: K (table 7).
+"""Number K of members that take each example (table 7).
 
-5 GoogLeNets on CIFAR-10, CIFAR-100 and Tiny-ImageNet. The K of each method is chosen by the harmonic mean of oracle and
+5 GoogLeNets on CIFAR-10, CIFAR-100 and Tiny-ImageNet. K is chosen for each method by the harmonic mean of oracle and
 top-1 error on the validation split.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, printed, spread, tick, values
+from torchmcl.studies.study import Results, check_mark, compare, errors, published_errors, spread, values
 from torchmcl.studies.tables import Table
 
 DATA = ("cifar10", "cifar100", "tiny-imagenet")
@@ -18,57 +19,57 @@ OVERLAPS = (1, 2, 3, 4)
 
 
 def spec(scale: Scale, data: str, method: str, k: int | None, *, seed: int) -> Spec:
-    """One row's run."""
+    """Return the run of one row."""
     return scale.spec(method, kind="choice", network="googlenet", data=data, k=k, seed=seed)
 
 
-def rows(scale: Scale) -> list[tuple[str, str, int | None]]:
-    """Data, method, K."""
-    overlaps = scale.overlaps(OVERLAPS)
+def rows(
+    scale: Scale, data_sets: Sequence[str] = DATA, overlaps: Sequence[int] = OVERLAPS, members: int = 5
+) -> list[tuple[str, str, int | None]]:
+    """Return the data set, the method and K of each row."""
     return [
         (data, method, k)
-        for data in scale.data_sets(DATA)
+        for data in scale.data_sets(data_sets)
         for method in METHODS
-        for k in (overlaps if method != "ie" else (None,))
+        for k in (scale.up_to_members(overlaps, members) if method != "ie" else (None,))
     ]
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """17 configurations a data set."""
+    """Return 17 configurations per data set and seed."""
     return [spec(scale, *row, seed=seed) for seed in scale.seeds for row in rows(scale)]
 
 
 def table(results: Results) -> Table:
-    """Errors by method and K; the chosen K is marked. AMCL with every K against IE, with its own against others'."""
-    made, notes = [], []
-    for data in results.scale.data_sets(DATA):
-        own = {(method, k): results.of(spec, results.scale, data, method, k) for _, method, k in rows_of(results, data)}
-        shown = spec(results.scale, data, "ie", None, seed=0).options["data"]
-        chosen = {method: results.best({at: own[at] for at in own if at[0] == method}) for method in METHODS}
-        for (method, k), found in own.items():
-            known = find("overlap", method=method, K=k, dataset=data)
-            harmonic = spread(values(found, "harmonic_mean"))
-            mark = tick(method != "ie" and chosen[method] == (method, k))
-            made.append((shown, method, "" if k is None else str(k), *errors(found), harmonic, mark, *printed(known)))
-        pairs: list[tuple[Any, Any]] = [(("amcl", k), ("ie", None)) for k in results.scale.overlaps(OVERLAPS)]
+    """Show the errors of each method and K, and mark the chosen K.
+
+    The notes compare AMCL with IE for every K, and with the other methods for the chosen values of K.
+    """
+    cells, notes, scale = [], [], results.scale
+    for data in scale.data_sets(DATA):
+        own = {(method, k): results.of(spec, scale, data, method, k) for _, method, k in rows(scale, (data,))}
+        name = spec(scale, data, "ie", None, seed=0).options["data"]
+        chosen = {method: results.best({row: own[row] for row in own if row[0] == method}) for method in METHODS}
+        for (method, k), of_row in own.items():
+            published = published_errors(find("overlap", method=method, K=k, dataset=data))
+            harmonic = spread(values(of_row, "harmonic_mean"))
+            mark = check_mark(method != "ie" and chosen[method] == (method, k))
+            cells.append((name, method, "" if k is None else str(k), *errors(of_row), harmonic, mark, *published))
+        pairs: list[tuple[Any, Any]] = [(("amcl", k), ("ie", None)) for k in scale.up_to_members(OVERLAPS)]
         pairs += [(chosen["amcl"], chosen[method]) for method in METHODS[1:-1]]
         for one, two in pairs:
             if one is not None and two is not None:
-                notes += [f"{shown}: {note}" for note in compare(said(*one), own[one], said(*two), own[two])]
+                comparison = compare(row_name(*one), own[one], row_name(*two), own[two])
+                notes += [f"{name}: {note}" for note in comparison]
     columns = ("data", "method", "K", "oracle", "top-1", "harmonic mean", "chosen", "paper oracle", "paper top-1")
     about = f"Percent of the test set; K chosen by the harmonic mean on {results.chosen_on}."
-    return Table("Overlap K", columns, made, about, notes)
+    return Table("Number K of members per example", columns, cells, about, notes)
 
 
-def said(method: str, k: int | None) -> str:
-    """A row, in a note.
+def row_name(method: str, k: int | None) -> str:
+    """Return the name of a row for a note.
 
-    >>> said("amcl", 2), said("ie", None)
+    >>> row_name("amcl", 2), row_name("ie", None)
     ('amcl K = 2', 'ie')
     """
     return method if k is None else f"{method} K = {k}"
-
-
-def rows_of(results: Results, data: str) -> list[tuple[str, str, int | None]]:
-    """The rows of one data set."""
-    return [row for row in rows(results.scale) if row[0] == data]

@@ -1,64 +1,58 @@
 """Penalties beta and gamma of AMCL (table 6).
 
-CIFAR-10, 5 ResNet-10, K = 1: beta weighs the auxiliary class before the memory is fixed, gamma after.
+CIFAR-10, 5 ResNet-10, K = 1. Beta weights the auxiliary class before the memory is fixed, and gamma afterwards.
 """
 
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, printed, spread
+from torchmcl.studies.study import Results, compare, errors, published_errors, spread
 from torchmcl.studies.tables import Table
 
 BETAS = (0.01, 0.05, 0.1, 0.2, 0.5)
 GAMMAS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0)
-PUBLISHED = (0.01, 0.5)  # what the paper chose by its table, and has in all other experiments
+PUBLISHED = (0.01, 0.5)  # the choice of the paper for all other experiments
 
 
 def spec(scale: Scale, beta: float, gamma: float, *, seed: int) -> Spec:
-    """One cell's run."""
+    """Return the run of one cell."""
     return scale.spec("amcl", network="resnet10", data="cifar10", k=1, beta=beta, gamma=gamma, seed=seed)
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """30 configurations."""
-    return [
-        spec(scale, beta, gamma, seed=seed)
-        for seed in scale.seeds
-        for beta in scale.few(BETAS)
-        for gamma in scale.few(GAMMAS)
-    ]
+    """Return 30 configurations per seed."""
+    betas, gammas = scale.subset(BETAS), scale.subset(GAMMAS)
+    return [spec(scale, beta, gamma, seed=seed) for seed in scale.seeds for beta in betas for gamma in gammas]
 
 
-def named(cell: tuple[float, float]) -> str:
-    """A cell in words.
+def cell_name(cell: tuple[float, float]) -> str:
+    """Return the name of a cell for a note.
 
-    >>> named((0.01, 2.0))
+    >>> cell_name((0.01, 2.0))
     'beta 0.01, gamma 2'
     """
     return "beta {:g}, gamma {:g}".format(*cell)
 
 
 def table(results: Results) -> Table:
-    """Oracle / top-1 error, a row for each beta, then the paper's; and how uneven members' shares are.
+    """Show oracle / top-1 error with one row per beta, the published ones, and the share of the busiest member.
 
-    The paper's choice is compared with the cells of its row and column, and with the best.
+    The notes compare the paper's choice with the cells of its row and column, and with the best cell.
     """
-    gammas = results.scale.few(GAMMAS)
-    own = {(b, g): results.of(spec, results.scale, b, g) for b in results.scale.few(BETAS) for g in gammas}
+    betas, gammas = results.scale.subset(BETAS), results.scale.subset(GAMMAS)
+    own = {(b, g): results.of(spec, results.scale, b, g) for b in betas for g in gammas}
     here, paper = [], []
-    for beta in results.scale.few(BETAS):
+    for beta in betas:
         largest = [max(result["share"]) for gamma in gammas for result in own[beta, gamma]]
         cells = [" / ".join(errors(own[beta, gamma])) for gamma in gammas]
         here.append(("here", f"{beta:g}", *cells, spread(largest, 0)))
-        known = [" / ".join(printed(find("penalties", beta=beta, gamma=gamma))) for gamma in gammas]
-        paper.append(("paper", f"{beta:g}", *known, ""))
+        cells = [" / ".join(published_errors(find("penalties", beta=beta, gamma=gamma))) for gamma in gammas]
+        paper.append(("paper", f"{beta:g}", *cells, ""))
     best = results.best(own)
-    notes = []
-    if best is not None:
-        notes += [f"Least harmonic mean on {results.chosen_on}: {named(best)}."]
+    notes = [f"Smallest harmonic mean on {results.chosen_on}: {cell_name(best)}."] if best is not None else []
     for cell in own:
         if cell != PUBLISHED and (cell == best or cell[0] == PUBLISHED[0] or cell[1] == PUBLISHED[1]):
-            notes += compare(named(cell), own[cell], named(PUBLISHED), own.get(PUBLISHED, []))
+            notes += compare(cell_name(cell), own[cell], cell_name(PUBLISHED), own.get(PUBLISHED, []))
     columns = ("", "beta", *(f"gamma {gamma:g}" for gamma in gammas), "largest share")
     about = "Oracle / top-1 error in percent of the test set; share of the busiest member in percent; K = 1."
     return Table("Penalties beta and gamma", columns, [*here, *paper], about, notes)

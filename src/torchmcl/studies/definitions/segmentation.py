@@ -1,12 +1,12 @@
-"""Foreground and background of iCoseg with 1 to 5 members (table 5).
+"""Foreground segmentation of iCoseg with 1 to 5 members (table 5).
 
-Fully convolutional networks, K = 1; errors in percent of the pixels, the oracle's of the best member of each image.
+Fully convolutional networks, K = 1. Errors are percentages of pixels; the oracle takes the best member for each image.
 """
 
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, printed, spread, values
+from torchmcl.studies.study import Results, compare, errors, published_errors, spread, values
 from torchmcl.studies.tables import Table
 
 METHODS = ("ie", "smcl", "cmcl", "vmcl", "amcl")
@@ -14,17 +14,17 @@ SIZES = (1, 2, 3, 4, 5)
 
 
 def spec(scale: Scale, members: int, method: str, *, seed: int) -> Spec:
-    """One run."""
+    """Return one run."""
     return scale.spec(method, kind="segmentation", members=members, k=1, seed=seed)
 
 
 def rows(scale: Scale) -> list[tuple[int, str]]:
-    """Members and method."""
-    return [(members, method) for members in scale.overlaps(SIZES) for method in METHODS]
+    """Return the number of members and the method of each row."""
+    return [(members, method) for members in scale.up_to_members(SIZES) for method in METHODS]
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """25 configurations; at mini, seeds after the first have 2 members only."""
+    """Return 25 configurations per seed; at `mini`, seeds after the first train only 2 members."""
     return [
         spec(scale, members, method, seed=seed)
         for seed in scale.seeds
@@ -34,17 +34,17 @@ def runs(scale: Scale) -> list[Spec]:
 
 
 def table(results: Results) -> Table:
-    """Errors by number of members."""
-    made, notes = [], []
+    """Show the errors for each number of members."""
+    cells, notes = [], []
     for members, method in rows(results.scale):
-        found = results.of(spec, results.scale, members, method)
-        known = find("segmentation", M=members, method=method)
-        overlap, seeds = spread(values(found, "mean_iou")), str(len(found))
-        made.append((str(members), method, *errors(found), overlap, seeds, *printed(known)))
-    for members in results.scale.overlaps(SIZES[1:]):
-        ours = results.of(spec, results.scale, members, "amcl")
+        own = results.of(spec, results.scale, members, method)
+        published = published_errors(find("segmentation", M=members, method=method))
+        iou, seeds = spread(values(own, "mean_iou")), str(len(own))
+        cells.append((str(members), method, *errors(own), iou, seeds, *published))
+    for members in results.scale.up_to_members(SIZES[1:]):
+        amcl = results.of(spec, results.scale, members, "amcl")
         for method in METHODS[:-1]:
-            said = compare("amcl", ours, method, results.of(spec, results.scale, members, method))
-            notes += [f"M = {members}: {note}" for note in said]
+            comparison = compare("amcl", amcl, method, results.of(spec, results.scale, members, method))
+            notes += [f"M = {members}: {note}" for note in comparison]
     columns = ("M", "method", "oracle", "top-1", "mean IoU", "runs", "paper oracle", "paper top-1")
-    return Table("Segmentation", columns, made, "Percent of the test images' pixels; K = 1.", notes)
+    return Table("Segmentation", columns, cells, "Percent of the pixels of the test images; K = 1.", notes)
