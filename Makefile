@@ -1,4 +1,4 @@
-# Everything a newcomer needs: `make demo` and `make test` set themselves up.
+# `make demo` and `make test` create the environment they need.
 PYTHON ?= python3
 VENV := .venv
 PEER := .venv-peer
@@ -28,7 +28,7 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow"
 
-# What takes long: faults, fuzzing, clusters, kills at random moments, real data at length.
+# Tests that take long: faults, fuzzing, clusters, kills at random moments, training on real data.
 test-slow: setup
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m slow
 
@@ -40,9 +40,10 @@ lint: setup
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean
-	@echo "Open site/index.html, or, to search in it, http://127.0.0.1:8000 of: python3 -m http.server -d site"
+	@echo "Open site/index.html. For the search, run python3 -m http.server -d site and open http://127.0.0.1:8000"
 
-# Ensemble-PyTorch, to compare with, in an environment of its own: its declared torchvision breaks others, and is not used.
+# Ensemble-PyTorch, for comparison, in a separate environment. It requires torchvision, which it does not use and which
+# breaks other packages.
 $(PEER)/.ready: $(VENV)/.ready
 	$(PYTHON) -m venv $(PEER)
 	$(PEER)/bin/python -m pip install --quiet --upgrade pip
@@ -58,11 +59,11 @@ bench-small: setup
 	$(BIN)/python benchmarks/throughput.py --small --out runs/bench-small.json
 	$(BIN)/python benchmarks/guard.py runs/bench-small.json benchmarks/results.json
 
-# Bad input at length: TIMES as many cases as in CI, by other chance each time, then atheris by coverage.
+# Fuzzing: TIMES as many cases as in CI, with another random seed each time, then atheris guided by coverage.
 fuzz: setup atheris
 	TORCHMCL_FUZZ=$(TIMES) timeout 3600 $(BIN)/python -m pytest -n 2 tests/bad_input
 
-# SECONDS on each reader of files. atheris goes into a folder of its own, not into the environment.
+# Fuzz each file reader for SECONDS. atheris is installed in a separate folder, not in the environment.
 atheris: setup
 	$(BIN)/python -m pip install --quiet --target $(TOOLS)/atheris atheris
 	for reader in $$($(BIN)/python tests/fuzz_atheris.py); do \
@@ -73,7 +74,7 @@ $(TOOLS)/bin/uv:
 	$(PYTHON) -m venv $(TOOLS)
 	$(TOOLS)/bin/python -m pip install --quiet uv
 
-# The lowest versions that pyproject.toml allows; the highest are what `make setup` takes.
+# Test with the lowest versions that pyproject.toml allows; `make setup` installs the highest.
 bounds: $(TOOLS)/bin/uv
 	$(PYTHON) -m venv $(LOWEST)
 	$(TOOLS)/bin/uv pip compile --quiet --resolution lowest-direct pyproject.toml --output-file $(LOWEST)/lowest.txt
@@ -82,27 +83,27 @@ bounds: $(TOOLS)/bin/uv
 	$(LOWEST)/bin/python -m pip list 2>/dev/null | grep -i -E "^(torch|numpy|scipy|lightning|pillow|jsonargparse|scikit-learn) "
 	$(LOWEST)/bin/python -m pytest -q -W default -p no:cacheprovider $(ESSENTIAL)
 
-# Versions of the development environment; torch's own libraries for GPUs follow from its build, and are left open.
+# Lock the versions of the development environment, except the GPU libraries, which depend on the build of torch.
 lock: $(TOOLS)/bin/uv
 	$(TOOLS)/bin/uv pip compile --quiet --upgrade --no-header --no-annotate --extra dev pyproject.toml \
 	  | grep -v -E "^(nvidia-|cuda-|triton)" > requirements-dev.lock
 
-# Known vulnerabilities of what is locked. It asks a database on the network, and says so where there is none.
+# Check the locked versions for known vulnerabilities. Needs network access to a database.
 audit: $(TOOLS)/bin/uv
 	$(TOOLS)/bin/python -m pip install --quiet pip-audit
 	rm -f $(TOOLS)/audit.json
 	$(TOOLS)/bin/pip-audit --strict --requirement requirements-dev.lock --no-deps --disable-pip --format json --output $(TOOLS)/audit.json; \
-	code=$$?; test -s $(TOOLS)/audit.json || { echo "audit: the database of vulnerabilities does not answer here, NOTHING was audited" >&2; exit 3; }; \
+	code=$$?; test -s $(TOOLS)/audit.json || { echo "audit: the vulnerability database cannot be reached, NOTHING was audited" >&2; exit 3; }; \
 	exit $$code
 
-# The wheel, installed into an empty environment and tried away from the repository.
+# Build the wheel, install it in an empty environment and test it outside of the repository.
 wheel:
 	rm -rf dist $(FRESH)
 	$(PYTHON) -m venv $(FRESH)
 	$(FRESH)/bin/python -m pip install --quiet --upgrade pip
 	$(FRESH)/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(FRESH)/bin/python -m pip install --quiet dist/*.whl
-	place=$$(mktemp -d) && cp tests/smoke_wheel.py $$place && cd $$place && $(CURDIR)/$(FRESH)/bin/python smoke_wheel.py && rm -r $$place
+	folder=$$(mktemp -d) && cp tests/smoke_wheel.py $$folder && cd $$folder && $(CURDIR)/$(FRESH)/bin/python smoke_wheel.py && rm -r $$folder
 
 clean:
 	rm -rf $(VENV) $(PEER) $(LOWEST) $(FRESH) $(TOOLS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist site

@@ -1,7 +1,7 @@
-"""A training step from Python, with the C library's usual allocator and with freed memory kept, side by side.
+"""The time of a training step with the default allocator of the C library, and with freed memory kept.
 
-Usage: allocator.py [--rounds 8] [--json FILE]. The commands of torchmcl keep freed memory; `fit` called from Python
-leaves the caller's allocator as it is.
+Usage: allocator.py [--rounds 8] [--json FILE]. The commands of torchmcl keep freed memory. Calling `fit` from Python
+does not change the allocator.
 """
 
 import argparse
@@ -24,19 +24,21 @@ WAYS = {"usual": nullcontext, "kept": keep_freed_memory}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=8, help="trainings of each, in turn; the first is not counted")
-    parser.add_argument("--json", type=Path, default=None, help="file for the figures")
+    parser.add_argument(
+        "--rounds", type=int, default=8, help="trainings per allocator, in turn; the first is not counted"
+    )
+    parser.add_argument("--json", type=Path, default=None, help="JSON file to write")
     options = parser.parse_args()
     figures = {f"{members} x simple_cnn": measured(members, options.rounds) for members in (1, 5)}
     for name, row in figures.items():
-        print(f"{name}: usual {row['usual']} ms a step, kept {row['kept']} ms, ratio {row['ratio']}")
+        print(f"{name}: usual {row['usual']} ms per step, kept {row['kept']} ms per step, ratio {row['ratio']}")
     if options.json:
         about = {"batch": BATCH, "seed": 0, "machine": machine.describe(torch.get_num_threads())}
         options.json.write_text(json.dumps({**about, "figures": figures}, indent=1) + "\n")
 
 
 def measured(members: int, rounds: int) -> dict[str, float]:
-    """Milliseconds a step, the median over rounds."""
+    """Return the median of the milliseconds per step over the rounds."""
     data, seconds = made_up(), {name: [] for name in WAYS}
     for _ in range(rounds):
         for name, way in WAYS.items():
@@ -49,7 +51,7 @@ def measured(members: int, rounds: int) -> dict[str, float]:
 
 
 def made_up() -> DataSet:
-    """Noise of CIFAR-10's form: STEPS batches to train on, few to test on."""
+    """Return random images with the shape of CIFAR-10: STEPS training batches and a few test images."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(256, (STEPS * BATCH, 3, 32, 32), dtype=torch.uint8, generator=generator)
     target = torch.randint(10, (STEPS * BATCH,), generator=generator)

@@ -1,6 +1,7 @@
-"""What to be measured against: the same networks in a plain PyTorch loop, tuned, and without any engine.
+"""The baseline: the same networks in a tuned plain PyTorch loop without a training engine.
 
-Channels-last, SGD over all tensors at once, prepared images in memory, memory kept between steps, nothing logged.
+It uses channels-last, foreach SGD over all tensors, preprocessed images in memory and an allocator that keeps memory
+between steps. Nothing is logged.
 """
 
 import ctypes
@@ -16,12 +17,12 @@ from torchmcl import networks
 
 CLASSES = 10
 IMAGE = (3, 32, 32)
-FEW = 8  # examples of the first step, which nobody times: it makes the optimiser's buffers
+FEW = 8  # examples of the first step, which is not timed: it creates the buffers of the optimizer
 SGD = {"lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
 
 
 def examples(count: int, shape: Sequence[int] = IMAGE) -> tuple[Tensor, Tensor]:
-    """Made-up images (N, 3, H, W) or rows (N, D) and labels (N,): what is on them does not change the time."""
+    """Return random images (N, 3, H, W) or rows (N, D) and labels (N,)."""
     generator = torch.Generator().manual_seed(0)
     target = torch.randint(CLASSES, (count,), generator=generator)
     if len(shape) == 1:
@@ -30,7 +31,7 @@ def examples(count: int, shape: Sequence[int] = IMAGE) -> tuple[Tensor, Tensor]:
 
 
 def prepared(count: int, shape: Sequence[int] = IMAGE) -> tuple[Tensor, Tensor]:
-    """The same in float32 on the device, images normalised and channels-last."""
+    """Return the examples as float32 on the device; images are normalized and channels-last."""
     x, target = examples(count, shape)
     if x.dim() == 4:
         x = (x.float() / 127.5 - 1).contiguous(memory_format=torch.channels_last)
@@ -38,21 +39,21 @@ def prepared(count: int, shape: Sequence[int] = IMAGE) -> tuple[Tensor, Tensor]:
 
 
 def fast(network: str, options: dict[str, Any]) -> nn.Module:
-    """One network, ready to train fast."""
+    """Build one network in channels-last on the device."""
     model = networks.build(network, CLASSES, **options).to(device())
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
 def device() -> torch.device:
-    """Where everything runs; asked in the candidate's own process, for a GPU does not survive a fork."""
+    """Return the device; called in the process of the candidate, because a GPU context does not survive a fork."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def keep_memory() -> None:
-    """Let glibc keep what is freed for the next step, or every large tensor is mapped and paged in anew."""
+    """Let glibc keep freed memory for the next step; otherwise every large tensor is mapped and paged in again."""
     libc = ctypes.CDLL(None)
-    libc.mallopt(-4, 0)  # M_MMAP_MAX: nothing by mmap
-    libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: nothing back
+    libc.mallopt(-4, 0)  # M_MMAP_MAX: never use mmap
+    libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: never return memory
 
 
 def train(
@@ -67,7 +68,7 @@ def train(
     joint: bool = False,
     **options: Any,
 ) -> None:
-    """Train `members` networks on each batch: each by itself, or `joint`, with one backward and one optimiser."""
+    """Train `members` networks on each batch: separately, or `joint` with one backward pass and one optimizer."""
     keep_memory()
     x, target = prepared(count, shape)
     models = [fast(network, options) for _ in range(members)]
@@ -96,7 +97,7 @@ def look(
     count: int = 512,
     **options: Any,
 ) -> None:
-    """Only look at images, without gradient; a step is a pass over all of them."""
+    """Run only the forward pass; a step is a pass over all images."""
     keep_memory()
     x, _ = prepared(count)
     models = [fast(network, options).eval() for _ in range(members)]

@@ -1,4 +1,4 @@
-"""Multiply-adds, counted as torch runs them."""
+"""Multiply-adds, counted by torch during a forward pass."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from torchmcl import Ensemble, methods, networks
 
-SAMPLE = 2  # examples: batch normalisation needs two
+SAMPLE = 2  # examples, because batch normalization needs two
 
 
 def train(
     gate: Gate, *, network: str, members: int, exchange: str | None, preset: str = "default", **options: Any
 ) -> None:
-    """Count for `members` networks with an exchange, or one by itself for each; said when it is ready."""
+    """Count the operations of `members` networks, with an exchange or separate, and report them when ready."""
     if exchange is None:
         once = count(networks.build(network, CLASSES, **options))
         gate.about = {key: members * value for key, value in once.items()}
@@ -27,9 +27,10 @@ def train(
 
 
 def count(module: nn.Module) -> dict[str, float]:
-    """Run it once -> of one image: `forward` in multiply-adds, and the operations of a `step`, forward and backward.
+    """Return, per image, the multiply-adds of a `forward` pass and the operations of a `step`, forward and backward.
 
-    A backward has two products for each of the forward's; torch's counter is wrong on that of grouped convolutions.
+    A backward pass has two products for each product of the forward pass. It is not counted by torch, whose counter is
+    wrong for the backward pass of grouped convolutions.
     """
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module(torch.randn(SAMPLE, *IMAGE))

@@ -1,4 +1,4 @@
-"""Candidates in processes of their own, asked for one timed slice at a time, in turn."""
+"""Candidates in separate processes, which run one timed slice at a time, in turn."""
 
 import json
 import os
@@ -13,15 +13,15 @@ HERE = Path(__file__).parent
 
 
 class Slow(Exception):  # noqa: N818
-    """No answer in time."""
+    """A candidate did not answer in time."""
 
 
 class Failed(Exception):  # noqa: N818
-    """A candidate could not go on."""
+    """A candidate failed."""
 
 
 class Nursery:
-    """A worker process of one environment; candidates in it are forked, so that each starts in no time."""
+    """A worker process of one environment, which forks candidates so that they start quickly."""
 
     def __init__(self, *modules: str, python: str = sys.executable, threads: int) -> None:
         source = str(HERE.parent / "src")
@@ -32,13 +32,13 @@ class Nursery:
         self.process: subprocess.Popen | None = None
 
     def start(self, spec: dict[str, Any], *, timeout: float | None = None) -> "Candidate":
-        """Make a candidate."""
+        """Start a candidate."""
         self.number += 1
         answer = self.ask({"start": self.number, "threads": self.threads, **spec}, timeout)
         return Candidate(self, self.number, answer)
 
     def ask(self, wish: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
-        """One request, one answer."""
+        """Send one request and return its answer."""
         if self.process is None:
             pipe = subprocess.PIPE
             self.process = subprocess.Popen(
@@ -62,7 +62,7 @@ class Nursery:
         return answer
 
     def close(self) -> None:
-        """End it and all its candidates."""
+        """Kill the worker and all its candidates."""
         if self.process is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -70,15 +70,15 @@ class Nursery:
 
 
 class Candidate:
-    """One of them, and what it had to say before its first step."""
+    """A started candidate, and its report before the first step."""
 
     def __init__(self, nursery: Nursery, number: int, said: dict[str, Any]) -> None:
         self.nursery, self.number, self.said = nursery, number, said
 
     def run(self, steps: int, *, timeout: float | None = None, **wish: Any) -> dict[str, Any]:
-        """A slice of so many steps -> what the gate says of it."""
+        """Run a slice of `steps` steps and return the answer of the gate."""
         return self.nursery.ask({"to": self.number, "steps": steps, **wish}, timeout)
 
     def stop(self) -> None:
-        """No more of it."""
+        """Stop the candidate."""
         self.nursery.ask({"to": self.number, "stop": True})

@@ -1,6 +1,6 @@
-"""A run's exported graphs against eager, on its whole test set: labels, probabilities, images a second, side by side.
+"""Exported graphs of a run compared with eager PyTorch on the test set: labels, probabilities, images per second.
 
-Usage: export.py RUN [--batch 256] [--rounds 5] [--json FILE]. CIFAR-10 is found in TORCHMCL_DATA.
+Usage: export.py RUN [--batch 256] [--rounds 5] [--json FILE]. CIFAR-10 is read from TORCHMCL_DATA.
 """
 
 import argparse
@@ -22,9 +22,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=5, help="passes of each, in turn; the median counts")
-    parser.add_argument("--folder", type=Path, default=None, help="where the graphs go; the run's own unless given")
-    parser.add_argument("--json", type=Path, default=None, help="file for the figures")
+    parser.add_argument("--rounds", type=int, default=5, help="passes per graph, in turn; the median is reported")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="folder for the graphs (default: exported/ in the run folder)"
+    )
+    parser.add_argument("--json", type=Path, default=None, help="JSON file to write")
     options = parser.parse_args()
     specialists = Specialists.load(options.run)
     config = training_config(options.run)
@@ -47,7 +49,7 @@ def main() -> None:
     images = data.test.images[torch.arange(len(data.test))]
     said = {name: predict(way, images, options.batch) for name, way in ways.items()}
     seconds = {name: [] for name in ways}
-    for _ in range(options.rounds):  # in turn, so that what else the machine does falls on all alike
+    for _ in range(options.rounds):  # in turn, so that other load on the machine affects all of them
         for name, way in ways.items():
             start = time.perf_counter()
             predict(way, images, options.batch)

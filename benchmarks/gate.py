@@ -1,4 +1,4 @@
-"""Where a candidate waits: between two steps, for the driver to ask for the next slice."""
+"""The gate at which a candidate waits between two steps until the driver requests the next slice."""
 
 import ctypes
 import json
@@ -13,20 +13,20 @@ from typing import IO, Any
 import operators
 import torch
 
-SEEN = 0.2  # seconds; the kernel counts in hundredths
+SEEN = 0.2  # shortest time in seconds for which load is measured; the kernel counts in hundredths
 
 
 class Enough(Exception):  # noqa: N818
-    """The driver asks for no more."""
+    """The driver requests no more slices."""
 
 
 class Gate:
-    """Called before each step; lets as many through as were asked for, then says how long they took.
+    """Called before each step: let the requested number of steps pass, then report their time.
 
-    Answers are JSON lines: `seconds` of `steps`, the part of them `inside` whatever was counted with `counted`, the
-    process's peak memory above what it had before its first step (`memory`, bytes), and the part of the machine that
-    `others` took meanwhile. Of a slice asked for with `profile` also the peak of `tensors` allocated in it, and the
-    seconds of its `parts` by kind of operator.
+    Answers are JSON lines: the `seconds` of `steps`, the seconds `inside` the blocks marked with `counted`, the peak
+    memory of the process above that before its first step (`memory`, bytes), and the fraction of the machine that
+    `others` used meanwhile. A slice with `profile` also reports the peak of allocated `tensors` and the seconds of its
+    `parts` by kind of operator.
     """
 
     def __init__(self, asked: IO[str], said: IO[str]) -> None:
@@ -34,11 +34,11 @@ class Gate:
         self.left = self.steps = 0
         self.inside = self.start = self.busy = self.own = 0.0
         self.before: int | None = None
-        self.about: dict[str, Any] = {}  # what a candidate has to say before its first step
+        self.about: dict[str, Any] = {}  # reported before the first step
         self.profile: Any = None
 
     def __call__(self, steps: int = 1) -> None:
-        """Pass through, now or when asked; `steps` are taken at a time."""
+        """Pass now or when the driver requests it; the candidate takes `steps` steps at a time."""
         if self.left <= 0:
             self._pause()
         self.left -= steps
@@ -46,7 +46,7 @@ class Gate:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """What happens in here is `inside`."""
+        """Count the time of the block as `inside`."""
         start = time.perf_counter()
         yield
         self.inside += time.perf_counter() - start
@@ -82,7 +82,7 @@ class Gate:
         self.start = time.perf_counter()
 
     def _others(self, took: float) -> float:
-        """How much of the machine other processes took meanwhile, of 1; too short a time has none."""
+        """Return the fraction of the machine that other processes used; 0 if the time is too short to tell."""
         if took < SEEN:
             return 0.0
         busy, own = busy_seconds() - self.busy, time.process_time() - self.own
@@ -103,7 +103,7 @@ class Gate:
 
 
 def peak_of_tensors(profile: Any) -> int:
-    """The most bytes of tensors that were there at once, above those there when the profile began."""
+    """Return the peak of the bytes of tensors, above those at the start of the profile."""
     events = profile.profiler.kineto_results.events()
     now = peak = 0
     for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
@@ -113,22 +113,22 @@ def peak_of_tensors(profile: Any) -> int:
 
 
 def busy_seconds() -> float:
-    """Seconds that the machine's processors worked since it started, or were wanted by another machine on its host."""
+    """Return the busy seconds of all processors since boot, including time stolen by other virtual machines."""
     path = Path("/proc/stat")
     if not path.is_file():
-        return time.process_time()  # nobody else is seen
+        return time.process_time()  # other processes are not visible
     user, nice, system, _, _, *rest = map(int, path.read_text().split("\n", 1)[0].split()[1:9])
     return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
 
 
 def synchronise() -> None:
-    """Wait for a GPU, where there is one."""
+    """Wait for the GPU if there is one."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def peak_memory() -> int:
-    """The most memory that this process had since `forget_peak`, in bytes; of a GPU, where there is one."""
+    """Return the peak memory of this process since `forget_peak` in bytes, or that of the GPU if there is one."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status")
@@ -138,7 +138,7 @@ def peak_memory() -> int:
 
 
 def forget_peak() -> None:
-    """Give back what preparing the data left over, and count from here, where the system can."""
+    """Return unused memory to the system and reset the peak if the system supports it."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")

@@ -1,4 +1,4 @@
-"""A training of many epochs: what memory, open files and the run's files come to as it goes on.
+"""Memory, open files and file sizes of a training over many epochs.
 
 python benchmarks/long_run.py --epochs 2000 --out benchmarks/long_run.json
 """
@@ -20,7 +20,7 @@ SHOWN = ("epoch", "seconds", "memory_mb", "open_files", "threads", "checkpoint_k
 
 
 def measured(epochs: int, folder: Path) -> list[dict[str, float]]:
-    """Train on digits -> a row after each epoch."""
+    """Train on digits and return one row per epoch."""
     rows: list[dict[str, float]] = []
     began, finish = time.perf_counter(), Training._finish
 
@@ -37,7 +37,7 @@ def measured(epochs: int, folder: Path) -> list[dict[str, float]]:
 
 
 def process() -> dict[str, float]:
-    """What this process holds, by Linux's count."""
+    """Return the memory, open files and threads of this process (Linux only)."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {
         "memory_mb": round(int(status["VmRSS"].split()[0]) / 1024, 1),
@@ -47,7 +47,7 @@ def process() -> dict[str, float]:
 
 
 def kept(folder: Path) -> dict[str, float]:
-    """How large the run's files are."""
+    """Return the sizes of the files of the run."""
     sizes = {"checkpoint_kb": folder / "checkpoints" / "last.pt", "log_kb": folder / "log.csv"}
     return {name: round(path.stat().st_size / 1024, 1) for name, path in sizes.items()}
 
@@ -55,7 +55,7 @@ def kept(folder: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=2000)
-    parser.add_argument("--out", type=Path, default=None, help="JSON of a row every hundredth of the epochs")
+    parser.add_argument("--out", type=Path, default=None, help="JSON file with 100 of the rows")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:

@@ -1,4 +1,4 @@
-"""What the numbers were measured on, and of what."""
+"""The machine and the versions that were measured."""
 
 import platform
 import shlex
@@ -14,7 +14,7 @@ import torchmcl
 
 
 def describe(threads: int) -> dict[str, Any]:
-    """Processor, threads, memory, versions, commit and command."""
+    """Describe the processor, threads, versions, commit and command."""
     return {
         "command": shlex.join(["python", *sys.argv]),
         "commit": commit(),
@@ -28,28 +28,28 @@ def describe(threads: int) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Its name, or a GPU's."""
+    """Return the name of the GPU or the processor."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     return cpu_field("model name") or platform.processor() or platform.machine()
 
 
 def has_bf16() -> bool:
-    """Whether there are instructions for bf16; where there are none it is emulated, several times slower."""
+    """Return whether the processor has bf16 instructions; without them, bf16 is emulated and several times slower."""
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported()
     return bool({"avx512_bf16", "amx_bf16", "bf16", "svebf16"} & set(cpu_field("flags").split()))
 
 
 def cpu_field(name: str) -> str:
-    """A line of /proc/cpuinfo, of the first processor."""
+    """Return a field of the first processor in /proc/cpuinfo."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.is_file() else []
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(name)), "")
 
 
 def commit() -> str:
-    """The commit of the library that is measured, with a plus where its files differ from it."""
+    """Return the commit of the measured library, with a plus if its files differ from it."""
     package = Path(torchmcl.__file__).parent
 
     def git(*words: str) -> str:
@@ -59,6 +59,6 @@ def commit() -> str:
 
 
 def version_in(python: str, package: str) -> str:
-    """The version of a package in another environment."""
+    """Return the version of a package in another environment."""
     code = f"from importlib.metadata import version; print(version({package!r}))"
     return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()

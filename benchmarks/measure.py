@@ -1,4 +1,4 @@
-"""Candidates in turn, round after round, so that whatever the machine does meanwhile happens to all of them."""
+"""Measure candidates in turn, in rounds, so that other load on the machine affects all of them."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,17 +9,17 @@ from typing import Any
 
 from driver import Candidate, Failed, Nursery, Slow
 
-SLOW = 2.5  # times the usual slice: a slower candidate is measured in every other round only
+SLOW = 2.5  # times the median slice: slower candidates are measured only in every other round
 
-DISTURBED = 0.05  # of the machine, used by others: such a slice is measured again,
-AGAIN = 3  # times at most, and within the budget
+DISTURBED = 0.05  # fraction of the machine used by others, above which a slice is measured again
+AGAIN = 3  # repetitions of a disturbed slice, within the budget
 
 Specs = Mapping[str, tuple[Nursery, dict[str, Any]]]
 
 
 @dataclass
 class Running:
-    """A started candidate, and what was found so far."""
+    """A started candidate and its measurements."""
 
     candidate: Candidate
     steps: int  # per slice
@@ -36,12 +36,14 @@ def measure(
     profiled: Sequence[str] = (),
     timeout: float | None = None,
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Time every candidate, for at least and at most so many rounds, as the budget of seconds allows.
+    """Time every candidate in a number of rounds between the two given, within the budget of seconds.
 
-    In a round, each runs for a `slice` of seconds, or one step; its first two steps are not counted. Returns for each:
-    the `rounds` it ran in, `seconds` of a step in them, the share `outside` of it, the most that `others` took of the
-    machine meanwhile, peak `memory` in bytes and, where it was `profiled`, the peak of `tensors` in one more step; and
-    what could not be measured, with the reason.
+    In a round, each candidate runs for `slice` seconds, or one step. Its first two steps are not counted.
+
+    Returns:
+        For each candidate, the `rounds` it ran in, the `seconds` per step in them, the fraction of a step `outside` of
+        the counted work, the largest fraction of the machine that `others` used, the peak `memory` in bytes and, if
+        `profiled`, the peak of `tensors` in one more step; and the candidates that could not be measured, with reasons.
     """
     deadline = time.monotonic() + budget
     running, missing = start_all(specs, slice=slice, timeout=timeout)
@@ -56,7 +58,7 @@ def measure(
 
 
 def start_all(specs: Specs, *, slice: float, timeout: float | None) -> tuple[dict[str, Running], list[str]]:
-    """Start every candidate and run its first two steps; returns those that run, and why the others do not."""
+    """Start every candidate and run its first two steps; return those that run, and why the others do not."""
     running: dict[str, Running] = {}
     missing = []
     for name, (nursery, spec) in specs.items():
@@ -89,7 +91,7 @@ def run_rounds(running: Mapping[str, Running], rounds: tuple[int, int], deadline
 
 
 def time_slice(one: Running, number: int, deadline: float) -> None:
-    """Run one slice and note it; a disturbed slice is measured again before the deadline, and the calmest counts."""
+    """Measure one slice; a disturbed slice is repeated before the deadline, and the least disturbed one counts."""
     answer = one.candidate.run(one.steps)
     for _ in range(AGAIN):
         if answer["others"] < DISTURBED or time.monotonic() > deadline:
@@ -103,14 +105,14 @@ def time_slice(one: Running, number: int, deadline: float) -> None:
 
 
 def free_memory() -> float:
-    """Bytes that another candidate could have; candidates that wait keep theirs."""
+    """Return the bytes of free memory; waiting candidates keep theirs."""
     path = Path("/proc/meminfo")
     lines = path.read_text().splitlines() if path.is_file() else []
     return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")), float("inf"))
 
 
 def ratio(found: Mapping[str, Mapping[str, Any]], name: str, base: str) -> float:
-    """How many times as long as the base a candidate takes: the median over the rounds that both ran in.
+    """Return the time of a candidate relative to the base: the median over the rounds that both ran in.
 
     >>> slow = {"rounds": [0, 2], "seconds": [2.0, 9.0]}
     >>> ratio({"a": slow, "b": {"rounds": [0, 1, 2], "seconds": [1.0, 7.0, 3.0]}}, "a", "b")
@@ -121,6 +123,6 @@ def ratio(found: Mapping[str, Mapping[str, Any]], name: str, base: str) -> float
 
 
 def fastest(found: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str | None:
-    """Which of the names took the least time."""
+    """Return the fastest of the named candidates."""
     there = [name for name in names if name in found]
     return min(there, key=lambda name: median(found[name]["seconds"]), default=None)

@@ -1,10 +1,10 @@
-"""Where a profiled step spends its time: which part of it asked, and which kind of operator worked."""
+"""The time of a profiled step by part of the step and kind of operator."""
 
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-# The first that matches the operator's name. Names as torch's profiler has them.
+# The first match with the name of the operator in torch's profiler counts.
 KINDS = (
     ("convolution", ("conv", "mkldnn", "onednn")),
     ("normalisation", ("batch_norm", "native_norm", "layer_norm")),
@@ -16,11 +16,11 @@ KINDS = (
     ("reductions", ("sum", "mean", "amax", "aten::max", "norm", "var")),
     ("memory", ("empty", "zeros", "fill_", "zero_", "resize", "as_strided", "view", "detach", "expand")),
 )
-PART = "part: "  # of a record_function range that names a part of the step
+PART = "part: "  # prefix of a record_function range that names a part of the step
 
 
 def kind(name: str) -> str:
-    """What an operator is counted as; the rest is elementwise.
+    """Return the kind of an operator; elementwise if nothing else matches.
 
     >>> kind("aten::mkldnn_convolution"), kind("aten::relu")
     ('convolution', 'elementwise')
@@ -29,9 +29,9 @@ def kind(name: str) -> str:
 
 
 def table(events: Iterable[Any]) -> dict[str, dict[str, float]]:
-    """Events of a profile -> seconds {part: {kind of operator: seconds}}; outside every named part is the engine.
+    """Return the seconds of a profile as {part: {kind of operator: seconds}}; time outside of parts is the engine's.
 
-    The backward of what the exchange did counts as the exchange's: autograd numbers both alike.
+    The backward pass of the exchange counts as exchange; autograd gives both passes the same sequence number.
     """
     events = list(events)
     exchanged = {event.sequence_nr for event in events if event.sequence_nr >= 0 and "exchange" in parts_of(event)}
@@ -50,7 +50,7 @@ def table(events: Iterable[Any]) -> dict[str, dict[str, float]]:
 
 
 def parts_of(event: Any) -> list[str]:
-    """The named parts that an event lies in, the innermost first."""
+    """Return the named parts around an event, innermost first."""
     parts = []
     while event is not None:
         if event.name.startswith(PART):
@@ -60,7 +60,7 @@ def parts_of(event: Any) -> list[str]:
 
 
 def numbers_of(event: Any) -> list[int]:
-    """The autograd numbers of an event and of what it lies in."""
+    """Return the autograd sequence numbers of an event and of the events around it."""
     numbers = []
     while event is not None:
         numbers.append(event.sequence_nr)

@@ -1,11 +1,11 @@
-"""torchmcl as its command line runs it: `fit` and `evaluate`, with freed memory kept."""
+"""torchmcl as run by its command line: `fit` and `evaluate`, with freed memory kept."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
-import lightning.fabric  # noqa: F401  # which `fit` imports late: here, once for all candidates
+import lightning.fabric  # noqa: F401  # imported by `fit` when needed; here once for all candidates
 import operators
 import torch
 from bare import CLASSES, FEW, IMAGE, SGD, device, examples, prepared
@@ -23,7 +23,7 @@ from torchmcl.training.fitting import fit
 
 
 def made_up(count: int, shape: Sequence[int] = IMAGE) -> DataSet:
-    """The data as `fit` takes it."""
+    """Return random data for `fit`."""
     few = Examples(*examples(count, shape), tuple(map(str, range(CLASSES))))
     return DataSet("made-up", {"train": few, "test": few}, preprocess="none" if len(shape) == 1 else "gcn")
 
@@ -39,7 +39,7 @@ def train(
     shape: Sequence[int] = IMAGE,
     **options: Any,
 ) -> None:
-    """`fit`, waiting at the gate wherever it asks for the next training batch; AMCL in its memory-based phase."""
+    """Run `fit`, which waits at the gate before each training batch; AMCL is in its memory-based phase."""
     wait_for_batches(gate)
     count_the_work(gate)
     if method == "amcl":
@@ -50,7 +50,7 @@ def train(
 
 
 def wait_for_batches(gate: Gate) -> None:
-    """Let training wait before each batch; its first epoch is one small batch, so that phases are past their first."""
+    """Make training wait before each batch; the first epoch is one small batch, so that warm-up is over."""
     original = Loader.epoch
 
     def epoch(loader: Loader, number: int = 1, *, start: int = 0) -> Iterator[Batch]:
@@ -76,7 +76,7 @@ def wait_for_batches(gate: Gate) -> None:
 
 
 def count_the_work(gate: Gate) -> None:
-    """Count the time in the ensemble's forward, in backward and in the optimiser's step, and name the parts."""
+    """Count the time of the forward pass, the backward pass and the optimizer step, and name the parts."""
 
     def named(owner: Any, method: str, part: str, *, work: bool = False) -> None:
         original = getattr(owner, method)
@@ -107,7 +107,7 @@ def look(
     count: int = 512,
     **options: Any,
 ) -> None:
-    """`evaluate`, every metric; a step is a pass over all images."""
+    """Run `evaluate` with every metric; a step is a pass over all images."""
     chosen = methods.build(method, members=members, classes=CLASSES)
     ensemble = Ensemble.build(chosen, network, exchange=exchange, **options).to(device())
     ensemble.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -121,7 +121,7 @@ def look(
 def step(
     gate: Gate, *, network: str, members: int, batch: int = 128, count: int = 6400, shape: Sequence[int], **options: Any
 ) -> None:
-    """An independent ensemble's forward, backward and optimiser alone."""
+    """Run only the forward pass, the backward pass and the optimizer step of an independent ensemble."""
     x, target = prepared(count, shape)
     ensemble = Ensemble.build("ie", network, members=members, classes=CLASSES, **options).to(device())
     optimizer = torch.optim.SGD(ensemble.parameters(), foreach=True, **SGD)

@@ -1,4 +1,4 @@
-"""What the machine can do at best: one matrix product, one convolution, over and over."""
+"""The peak performance of the machine in a repeated matrix product and repeated convolutions."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ SIDE = 2048  # of the square matrices
 
 
 def product(gate: Gate) -> None:
-    """(N, N) @ (N, N) in float32."""
+    """Compute (N, N) @ (N, N) in float32."""
     a, b = torch.randn(2, SIDE, SIDE, device=device())
     out = torch.empty_like(a)
     while True:
@@ -21,7 +21,7 @@ def product(gate: Gate) -> None:
 
 
 def convolution(gate: Gate, *, channels: int, side: int, kernel: int) -> None:
-    """A convolution of 128 maps, channels-last, forward."""
+    """Run the forward pass of a channels-last convolution on a batch of 128."""
     layer = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, bias=False).to(device())
     layer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     maps = torch.randn(128, channels, side, side, device=device()).contiguous(memory_format=torch.channels_last)
@@ -32,7 +32,7 @@ def convolution(gate: Gate, *, channels: int, side: int, kernel: int) -> None:
 
 
 def candidates() -> dict[str, tuple[dict[str, Any], float]]:
-    """Name -> what to start, and the operations (2 a multiply-add) of one step of it, in 10^9."""
+    """Return the specification of each candidate and its operations per step in 10^9 (2 per multiply-add)."""
     found: dict[str, tuple[dict[str, Any], float]] = {"matrix product": ({"kind": "product"}, 2e-9 * SIDE**3)}
     for channels, side, kernel in CONVOLUTIONS:
         spec = {"kind": "convolution", "channels": channels, "side": side, "kernel": kernel}

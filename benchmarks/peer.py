@@ -1,4 +1,4 @@
-"""Ensemble-PyTorch as its documentation says: an estimator class, `set_optimizer`, and `fit` on a DataLoader."""
+"""Ensemble-PyTorch, used as documented: an estimator class, `set_optimizer`, and `fit` with a DataLoader."""
 
 import logging
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from torchmcl import networks
 
 
 class Estimator(nn.Module):
-    """The same network, in the usual layout."""
+    """The same network in the default memory layout."""
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
         super().__init__()
@@ -26,13 +26,13 @@ class Estimator(nn.Module):
 
 
 class Waiting(DataLoader):
-    """A loader of whole batches in memory that waits at the gate before the first of every `passes` passes over it."""
+    """A loader of batches in memory that waits at the gate before the first of every `passes` passes."""
 
     def __init__(self, gate: Gate, batch: int, count: int, passes: int) -> None:
         x, target = prepared(count)
-        data = TensorDataset(x.contiguous(), target)  # the usual layout
-        data.classes = list(range(CLASSES))  # or `fit` would read all data once to count them
-        # Whole batches are indexed at once, which is faster than collating single examples as a DataLoader does.
+        data = TensorDataset(x.contiguous(), target)  # the default memory layout
+        data.classes = list(range(CLASSES))  # otherwise `fit` reads all data once to count them
+        # Indexing a batch at once is faster than collating single examples.
         super().__init__(data, sampler=BatchSampler(RandomSampler(data), batch, drop_last=True), batch_size=None)
         self.gate, self.passes, self.passed = gate, passes, 0
 
@@ -50,7 +50,7 @@ class Waiting(DataLoader):
 def train(
     gate: Gate, *, classifier: str, network: str, members: int, batch: int = 128, count: int = 6400, **options: Any
 ) -> None:
-    """`FusionClassifier`, or `VotingClassifier`, whose epochs are one batch long: it trains member after member."""
+    """Run `FusionClassifier`, or `VotingClassifier` with epochs of one batch, because it trains members in sequence."""
     logging.getLogger().setLevel(logging.ERROR)
     model = getattr(torchensemble, classifier)(
         estimator=Estimator,

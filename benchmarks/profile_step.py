@@ -1,7 +1,7 @@
-"""Where the time of a training step goes: `python benchmarks/profile_step.py --out profile.json`.
+"""Profile a training step: `python benchmarks/profile_step.py --out profile.json`.
 
-By part of the step (data, forward, exchange, objective, backward, optimiser, engine) and kind of operator, for AMCL
-without exchange and with either fusion; the exchange's backward counts as the exchange.
+Reports the time by part of the step (data, forward, exchange, objective, backward, optimiser, engine) and by kind of
+operator, for AMCL without exchange and with either fusion. The backward pass of the exchange counts as exchange.
 """
 
 import argparse
@@ -27,7 +27,7 @@ PARTS = ("data", "forward", "exchange", "objective", "backward", "optimiser", "e
 
 
 def profile(nursery: Nursery, spec: dict[str, Any], steps: int) -> dict[str, Any]:
-    """Milliseconds of a step as it is, and of its parts under the profiler, {part: {kind of operator: ms}}."""
+    """Return the milliseconds per step without profiler, and those of its parts with it, {part: {kind: ms}}."""
     candidate = nursery.start({"kind": "fit", "method": "amcl", **spec})
     candidate.run(2)
     plain, profiled = candidate.run(steps), candidate.run(steps, profile=True)
@@ -42,7 +42,7 @@ def profile(nursery: Nursery, spec: dict[str, Any], steps: int) -> dict[str, Any
 
 
 def show(results: dict[str, Any]) -> None:
-    """A table: a row for each part and kind of operator that takes a hundredth of some step."""
+    """Print a table with one row per part and kind of operator that takes at least 1 % of a step."""
     steps = results["steps"]
     console = Console(highlight=False)
     table = Table("part", "operators", *steps, title="Milliseconds of a step")
@@ -58,7 +58,7 @@ def show(results: dict[str, Any]) -> None:
 
 
 def markdown(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """Two profiles side by side: milliseconds of each part, then and now."""
+    """Return a Markdown table of two profiles: the milliseconds of each part before and now."""
     rows = []
     for name in now["steps"]:
         steps = before["steps"][name], now["steps"][name]
@@ -69,14 +69,14 @@ def markdown(before: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Profile, print and write."""
+    """Profile, write and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members", type=int, default=5)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--width", type=int, help="of all networks, to try it on small ones")
+    parser.add_argument("--width", type=int, help="width of all networks, for a quick test")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--out", type=Path, help="JSON to write")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     given = parser.parse_args()
     nursery = Nursery("bare", "ours", threads=given.threads)
     results: dict[str, Any] = {"machine": machine.describe(given.threads), "steps": {}}

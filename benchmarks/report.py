@@ -1,4 +1,4 @@
-"""Results as a person reads them: `python report.py results.json` prints the Markdown."""
+"""The report of the results: `python report.py results.json` prints it as Markdown."""
 
 import json
 import sys
@@ -18,24 +18,24 @@ Table = tuple[str, list[str], list[list[str]]]
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Results that were written before."""
+    """Load stored results."""
     results: dict[str, Any] = json.loads(path.read_text())
     return results
 
 
 def line(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """A cell, while the rest is measured."""
+    """Format one cell for the progress output."""
     return "  ".join(f"{name} {median(one['seconds']):.4g} s" for name, one in found.items())
 
 
 def tables(results: Mapping[str, Any]) -> list[Table]:
-    """Title, header and rows of everything that was measured."""
+    """Return the title, header and rows of each table."""
     everything = goals(results), training(results), against(results), memory(results), others(results)
     return [table for table in everything if table[2]]
 
 
 def training(results: Mapping[str, Any]) -> Table:
-    """Images per second, each shown to all members, over M bare networks and over the faster peer."""
+    """Return the images per second of ensembles, with the ratios to M bare networks and to the faster peer."""
     rows = []
     for cell in results["cells"]:
         if cell["what"] == "training":
@@ -48,7 +48,7 @@ def training(results: Mapping[str, Any]) -> Table:
 
 
 def against(results: Mapping[str, Any]) -> Table:
-    """What that is compared with, in full."""
+    """Return the images per second of the baselines."""
     rows = [
         [*place(cell), *(number(cell["candidates"], name) for name in (*OTHERS, *LEAN))]
         for cell in results["cells"]
@@ -59,7 +59,7 @@ def against(results: Mapping[str, Any]) -> Table:
 
 
 def memory(results: Mapping[str, Any]) -> Table:
-    """Peak memory above what the process had before its first step."""
+    """Return the peak memory above that before the first step."""
     names = ("bare", "Voting", "Fusion", *OURS, *LEAN)
     rows = [
         [*place(cell), *(megabytes(cell["candidates"].get(name)) for name in names)]
@@ -70,7 +70,7 @@ def memory(results: Mapping[str, Any]) -> Table:
 
 
 def others(results: Mapping[str, Any]) -> Table:
-    """Evaluation, small members, compile."""
+    """Return the measurements of evaluation, small members and compilation."""
     rows = []
     for cell in results["cells"]:
         if cell["what"] != "training":
@@ -82,7 +82,7 @@ def others(results: Mapping[str, Any]) -> Table:
 
 
 def goals(results: Mapping[str, Any]) -> Table:
-    """Targets, met or not."""
+    """Return the targets and whether they are met."""
     rows = [
         [
             one["target"],
@@ -98,7 +98,7 @@ def goals(results: Mapping[str, Any]) -> Table:
 
 
 def brief(results: Mapping[str, Any]) -> str:
-    """The few ratios that a README shows."""
+    """Return the ratios for the README as Markdown."""
     rows = []
     for cell in results["cells"]:
         found = cell["candidates"]
@@ -113,7 +113,7 @@ def brief(results: Mapping[str, Any]) -> str:
 
 
 def compiled(results: Mapping[str, Any]) -> str:
-    """What `--compile` does to a step, and whether it pays."""
+    """Return the effect of `--compile` on the speed as Markdown."""
     rows = []
     for cell in results["cells"]:
         found = cell["candidates"]
@@ -125,13 +125,13 @@ def compiled(results: Mapping[str, Any]) -> str:
 
 
 def place(cell: Mapping[str, Any]) -> list[str]:
-    """Which cell this is."""
+    """Return the network, the number of members and the batch size of a cell."""
     name = cell["network"] + ("" if cell["precision"] == "32" else f", {cell['precision']}")
     return [name, str(cell["members"]), str(cell["batch"])]
 
 
 def number(found: Mapping[str, Mapping[str, Any]], name: str | None, *ratios: str) -> str:
-    """Images per second, with ratios."""
+    """Format images per second with ratios."""
     if name is None or name not in found:
         return ""
     one = found[name]
@@ -140,12 +140,12 @@ def number(found: Mapping[str, Mapping[str, Any]], name: str | None, *ratios: st
 
 
 def reached(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """The part of the machine's peak that AMCL without exchange reaches."""
+    """Format the fraction of the machine's peak that AMCL without exchange reaches."""
     return f"{found['AMCL']['of_peak']:.0%}" if "of_peak" in found.get("AMCL", {}) else ""
 
 
 def megabytes(one: Mapping[str, Any] | None) -> str:
-    """Peak memory, and of tensors."""
+    """Format the peak memory, and the peak of tensors."""
     if one is None:
         return ""
     tensors = f" ({one['tensors'] / 2**20:.0f})" if "tensors" in one else ""
@@ -153,7 +153,7 @@ def megabytes(one: Mapping[str, Any] | None) -> str:
 
 
 def preface(results: Mapping[str, Any]) -> list[str]:
-    """What was run, where, and what the machine can do."""
+    """Describe the command, the machine and its peak performance."""
     about, peak = results["machine"], results["peak"]
     peer = f", torchensemble {about['torchensemble']}" if "torchensemble" in about else ""
     lines = [
@@ -163,12 +163,12 @@ def preface(results: Mapping[str, Any]) -> list[str]:
         f"convolution {peak['convolution']:.0f} GFLOP/s ({peak['best convolution']}).",
     ]
     if not about["bf16"]:
-        lines.append("This processor has no instructions for bf16, which is emulated: one small cell shows it.")
+        lines.append("This processor has no bf16 instructions and emulates them; one small cell shows the effect.")
     return lines + [f"Not measured: {one}." for one in results["missing"]]
 
 
 def markdown(results: Mapping[str, Any]) -> str:
-    """The whole report."""
+    """Return the report as Markdown."""
     parts = ["# Benchmark", *preface(results)]
     for title, header, rows in tables(results):
         parts += [f"## {title}", in_markdown(header, rows)]
@@ -176,13 +176,13 @@ def markdown(results: Mapping[str, Any]) -> str:
 
 
 def in_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table."""
+    """Return a table as Markdown."""
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
     return "\n".join(lines)
 
 
 def show(results: Mapping[str, Any]) -> None:
-    """The same on a terminal."""
+    """Print the report on the terminal."""
     from rich.console import Console
     from rich.table import Table as Grid
 

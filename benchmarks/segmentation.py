@@ -1,6 +1,6 @@
-"""What a training step of AMCL on masks costs beside M times one FCN trained alone, interleaved in one run.
+"""The time of an AMCL training step on masks, relative to M times the step of a single FCN, measured in turn.
 
-Usage: python benchmarks/segmentation.py [repeats]. Writes segmentation.json beside this file.
+Usage: python benchmarks/segmentation.py [repeats]. Writes segmentation.json next to this file.
 """
 
 import json
@@ -70,7 +70,7 @@ def main(repeats: int) -> None:
     for name, taken in times.items():
         members = int(name.split("M=")[1][0]) if "M=" in name else 1
         rows[name] = {"ms_per_image": 1e3 * median(taken) / BATCH, "over_M_times_alone": median(taken) / members / one}
-        print(f"{name:28} {rows[name]['ms_per_image']:7.2f} ms an image, {rows[name]['over_M_times_alone']:.3f}")
+        print(f"{name:28} {rows[name]['ms_per_image']:7.2f} ms per image, {rows[name]['over_M_times_alone']:.3f}")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
     about = {
         "command": "python benchmarks/segmentation.py",

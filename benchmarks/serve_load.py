@@ -1,9 +1,9 @@
-"""The explorer under load: many clients at once ask a real server for a while; errors, times, and its memory.
+"""The explorer under load: errors, response times and memory of a real server with many concurrent clients.
 
     python benchmarks/serve_load.py RUN --clients 16 --seconds 120 --out load.json
 
-Each client sends pictures of the run's own test set as a browser would, and compares the label with what `predict`
-says of the same file. Memory is that of the server's process, once warm and at the end.
+Each client sends images of the run's test set like a browser, and compares the label with the prediction of `predict`
+for the same file. Memory is that of the server process, after a warm-up and at the end.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from PIL import Image
 from torchmcl._utils import atomic
 from torchmcl.explorer.session import Session
 
-PAUSE = 1.0  # seconds that a client waits before it asks again
-WARM = 0.25  # the part of the time after which memory should no longer grow
+PAUSE = 1.0  # seconds between the requests of a client
+WARM = 0.25  # fraction of the time after which memory should no longer grow
 
 
 def ask(address, send, path):
-    """Send one picture and wait -> the label that the page shows."""
+    """Send one image, wait, and return the label that the page shows."""
     session = uuid.uuid4().hex
     sent = {"name": path.name, "data": b64encode(path.read_bytes()).decode()}
     joined = json.dumps({"data": [], "event_data": sent, "fn_index": send, "session_hash": session}).encode()
@@ -42,14 +42,14 @@ def ask(address, send, path):
         for line in stream:
             if line.startswith(b"data:") and (told := json.loads(line[5:]))["msg"] == "process_completed":
                 if not told["success"]:
-                    raise RuntimeError(f"not answered: {told['output']}")
+                    raise RuntimeError(f"no answer: {told['output']}")
                 found = re.search(r"<h2>(.*?)</h2>", told["output"]["data"][0])
                 return found[1] if found else told["output"]["data"][0]
     raise RuntimeError("the stream ended without an answer")
 
 
 def client(address, send, files, until, number):
-    """Ask until it is time -> seconds of each answer, errors."""
+    """Send requests until a time, and return the seconds of each answer and the errors."""
     times, errors, at = [], [], number
     while time.monotonic() < until:
         path, label = files[at % len(files)]
@@ -66,7 +66,7 @@ def client(address, send, files, until, number):
 
 
 def resident(process):
-    """Megabytes of a process, and its open files."""
+    """Return the megabytes and the open files of a process."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024, len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
 
@@ -124,7 +124,7 @@ def main():
     parser.add_argument("run", type=Path, help="folder of a trained classification run")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--out", type=Path, help="file for the figures, as JSON")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
         found = measure(options.run, options.clients, options.seconds, Path(folder))

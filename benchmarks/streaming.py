@@ -1,17 +1,17 @@
-"""Peak memory of one epoch on image files that are not read into memory, against the number of images.
+"""Peak memory of one epoch on image files that are not loaded into memory, by number of images.
 
 python benchmarks/streaming.py --out benchmarks/streaming.json
 
-For each number of images it writes that many PNG files of noise in ten folders, and trains a tiny ensemble for an epoch
-in a process of its own, in three ways: from `folder:PATH` with `data_in_memory=0`, from a map-style `Dataset` with
-`data.from_dataset`, and, for comparison, from the folder read into memory. Linux only, since it reads /proc:
+For each number of images it writes that many PNG files of noise to ten folders, and trains a tiny ensemble for an epoch
+in a new process in three ways: from `folder:PATH` with `data_in_memory=0`, from a map-style `Dataset` with
+`data.from_dataset`, and, for comparison, from the folder loaded into memory. Linux only, since it reads /proc:
 
 - main_mb: the largest resident set of the training process (VmHWM), shared libraries included
 - worker_mb: the largest resident set of a worker process, most of which is shared with the training process
-- total_mb: the largest sum over all processes, with shared pages counted once (PSS, looked at every 20 ms)
+- total_mb: the largest sum over all processes, with shared pages counted once (PSS, sampled every 20 ms)
 
 `growth` is, per way, the megabytes of memory per megabyte of pixels from the smallest to the largest number of images:
-about 1 for a set that is held in memory.
+about 1 for a data set in memory.
 """
 
 import argparse
@@ -38,10 +38,10 @@ OPTIONS = {"members": 2, "width": 4, "exchange": "none", "epochs": 1, "batch_siz
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--counts", type=int, nargs="+", default=[5000, 20000], help="numbers of images")
-    parser.add_argument("--side", type=int, default=64, help="pixels")
+    parser.add_argument("--side", type=int, default=64, help="height and width of the images in pixels")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3, help="trainings of each kind, of which the median counts")
-    parser.add_argument("--out", type=Path, default=None, help="JSON of what was measured")
+    parser.add_argument("--rounds", type=int, default=3, help="trainings per way; the median is reported")
+    parser.add_argument("--out", type=Path, default=None, help="JSON file to write")
     parser.add_argument("--train", nargs=2, default=None, help=argparse.SUPPRESS)  # a way and a folder, in the process
     options = parser.parse_args()
     if options.train:
@@ -66,13 +66,13 @@ def main() -> None:
 
 
 def growth(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Megabytes of memory per megabyte of pixels, from the first row to the last."""
+    """Return the megabytes of memory per megabyte of pixels, from the first row to the last."""
     more = max(rows[-1]["pixels_mb"] - rows[0]["pixels_mb"], 1e-9)
     return {name: round((rows[-1][name] - rows[0][name]) / more, 3) for name in ("main_mb", "total_mb")}
 
 
 def draw(folder: Path, count: int, side: int) -> None:
-    """Noise, as many files in each class."""
+    """Write images of noise, equally many per class."""
     chance = np.random.default_rng(0)
     for c in range(CLASSES):
         (folder / str(c)).mkdir()
@@ -82,7 +82,7 @@ def draw(folder: Path, count: int, side: int) -> None:
 
 
 def measured(way: str, folder: str, workers: int) -> dict[str, float]:
-    """Train in a process of its own, and look at it and its children until it ends."""
+    """Train in a new process, and sample its memory and that of its children until it ends."""
     command = [sys.executable, __file__, "--workers", str(workers), "--train", way, folder]
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
     peaks = {"main_mb": 0.0, "worker_mb": 0.0, "total_mb": 0.0}
@@ -93,7 +93,7 @@ def measured(way: str, folder: str, workers: int) -> dict[str, float]:
             "worker_mb": max((field(pid, "status", "VmHWM") for pid in everyone - {process.pid}), default=0.0),
             "total_mb": sum(field(pid, "smaps_rollup", "Pss") for pid in everyone),
         }
-        # When a process starts or ends in between, shares are of different numbers of processes and have no sum.
+        # If a process starts or ends in between, the shares belong to different sets of processes and have no sum.
         if everyone == family(process.pid):
             peaks = {name: max(value, found[name]) for name, value in peaks.items()}
         time.sleep(0.02)
@@ -103,7 +103,7 @@ def measured(way: str, folder: str, workers: int) -> dict[str, float]:
 
 
 def family(pid: int) -> set[int]:
-    """A process and all that it started, directly or not, and that still have memory."""
+    """Return a process and its descendants that still have memory."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -117,7 +117,7 @@ def family(pid: int) -> set[int]:
 
 
 def field(pid: int, file: str, name: str) -> float:
-    """A line of /proc in megabytes, 0 once the process has ended."""
+    """Return a field of /proc in megabytes, or 0 if the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
     except OSError:
@@ -126,14 +126,14 @@ def field(pid: int, file: str, name: str) -> float:
 
 
 def train(way: str, folder: str, workers: int) -> None:
-    """One epoch; imports are here so that the process that looks on has none of it."""
+    """Train one epoch; imports are local so that the measuring process stays small."""
     import torch
     from torch.utils.data import Dataset
 
     from torchmcl import data, fit
 
     class Photos(Dataset):
-        """What an engineer would write."""
+        """A plain map-style dataset."""
 
         def __init__(self) -> None:
             self.paths = sorted(str(path) for path in Path(folder).rglob("*.png"))

@@ -1,4 +1,4 @@
-"""What the numbers are meant to reach: pure functions of the results."""
+"""The performance targets, as pure functions of the results."""
 
 from collections.abc import Iterable, Iterator
 from statistics import median
@@ -14,13 +14,13 @@ Results = dict[str, Any]
 
 
 def complete(results: Results) -> None:
-    """Add to every candidate what follows from its seconds, and to the results whether targets are met."""
+    """Add the derived numbers to every candidate, and the targets to the results."""
     for cell in results["cells"]:
         found, images = cell["candidates"], cell["batch"]
         peer = fastest(found, PEERS)
         for name, one in found.items():
             times = one["seconds"]
-            # One bare network stands for M of them, one after another.
+            # One bare network represents M of them in sequence.
             share = cell["members"] if cell["what"] == "training" and name == "bare" else 1
             one["images_per_second"] = round(images / (share * median(times)), 2)
             one["spread"] = [round(min(times) / median(times), 3), round(max(times) / median(times), 3)]
@@ -35,9 +35,9 @@ def complete(results: Results) -> None:
 
 
 def of_bare(cell: Cell, name: str) -> float:
-    """Images per second of a candidate over those of M bare networks."""
+    """Return the images per second of a candidate relative to M bare networks."""
     takes = ratio(cell["candidates"], name, "bare")
-    one_network = cell["what"] != "training"  # a bare evaluation looks with all members already
+    one_network = cell["what"] != "training"  # a bare evaluation already runs all members
     return (1 if one_network or name == "bare" else cell["members"]) / takes
 
 
@@ -49,7 +49,7 @@ def target(
     least: float | None = None,
     most: float | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Whether the worst of (value, M) is good enough; nothing where there is none."""
+    """Yield the target with the worst of the (value, M) pairs, or nothing if there are none."""
     values = sorted(worst, reverse=least is None)
     if values:
         value, members = values[0]
@@ -60,7 +60,7 @@ def target(
 
 
 def cells(results: Results, what: str, precision: str = "32") -> dict[str, list[Cell]]:
-    """Network -> its cells."""
+    """Return the cells of each network."""
     chosen: dict[str, list[Cell]] = {}
     for cell in results["cells"]:
         if (cell["what"], cell["precision"]) == (what, precision):
@@ -80,7 +80,7 @@ def against_the_peer(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def against_the_peer_in_bf16(results: Results) -> Iterator[dict[str, Any]]:
-    """It has no bf16 itself, so over its float32."""
+    """Compare with the peer in float32, because it has no bf16."""
     plain = cells(results, "training")
     for network, several in cells(results, "training", "bf16-mixed").items():
         pairs = []
@@ -106,7 +106,7 @@ def against_bare(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def fusion(results: Results) -> Iterator[dict[str, Any]]:
-    """Its share of a step's time over its share of the forward's multiply-adds."""
+    """Compare the share of fusion in the time of a step with its share of the multiply-adds of the forward pass."""
     for network, several in cells(results, "training").items():
         pairs = []
         for cell in several:
@@ -129,7 +129,7 @@ def light(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def exchanging(cell: Cell, name: str) -> bool:
-    """Whether a cell has AMCL with that exchange and without, between members: one has nobody to exchange with."""
+    """Return whether a cell has AMCL with and without that exchange, and several members."""
     return {"AMCL", name} <= set(cell["candidates"]) and cell["members"] > 1
 
 
@@ -146,7 +146,7 @@ def outside(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def ten_over_five(results: Results) -> Iterator[dict[str, Any]]:
-    """Each over the bare network beside it."""
+    """Compare the times relative to the bare network of the same cell."""
     for network, several in cells(results, "training").items():
         times = {cell["members"]: ratio(cell["candidates"], "AMCL", "bare") for cell in several}
         if {5, 10} <= set(times):

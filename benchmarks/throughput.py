@@ -1,7 +1,7 @@
-"""How fast torchmcl trains and looks: against a bare loop, against Ensemble-PyTorch, against the machine's peak.
+"""The speed of training and evaluation, compared with a bare loop, Ensemble-PyTorch and the peak of the machine.
 
-`make bench` runs it all and writes results.json and results.md; `make bench-small` a part of it, for guard.py. Every
-number is the median of slices of a few steps that take turns with those of what it is compared with.
+`make bench` runs everything and writes results.json and results.md; `make bench-small` runs a part for guard.py. Every
+number is the median of slices of a few steps, which are measured in turn with those of the compared candidates.
 """
 
 import argparse
@@ -28,9 +28,9 @@ from torchmcl.training.run_folder import as_json
 
 @dataclass(frozen=True)
 class Network:
-    """A network to measure; of `big` ones, not every candidate at every M.
+    """A network to measure; for `big` ones, not every candidate is measured at every M.
 
-    Their batches are smaller, for all candidates wait in memory: 10 MobileNetV2 at batch 128 would need 27 GB each.
+    Their batches are smaller, because all candidates stay in memory: 10 MobileNetV2 at batch 128 would need 27 GB each.
     """
 
     options: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, and how long for: `budget` seconds for each number of members, small networks and big ones."""
+    """The measurements and their `budget` in seconds by number of members, for small and for big networks."""
 
     networks: Mapping[str, Network]
     members: tuple[int, ...] = (1, 5, 10)
@@ -48,9 +48,9 @@ class Plan:
     rounds: tuple[int, int] = (5, 15)
     slice: float = 0.4  # seconds
     count: int = 6400  # training examples
-    looked_at: int = 1024  # examples to evaluate
+    looked_at: int = 1024  # number of evaluated examples
     rows: Mapping[str, int] = field(default_factory=lambda: {"members": 32, "width": 256, "inputs": 64})
-    everything: bool = True  # or only what the guard against regressions needs
+    everything: bool = True  # False: only what the guard against regressions needs
 
 
 SIMPLE, NARROW = Network({"network": "simple_cnn"}), Network({"network": "resnet10", "width": 16})
@@ -76,7 +76,7 @@ TOY = Plan(
 
 
 class Bench:
-    """One run."""
+    """One run of the benchmark."""
 
     def __init__(self, plan: Plan, *, threads: int, peer: str | None, compile: bool = False) -> None:
         self.plan, self.compile = plan, compile
@@ -112,7 +112,7 @@ class Bench:
         return self.results
 
     def eager(self) -> None:
-        """Everything as it is unless told otherwise."""
+        """Measure everything without compilation."""
         precisions = ["32", "bf16-mixed"] if self.results["machine"]["bf16"] and self.plan.everything else ["32"]
         for name, network in self.plan.networks.items():
             for members in self.plan.members:
@@ -128,7 +128,7 @@ class Bench:
                 self.emulated()
 
     def cell(self, what: str, name: str, members: int, specs: Specs, precision: str = "32", **options: Any) -> None:
-        """Measure what is compared with one another, and keep it."""
+        """Measure candidates that are compared with each other, and store the results."""
         network = self.plan.networks.get(name, Network({}))
         budget = self.plan.budget.get(members, (10, 10))[network.big] if what == "training" else 20
         rounds = (min(3, self.plan.rounds[0]), self.plan.rounds[1]) if network.big else self.plan.rounds
@@ -145,12 +145,12 @@ class Bench:
         self.console.print(f"{what}, {name}, M = {members}, {precision}: " + report.line(found), highlight=False)
 
     def training(self, network: Network, members: int, precision: str = "32") -> Specs:
-        """Everything that trains `members` of a network."""
+        """Return the candidates that train `members` networks."""
         common = {**network.options, "batch": network.batch, "count": self.plan.count}
         bare = {"kind": "bare", "precision": precision, **common}
         fit = {"kind": "fit", "members": members, "precision": precision, **common}
         amcl = {**fit, "method": "amcl"}
-        few = network.big and members == self.most  # each step takes so long
+        few = network.big and members == self.most  # their steps take long
         specs: dict[str, tuple[Nursery, dict[str, Any]]] = {
             "bare": (self.ours, bare),
             "AMCL": (self.ours, {**amcl, "exchange": "none"}),
@@ -170,7 +170,7 @@ class Bench:
         return {**specs, "AMCL fusion": (self.ours, amcl)}
 
     def evaluation(self, network: Network, members: int) -> Specs:
-        """A bare forward, and `evaluate`."""
+        """Return the candidates for a bare forward pass and for `evaluate`."""
         count = self.looked_at(network)
         common = {**network.options, "members": members, "count": count, "batch": 128}
         return {
@@ -180,11 +180,11 @@ class Bench:
         }
 
     def looked_at(self, network: Network) -> int:
-        """Images of an evaluation."""
+        """Return the number of images per evaluation."""
         return self.plan.looked_at // (2 if network.big else 1)
 
     def small_members(self) -> Specs:
-        """Perceptrons on a table: a loop over members, with an optimiser each or one for all, and the ensemble."""
+        """Return MLPs on a table: a loop over members with one optimizer each or one for all, and the ensemble."""
         rows = dict(self.plan.rows)
         table = {"network": "mlp", "members": rows["members"], "width": rows["width"], "shape": [rows["inputs"]]}
         table["count"] = self.plan.count
@@ -197,7 +197,7 @@ class Bench:
         }
 
     def emulated(self) -> None:
-        """Without instructions for bf16, one small cell only, to show that it is no faster."""
+        """Measure one small cell in emulated bf16, to show that it is not faster."""
         name, network = next(iter(self.plan.networks.items()))
         specs = {
             one: spec for one, spec in self.training(network, 1, "bf16-mixed").items() if one in ("bare", "IE", "AMCL")
@@ -205,7 +205,7 @@ class Bench:
         self.cell("training", name, 1, specs, "bf16-mixed", budget=15, profiled=())
 
     def compiled(self) -> None:
-        """`--compile` against eager; compiling may take minutes, and is given ten."""
+        """Compare `--compile` with eager mode; compilation may take up to ten minutes."""
         self.peak()
         for name, network in self.plan.networks.items():
             members = 1 if network.big else min(5, self.most)
@@ -218,7 +218,7 @@ class Bench:
             self.cell("compile", name, members, both, timeout=600, budget=60)
 
     def peak(self) -> None:
-        """A slice of each thing that the machine does best."""
+        """Measure the peak performance of the machine."""
         for name, (spec, operations) in peak.candidates().items():
             candidate = self.ours.start(spec)
             candidate.run(1)
@@ -228,7 +228,7 @@ class Bench:
 
     @cache  # noqa: B019
     def operations(self, name: str, members: int, candidate: str) -> dict[str, float]:
-        """Multiply-adds of an image's forward, and operations of its whole step."""
+        """Return the multiply-adds of a forward pass and the operations of a step, per image."""
         exchange: str | None = None
         if candidate.startswith("AMCL"):
             exchange = "default" if "fusion" in candidate or "light" in candidate else "none"
@@ -240,16 +240,24 @@ class Bench:
 
 
 def main() -> None:
-    """Run, write and print."""
+    """Measure, write and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--small", action="store_true", help="two small networks against the bare loop, two minutes")
-    size.add_argument("--toy", action="store_true", help="tiny networks, to see that it runs")
-    parser.add_argument("--peer", metavar="PYTHON", help="interpreter of an environment with torchensemble")
-    parser.add_argument("--networks", nargs="+", choices=FULL.networks, metavar="NAME", help="only these")
-    parser.add_argument("--compile", action="store_true", help="measure torch.compile instead, which takes minutes")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for all candidates (default: all cores)")
-    parser.add_argument("--out", type=Path, help="JSON to write, and Markdown of the same name beside it")
+    size.add_argument(
+        "--small", action="store_true", help="compare two small networks with the bare loop (two minutes)"
+    )
+    size.add_argument("--toy", action="store_true", help="tiny networks, to test the benchmark itself")
+    parser.add_argument("--peer", metavar="PYTHON", help="Python interpreter of an environment with torchensemble")
+    parser.add_argument(
+        "--networks", nargs="+", choices=FULL.networks, metavar="NAME", help="networks to measure (default: all)"
+    )
+    parser.add_argument("--compile", action="store_true", help="measure torch.compile instead (takes minutes)")
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count(), help="threads of each candidate (default: all cores)"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="JSON file to write; a Markdown file of the same name is written next to it"
+    )
     given = parser.parse_args()
     plan = SMALL if given.small else TOY if given.toy else FULL
     if given.networks:

@@ -1,7 +1,7 @@
-"""A process that has imported everything and forks one candidate after another: `python worker.py ours bare …`.
+"""A process that imports everything once and forks the candidates: `python worker.py ours bare …`.
 
-It is asked and answers in JSON lines: {"start": 3, "kind": "fit", …} makes candidate 3, {"to": 3, "steps": 5} asks it
-for a slice, {"to": 3, "stop": true} ends it. A candidate is idle between its slices.
+Requests and answers are JSON lines: {"start": 3, "kind": "fit", …} starts candidate 3, {"to": 3, "steps": 5} requests a
+slice from it, {"to": 3, "stop": true} ends it. A candidate is idle between its slices.
 """
 
 import importlib
@@ -18,7 +18,7 @@ KINDS: dict[str, Callable[..., None]] = {}
 
 
 def child(spec: dict[str, Any], asked: IO[str], said: IO[str]) -> None:
-    """Be one candidate, until told to stop."""
+    """Run one candidate until it is stopped."""
     torch.set_num_threads(spec.pop("threads"))
     torch.manual_seed(0)
     gate = Gate(asked, said)
@@ -26,12 +26,12 @@ def child(spec: dict[str, Any], asked: IO[str], said: IO[str]) -> None:
         KINDS[spec.pop("kind")](gate, **spec)
     except Enough:
         gate.say(stopped=True)
-    except BaseException as problem:  # whatever it is, the driver has to know
+    except BaseException as problem:  # the driver must learn of any failure
         gate.say(error=f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}")
 
 
 def fork(spec: dict[str, Any]) -> tuple[int, IO[str], IO[str]]:
-    """A new candidate -> its process, where to ask it and where it answers."""
+    """Fork a candidate, and return its process id and the files for requests and answers."""
     their_in, our_out = os.pipe()
     our_in, their_out = os.pipe()
     process = os.fork()
@@ -46,15 +46,15 @@ def fork(spec: dict[str, Any]) -> tuple[int, IO[str], IO[str]]:
 
 
 def main() -> None:
-    """Serve requests until they end."""
+    """Serve requests until standard input is closed."""
     answers = os.fdopen(os.dup(1), "w")
     if "BENCHMARK_DEBUG" not in os.environ:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 2)
-    os.dup2(2, 1)  # what candidates print is not for the driver
+    os.dup2(2, 1)  # the output of candidates must not reach the driver
     for module in sys.argv[1:]:
         KINDS.update(importlib.import_module(module).KINDS)
-    torch.optim.SGD([torch.zeros(1)])  # imports what it needs late, once for all
+    torch.optim.SGD([torch.zeros(1)])  # imports its dependencies once for all candidates
     running: dict[int, tuple[int, IO[str], IO[str]]] = {}
     for line in sys.stdin:
         wish = json.loads(line)

@@ -21,7 +21,7 @@ class Soft:
 
 @methods.class_probabilities
 def soft_cmcl(members, task, *, k=1, beta=0.75):
-    """CMCL with soft edges."""
+    """CMCL with soft assignment weights."""
     objective = Objective(task, costs.Scaled(costs.to_uniform, beta), Soft(k))
     return Composition(objective, k, exchange="feature_sharing", teaches_leaving=True)
 

@@ -86,7 +86,7 @@ def test_a_ratio_that_fell_is_said(results, tmp_path):
     (tmp_path / "before.json").write_text(json.dumps(before))
     done = run("guard.py", results, tmp_path / "before.json", "--tolerance", 0.2)
     assert done.returncode == 1
-    assert done.stdout.startswith("Expected simple_cnn, M = 2, AMCL at")
+    assert done.stdout.startswith("simple_cnn, M = 2, AMCL fell from")
     assert len(done.stdout.splitlines()) == 1
 
 

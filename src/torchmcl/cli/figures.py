@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from torchmcl.cli.options import add_limit, add_runs, evaluation_options
+from torchmcl.cli.options import add_runs, evaluation_options
 
 
 def add_arguments(parser: Any) -> None:
     """Add the runs, the data and the folder to write to."""
-    add_runs(parser)
+    add_runs(parser, limit=True)
     parser.add_argument("-o", "--out", type=str, default="figures", help="folder to write to")
     parser.add_argument("--format", type=str, default="pdf", help="pdf, svg or png")
-    add_limit(parser)
 
 
 def run(options: dict[str, Any]) -> int:

@@ -21,22 +21,18 @@ def run(options: dict[str, Any]) -> int:
     from torchmcl import data, methods, networks, tasks
     from torchmcl.ensemble import exchange
 
-    aliases = {alias: f"Another name for {name}: --method {alias}." for alias, name in methods.ALIASES.items()}
+    about_methods = {name: methods.function(name).__doc__ for name in methods.names()}
+    aliases = {alias: f"Alias of {name}: {about_methods[name]}" for alias, name in methods.ALIASES.items()}
     console = Console(width=max(Console().width, 100))
     for title, rows in (
-        (
-            "methods ([I]: inferred where the paper is silent)",
-            {n: methods.function(n).__doc__ for n in methods.names()},
-        ),
-        ("aliases of methods (in the literature, aMCL often means annealed MCL)", aliases),
+        (r"methods (\[I]: inferred because the paper does not specify it)", about_methods),
+        ("method aliases (in the literature, aMCL usually means annealed MCL)", aliases),
         ("networks", {name: networks.builder(name).__doc__ for name in networks.names()}),
         ("exchanges between members", {name: exchange.builder(name).__doc__ for name in exchange.names()}),
         ("tasks", {name: tasks.builder(name).__doc__ for name in tasks.names()}),
         ("data sets", {**data.about(), **OWN_DATA}),
     ):
-        table = Table(
-            title=title.replace("[I]", r"\[I]"), title_justify="left", show_header=False, box=None, padding=(0, 2)
-        )
+        table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for name, about in rows.items():
             line = (str(about or "").strip() or "-").splitlines()[0]
             table.add_row(f"[bold]{name}[/]", line.replace("[I]", r"\[I]"))

@@ -27,8 +27,8 @@ def add_import(parser: Any) -> None:
     parser.add_argument("--import", type=str, default=SUPPRESS, metavar="FILE", help=about)
 
 
-def add_runs(parser: Any) -> None:
-    """Add the runs to evaluate and the data to evaluate them on."""
+def add_runs(parser: Any, *, limit: bool = False) -> None:
+    """Add the runs to evaluate and the data to evaluate them on, optionally with a limit on the examples."""
     from torchmcl.serialization.data_config import DataConfig
 
     parser.add_argument("runs", type=str, nargs="+", help="folders of trained runs; several are compared")
@@ -36,11 +36,8 @@ def add_runs(parser: Any) -> None:
     add_fields(parser, DataConfig, "data_")
     add_option(parser, "unseen", "data set of unseen classes, or folder:PATH with any images")
     add_option(parser, "unseen_classes", "classes of the unseen data set to use; default: all")
-
-
-def add_limit(parser: Any) -> None:
-    """Add --limit."""
-    add_option(parser, "limit", "largest number of examples to evaluate per data set; default: all", int)
+    if limit:
+        add_option(parser, "limit", "largest number of examples to evaluate per data set; default: all", int)
 
 
 def data_config(options: dict[str, Any]) -> "DataConfig":

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from torchmcl.cli.options import add_limit, add_runs, evaluation_options
+from torchmcl.cli.options import add_runs, evaluation_options
 
 
 def add_arguments(parser: Any) -> None:
     """Add the runs, the data and the file to write."""
-    add_runs(parser)
+    add_runs(parser, limit=True)
     parser.add_argument("-o", "--out", type=str, default="report.html", help="file to write")
-    add_limit(parser)
 
 
 def run(options: dict[str, Any]) -> int:

@@ -85,28 +85,15 @@ def study_ls(names: list[str]) -> int:
     return 0
 
 
-def study_run(
-    names: list[str],
-    scale: str,
-    *,
-    on: str | None,
-    workers: int,
-    cpus_per_run: float,
-    gpus_per_run: float | None,
-    **options: Any,
-) -> int:
+def study_run(names: list[str], scale: str, on: str | None, workers: int, **options: Any) -> int:
     """Train the runs that are missing, on this machine or a cluster; an interrupted command can be repeated."""
     from torchmcl.studies import runner
     from torchmcl.studies.cluster import cluster
 
     studies = study_names(names)
+    resources = {"cpus": options.pop("cpus_per_run"), "gpus": options.pop("gpus_per_run")}
     try:
-        where = (
-            nullcontext(runner.local_runner(workers))
-            if on is None
-            else cluster(on, cpus=cpus_per_run, gpus=gpus_per_run)
-        )
-        with where as chosen:
+        with nullcontext(runner.local_runner(workers)) if on is None else cluster(on, **resources) as chosen:
             failed = runner.run(studies, scale, runner=chosen, **options)
     except KeyboardInterrupt:
         print("\ntorchmcl: stopped, checkpoints saved. Repeat the command to continue.", file=sys.stderr)

@@ -14,9 +14,12 @@ from typing import Any
 from torchmcl._utils import imports
 from torchmcl._utils.registry import Registry
 from torchmcl.errors import TorchmclError, UsageError, known_name
+from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Study
+from torchmcl.studies.study import Results, Study
 from torchmcl.studies.tables import Table
+
+__all__ = ["Results", "Scale", "Spec", "Study", "Table", "load", "load_file", "names", "register"]
 
 NAMES = (  # built in
     "confidence",

@@ -1,5 +1,3 @@
-"""Captions of tables that state the scale of the runs."""
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -137,7 +137,10 @@ def one_member(
 def count_module(module: nn.Module, x: Tensor | Sequence[Tensor]) -> Work:
     """Count the parameters of a module and its operations for one image."""
     parameters, bare = sum(p.numel() for p in module.parameters()), deepcopy(module)
-    drop_norms(bare)
+    for parent in list(bare.modules()):  # batch normalization is not counted and takes most of the time on meta
+        for name, child in parent.named_children():
+            if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
+                setattr(parent, name, nn.Identity())
     with Counter() as counter:
         out = bare(x)
         forward = counter.total
@@ -145,14 +148,6 @@ def count_module(module: nn.Module, x: Tensor | Sequence[Tensor]) -> Work:
         if total.requires_grad:
             total.backward()
     return Work(parameters, forward, counter.total)
-
-
-def drop_norms(module: nn.Module) -> None:
-    """Remove batch normalization, which is not counted and takes most of the time on the meta device."""
-    for name, child in module.named_children():
-        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
-            setattr(module, name, nn.Identity())
-        drop_norms(child)
 
 
 class Counter(TorchDispatchMode):
@@ -228,15 +223,7 @@ def studies_table(
     tflops: float = RATE,
     gpus: Sequence[int] = GPUS,
 ) -> Table:
-    """Estimate the runs and GPU-hours of studies, and the time on several GPUs with one run per GPU.
-
-    Args:
-        names: names of studies; all by default
-        scale: name of the scale
-        seeds: number of seeds; by default that of the scale
-        tflops: assumed sustained TFLOP/s of a GPU
-        gpus: numbers of GPUs
-    """
+    """Estimate the runs and GPU-hours of studies, all by default, and the time on several GPUs with one run per GPU."""
     if not tflops > 0 or min(gpus) < 1:
         raise UsageError(f"Expected TFLOP/s above 0 and at least 1 GPU, got {tflops:g} and {min(gpus)}.")
     rows, all_hours = [], list[float]()
@@ -264,9 +251,10 @@ def traffic_table(*, members: int = 5, tflops: float = RATE, gpus: Sequence[int]
         shape = DATA[data]
         work = count("amcl", network, members, shape.classes, shape)
         sent = [f"{traffic(work.parameters, n) / 1e6:,.1f}" for n in gpus]
-        times = [step_time(work, n, tflops) for n in gpus]
-        cells = [f"{compute:,.1f} + {send:,.1f}" for compute, send in times]
-        rows.append((network, data, f"{work.parameters:,}", *sent, *cells))
+        computing = [1e3 * ceil(BATCH / n) * work.step / (tflops * 1e12) for n in gpus]
+        sending = [1e3 * traffic(work.parameters, n) / (LINK * 1e9) for n in gpus]
+        times = [f"{compute:,.1f} + {send:,.1f}" for compute, send in zip(computing, sending, strict=True)]
+        rows.append((network, data, f"{work.parameters:,}", *sent, *times))
     counts = [f"{n} GPU{'s' * (n > 1)}" for n in gpus]
     columns = (
         "network",
@@ -291,8 +279,3 @@ PAPER_NETWORKS: Mapping[str, str] = {
     "googlenet": "tiny-imagenet",
     "fcn": "icoseg",
 }
-
-
-def step_time(work: Work, gpus: int, tflops: float) -> tuple[float, float]:
-    """Return the milliseconds per step for computing and for sending."""
-    return 1e3 * ceil(BATCH / gpus) * work.step / (tflops * 1e12), 1e3 * traffic(work.parameters, gpus) / (LINK * 1e9)

@@ -20,16 +20,10 @@ from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, read_assignment_his
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained ensemble with its predictions on some examples.
+    """A trained ensemble with its metrics and predictions on some examples.
 
-    Args:
-        specialists: the trained ensemble
-        examples: the examples
-        run: the run folder
-        metrics: the metrics on the examples
-        wrong: errors of the ensemble and of each member, (1 + M, N)
-        members: probabilities of the members, (M, N, C) or (M, N, C + 1); None for masks
-        combined: probabilities of the ensemble, (N, C); None for masks
+    `wrong` holds the errors of the ensemble and of each member, (1 + M, N). For labelled images, `members` holds the
+    probabilities of the members, (M, N, C or C + 1), and `combined` those of the ensemble, (N, C).
     """
 
     specialists: Specialists
@@ -51,9 +45,7 @@ def confidence(trained: Trained, argument: str) -> dict[str, Any]:
 def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
     """Compute auxiliary probabilities and cross-entropies on a member's own classes, on others', and on unseen data.
 
-    Args:
-        trained: the trained ensemble; `owners` decides which classes a member owns
-        argument: the unseen data, such as svhn, or digits/7,8,9 for classes that were left out of training
+    `argument` names the unseen data, such as svhn, or digits/7,8,9 for classes that were left out of training.
     """
     members, target = require_labels(trained.members), trained.examples.target
     own = owners(trained)[target].T  # (M, N)

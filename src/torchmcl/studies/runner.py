@@ -29,21 +29,13 @@ from torchmcl.studies.store import Result, Store
 
 @dataclass(frozen=True)
 class Event:
-    """A change in the status of a run.
-
-    Args:
-        spec: the run
-        status: what happened
-        result: the result of a finished run
-        reason: why a run failed or was started again
-        epochs: number of trained epochs, from runners whose work folder is on another machine
-    """
+    """A change in the status of a run."""
 
     spec: Spec
     status: Literal["started", "trained", "finished", "failed"]
-    result: Result | None = None
-    reason: str = ""
-    epochs: int = 0
+    result: Result | None = None  # of a finished run
+    reason: str = ""  # why a run failed or was started again
+    epochs: int = 0  # number of trained epochs, from runners whose work folder is on another machine
 
 
 Runner = Callable[[Sequence[Spec], Path], Generator[Event]]

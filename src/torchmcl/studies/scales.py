@@ -19,56 +19,29 @@ SEEDS_OF_STUDY = {"mini": dict.fromkeys(("penalties", "size", "non_mcl", "leader
 Options = dict[str, Any]
 
 # The options that the scale sets for each kind of study. `paper` leaves data and network to the study.
-_DIGITS: Options = {"data": "digits", "network": "simple_cnn", "width": 4, "preset": "light"}
-_CIFAR10: Options = {"data": "cifar10", "network": "simple_cnn", "epochs": 12, "precision": "32", "preset": "light"}
+_DIGITS: Options = {"data": "digits", "data_validation": 0.0, "network": "simple_cnn", "width": 4, "preset": "light"}
+_DIGITS |= {"epochs": 2, "batch_size": 64}
+_CIFAR10: Options = {"data": "cifar10", "data_validation": 0.0, "network": "simple_cnn", "width": 16, "preset": "light"}
+_CIFAR10 |= {"epochs": 12, "precision": "32"}
+_ICOSEG: Options = {"data": "icoseg", "data_validation": 0.0, "network": "fcn"}
 _TWO_CLASSES: Options = {"data_classes": "dog,airplane", "data_validation": 0.0, "width": 32}
 SETTINGS: dict[str, dict[str, Options]] = {
     "smoke": {
-        "images": {**_DIGITS, "data_limit": 200, "data_validation": 0.2, "epochs": 2, "batch_size": 64},
-        "confidence": {**_DIGITS, "data_classes": "3,8", "data_validation": 0.0, "epochs": 3, "batch_size": 32},
-        "auxiliary": {
-            **_DIGITS,
-            "data_classes": "0,1,2,3,4,5,6",
-            "data_validation": 0.0,
-            "epochs": 2,
-            "batch_size": 64,
-        },
-        "segmentation": {
-            **_DIGITS,
-            "data": "digits-masks",
-            "data_limit": 100,
-            "data_validation": 0.0,
-            "network": "fcn",
-            "epochs": 2,
-            "batch_size": 32,
-        },
+        "images": {**_DIGITS, "data_limit": 200, "data_validation": 0.2},
+        "confidence": {**_DIGITS, "data_classes": "3,8", "epochs": 3, "batch_size": 32},
+        "auxiliary": {**_DIGITS, "data_classes": "0,1,2,3,4,5,6"},
+        "segmentation": {**_DIGITS, "data": "digits-masks", "data_limit": 100, "network": "fcn", "batch_size": 32},
     },
     "mini": {
-        "images": {
-            **_CIFAR10,
-            "data_limit": 10_000,
-            "data_validation": 0.1,
-            "width": 16,
-            "batch_size": 128,
-            "drop_every": 4,
-        },
+        "images": {**_CIFAR10, "data_limit": 10_000, "data_validation": 0.1, "batch_size": 128, "drop_every": 4},
         "confidence": {**_CIFAR10, **_TWO_CLASSES},
-        "segmentation": {
-            **_CIFAR10,
-            "data": "icoseg",
-            "data_validation": 0.0,
-            "network": "fcn",
-            "width": 16,
-            "epochs": 30,
-            "batch_size": 32,
-            "drop_every": 8,
-        },
+        "segmentation": {**_CIFAR10, **_ICOSEG, "epochs": 30, "batch_size": 32, "drop_every": 8},
     },
     "paper": {
         "images": {"data_validation": 0.0},
         "choice": {"data_validation": 0.1},  # these studies choose K on the validation split
         "confidence": {"data": "cifar10", "network": "simple_cnn", **_TWO_CLASSES},
-        "segmentation": {"data": "icoseg", "data_validation": 0.0, "network": "fcn"},
+        "segmentation": _ICOSEG,
     },
 }
 
@@ -76,12 +49,7 @@ SETTINGS: dict[str, dict[str, Options]] = {
 # published ones.
 METHODS: dict[str, dict[str, Options]] = {
     "smoke": {"amcl": {"warmup": 1}, "mcl": {"round": 1}, "mcl_kd": {"pretrain": 1}, "one": {"rampup": 2}},
-    "mini": {
-        "amcl": {"warmup": 5},
-        "annealed": {"decay": 0.95},
-        "mcl_kd": {"pretrain": 4},
-        "one": {"rampup": 10},
-    },
+    "mini": {"amcl": {"warmup": 5}, "annealed": {"decay": 0.95}, "mcl_kd": {"pretrain": 4}, "one": {"rampup": 10}},
     "paper": {"annealed": {"decay": 0.95}, "one": {"rampup": 80}},
 }
 

@@ -20,12 +20,7 @@ def show(
 ) -> tuple[Table, Results, Study]:
     """Build a study's table from stored results, next to the published numbers.
 
-    Args:
-        name: name of the study
-        scale: name of the scale
-        results: folder of the results
-        select: split on which K is chosen
-        seeds: number of seeds; by default those of the scale and all that are stored
+    K is chosen on the split `select`. By default, the seeds are those of the scale and all that are stored.
 
     Returns:
         The table, with a note if runs are missing, the results it was built from, and the study.

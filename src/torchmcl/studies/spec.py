@@ -1,5 +1,3 @@
-"""The specification of one run."""
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

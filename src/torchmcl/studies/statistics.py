@@ -1,5 +1,3 @@
-"""Statistics over seeds and over test examples."""
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,9 @@ class Store:
         header = {"format": FORMAT, "study": study, "scale": scale}
         stored = header | {name: value for name, value in result.items() if name not in header}
         validate(stored, path)
-        atomic.write(path, "\n".join(_lines(add_checksum(stored))) + "\n")
+        # One entry per line, so that differences between files are readable.
+        entries = (f" {json.dumps(name)}: {json.dumps(value)}" for name, value in add_checksum(stored).items())
+        atomic.write(path, "{\n" + ",\n".join(entries) + "\n}\n")
         return path
 
 
@@ -152,12 +153,3 @@ def example_errors(result: Result) -> NDArray[np.float64]:
     if len(bits) != (rows * columns + 7) // 8:
         raise ValueError(f"{len(bits)} bytes of bits for {rows} x {columns} values")
     return np.unpackbits(bits, count=rows * columns).reshape(rows, columns).astype(np.float64)
-
-
-def _lines(result: Result) -> Iterator[str]:
-    """Yield JSON with one entry per line, so that differences between files are readable."""
-    entries = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in result.items()]
-    yield "{"
-    yield from (f" {entry}," for entry in entries[:-1])
-    yield from (f" {entry}" for entry in entries[-1:])
-    yield "}"

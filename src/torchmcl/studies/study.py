@@ -1,5 +1,3 @@
-"""A study, the results it reads, and functions for the cells and notes of its table."""
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,17 +21,11 @@ Select = Literal["validation", "test"]
 
 @dataclass(frozen=True)
 class Results:
-    """The stored results of a study.
-
-    Args:
-        scale: the scale of the study
-        by_hash: the results by the hashes of their specs
-        select: the split on which choices are made
-    """
+    """The stored results of a study."""
 
     scale: Scale
-    by_hash: Mapping[str, Result]
-    select: Select = "validation"
+    by_hash: Mapping[str, Result]  # by the hash of the spec
+    select: Select = "validation"  # the split on which choices are made
 
     def of(self, spec: Callable[..., Spec], *arguments: Any, **options: Any) -> list[Result]:
         """Return the available results of `spec(*arguments, seed=seed, **options)` over all seeds."""
@@ -57,16 +49,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Study:
-    """One table, with an optional figure.
-
-    Args:
-        name: the registered name
-        title: the title, for lists
-        runs: returns the runs of a scale
-        table: returns the table of some results
-        figure: returns the figure of some results
-        path: the path of the file that defines it, unless it is built in
-    """
+    """One table with an optional figure; `path` is the file that defines it, unless it is built in."""
 
     name: str
     title: str
@@ -147,13 +130,7 @@ def method_title(method: str) -> str:
 
 
 def compare(name: str, one: Sequence[Result], other: str, two: Sequence[Result]) -> list[str]:
-    """Compare two configurations over the seeds that both have.
-
-    Args:
-        name: name of the first configuration
-        one: its results
-        other: name of the second configuration
-        two: its results
+    """Compare the configurations `one`, called `name`, and `two`, called `other`, over the seeds that both have.
 
     Returns:
         A note such as "A minus B: oracle error -1.2 [-1.9, -0.5], …" with 95 % intervals from `paired_difference`, or
@@ -166,6 +143,12 @@ def compare(name: str, one: Sequence[Result], other: str, two: Sequence[Result])
         if (difference := paired_difference(one, two, error)) is not None
     ]
     return [f"{name} minus {other}: {', '.join(parts)}"] if parts else []
+
+
+def compare_all(name: str, by_name: Mapping[str, Sequence[Result]], prefix: str = "") -> list[str]:
+    """Compare one configuration with every other one, see `compare`."""
+    pairs = [(other, results) for other, results in by_name.items() if other != name]
+    return [prefix + note for other, results in pairs for note in compare(name, by_name[name], other, results)]
 
 
 def paired_difference(

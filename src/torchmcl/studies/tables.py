@@ -30,14 +30,7 @@ LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text cells.
-
-    Args:
-        title: the title
-        columns: the column headings
-        rows: the cells of each row
-        caption: the text below the table
-        notes: further lines below the caption
+    """A table of text cells, with a caption and notes below it.
 
     >>> print(markdown(Table("Errors", ("method", "top-1"), [("amcl", "9.74")], caption="Percent.")))
     ### Errors

@@ -6,11 +6,9 @@ exchanges, feature sharing and weight sharing.
 
 from typing import Any
 
+from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.published import find
-from torchmcl.studies.scales import Scale
-from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, check_mark, compare, errors, published_errors, purity_cell
-from torchmcl.studies.tables import Table
+from torchmcl.studies.study import check_mark, compare_all, errors, published_errors, purity_cell
 
 ROWS = (  # method, memory, fusion
     ("ie", False, False),
@@ -45,10 +43,8 @@ def table(results: Results) -> Table:
         marks = check_mark(memory), check_mark(fusion)
         rows.append((method, *marks, *errors(own), purity_cell(own), *published_errors(published)))
     columns = ("method", "memory", "fusion", "oracle", "top-1", "purity", "paper oracle", "paper top-1")
-    complete = results.of(spec, results.scale, "amcl", True, True)
-    others = [(method, (method, *parts)) for method, *parts in ROWS if method != "amcl"]
-    others += [("amcl without memory", ("amcl", False, True)), ("amcl without fusion", ("amcl", True, False))]
-    notes = [
-        note for name, row in others for note in compare("amcl", complete, name, results.of(spec, results.scale, *row))
-    ]
+    compared = {method: (method, *parts) for method, *parts in ROWS if method != "amcl"}
+    compared |= {"amcl without memory": ("amcl", False, True), "amcl without fusion": ("amcl", True, False)}
+    compared["amcl"] = ("amcl", True, True)
+    notes = compare_all("amcl", {name: results.of(spec, results.scale, *row) for name, row in compared.items()})
     return Table("Contribution of each component of AMCL", columns, rows, "Percent of the test set; K = 1.", notes)

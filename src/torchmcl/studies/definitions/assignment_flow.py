@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from torchmcl.analysis import style
 from torchmcl.analysis.figures.assignment_ratios import bars
 from torchmcl.analysis.figures.assignment_ratios import ratios as ratios_of
-from torchmcl.studies.scales import FLOW_WARMUP, Scale
-from torchmcl.studies.spec import Spec
+from torchmcl.studies import Results, Scale, Spec, Table
+from torchmcl.studies.scales import FLOW_WARMUP
 from torchmcl.studies.store import Result
-from torchmcl.studies.study import Results, errors, method_title, spread
-from torchmcl.studies.tables import Table
+from torchmcl.studies.study import errors, method_title, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

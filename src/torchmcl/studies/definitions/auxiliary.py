@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchmcl.analysis import style
-from torchmcl.analysis.density import MAX_CROSS_ENTROPY, density
-from torchmcl.studies.scales import UNSEEN, Scale
-from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, errors, method_title, spread
-from torchmcl.studies.tables import Table
+from torchmcl.analysis.density import WORST, density
+from torchmcl.studies import Results, Scale, Spec, Table
+from torchmcl.studies.scales import UNSEEN
+from torchmcl.studies.study import errors, method_title, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,11 +9,11 @@ import numpy as np
 
 from torchmcl.analysis import style
 from torchmcl.analysis.density import histogram
+from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.published import find
-from torchmcl.studies.scales import SETTINGS, Scale
-from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, method_title, published_errors, spread
-from torchmcl.studies.tables import MISSING, Table
+from torchmcl.studies.scales import SETTINGS
+from torchmcl.studies.study import compare, errors, method_title, published_errors, spread
+from torchmcl.studies.tables import MISSING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

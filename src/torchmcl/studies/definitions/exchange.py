@@ -4,11 +4,10 @@ CIFAR-10, 5 ResNet-18, always with auxiliary class and memory. At the paper's sc
 published numbers of parameters.
 """
 
+from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.published import find
-from torchmcl.studies.scales import Scale
-from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, published_errors
-from torchmcl.studies.tables import MISSING, Table
+from torchmcl.studies.study import compare_all, errors, published_errors
+from torchmcl.studies.tables import MISSING
 
 ROWS = ("weight_sharing", "feature_sharing", "feature_fusion")
 
@@ -37,9 +36,5 @@ def table(results: Results) -> Table:
         cells = [*errors(own), f"{count:,}" if count else MISSING, ratio]
         rows.append((name.replace("_", " "), *cells, *published_errors(published), published_count))
     columns = ("exchange", "oracle", "top-1", "parameters", "ratio", "paper oracle", "paper top-1", "paper parameters")
-    notes = [
-        note
-        for name in ROWS[:2]
-        for note in compare("feature fusion", by_name["feature_fusion"], name.replace("_", " "), by_name[name])
-    ]
+    notes = compare_all("feature fusion", {name.replace("_", " "): own for name, own in by_name.items()})
     return Table("Exchange between members", columns, rows, "AMCL, K = 1; percent of the test set.", notes)

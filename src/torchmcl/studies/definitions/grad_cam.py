@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.definitions.exchange import ROWS
-from torchmcl.studies.scales import Scale
-from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import unpack_bytes
-from torchmcl.studies.study import Results, errors, spread
-from torchmcl.studies.tables import Table
+from torchmcl.studies.study import errors, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

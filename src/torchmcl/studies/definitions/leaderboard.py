@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from torchmcl import methods
-from torchmcl.studies.scales import Scale
-from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, k_cell, purity_cell, spread, values
-from torchmcl.studies.tables import MISSING, Table
+from torchmcl.studies import Results, Scale, Spec, Table
+from torchmcl.studies.study import compare_all, errors, k_cell, purity_cell, spread, values
+from torchmcl.studies.tables import MISSING
 
 BALANCED = "amcl balanced"
 OVERLAPS = (1, 2)
@@ -63,6 +62,5 @@ def table(results: Results) -> Table:
         rows.append((name, k_cell(k, has_k=has_k(name)), *cells))
     columns = ("method", "K", "oracle", "top-1", "harmonic mean", "NLL", "ECE", "purity", "parameters")
     about = f"Percent of the test set, except NLL; K chosen by the harmonic mean on {results.chosen_on}."
-    best = order[0]
-    notes = [note for other in order[1:] for note in compare(best, chosen[best][1], other, chosen[other][1])]
+    notes = compare_all(order[0], {name: chosen[name][1] for name in order})
     return Table("Leaderboard", columns, rows, about, notes)

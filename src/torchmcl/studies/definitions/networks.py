@@ -4,12 +4,10 @@
 chooses by the harmonic mean, but does not name the split).
 """
 
+from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.definitions.overlap import DATA, METHODS, OVERLAPS
 from torchmcl.studies.published import find
-from torchmcl.studies.scales import Scale
-from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, k_cell, published_errors
-from torchmcl.studies.tables import Table
+from torchmcl.studies.study import compare_all, errors, k_cell, published_errors
 
 NETWORKS = ("vgg16", "resnet34", "googlenet")
 
@@ -53,9 +51,7 @@ def table(results: Results) -> Table:
             published = published_errors(find("networks", network=network, method=method, dataset=data))
             row = [k_cell(k, has_k=method != "ie"), *errors(chosen[method]), *published]
             rows.append((used["network"], used["data"], method, *row))
-        for method in METHODS[:-1]:
-            comparison = compare("amcl", chosen["amcl"], method, chosen[method])
-            notes += [f"{used['network']}, {used['data']}: {note}" for note in comparison]
+        notes += compare_all("amcl", chosen, f"{used['network']}, {used['data']}: ")
     columns = ("network", "data", "method", "K", "oracle", "top-1", "paper oracle", "paper top-1")
     about = f"Percent of the test set; K chosen by the harmonic mean on {results.chosen_on}."
     return Table("Methods, networks and data sets", columns, rows, about, notes)

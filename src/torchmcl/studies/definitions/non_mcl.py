@@ -4,11 +4,9 @@
 same number of members as the others.
 """
 
+from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.published import find
-from torchmcl.studies.scales import Scale
-from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, published_errors
-from torchmcl.studies.tables import Table
+from torchmcl.studies.study import compare_all, errors, published_errors
 
 NETWORKS = ("preact_resnet10", "mobilenet_v2")
 DATA = ("cifar10", "cifar100")
@@ -41,8 +39,6 @@ def table(results: Results) -> Table:
         for method, own in by_method.items():
             published = find("non_mcl", network=network, method=method, dataset=data)
             rows.append((used["network"], used["data"], method, *errors(own), *published_errors(published)))
-        for method in METHODS[:-1]:
-            comparison = compare("amcl", by_method["amcl"], method, by_method[method])
-            notes += [f"{used['network']}: {note}" for note in comparison]
+        notes += compare_all("amcl", by_method, f"{used['network']}: ")
     columns = ("network", "data", "method", "oracle", "top-1", "paper oracle", "paper top-1")
     return Table("Ensembles that do not specialize", columns, rows, "Percent of the test set; AMCL with K = 2.", notes)

@@ -7,11 +7,9 @@ top-1 error on the validation split.
 from collections.abc import Sequence
 from typing import Any
 
+from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.published import find
-from torchmcl.studies.scales import Scale
-from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, check_mark, compare, errors, published_errors, spread, values
-from torchmcl.studies.tables import Table
+from torchmcl.studies.study import check_mark, compare, errors, published_errors, spread, values
 
 DATA = ("cifar10", "cifar100", "tiny-imagenet")
 METHODS = ("ie", "smcl", "cmcl", "vmcl", "amcl")

@@ -3,11 +3,9 @@
 CIFAR-10, 5 ResNet-10, K = 1. Beta weights the auxiliary class before the memory is fixed, and gamma afterwards.
 """
 
+from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.published import find
-from torchmcl.studies.scales import Scale
-from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, published_errors, spread
-from torchmcl.studies.tables import Table
+from torchmcl.studies.study import compare, errors, published_errors, spread
 
 BETAS = (0.01, 0.05, 0.1, 0.2, 0.5)
 GAMMAS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0)

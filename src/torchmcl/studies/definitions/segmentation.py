@@ -3,11 +3,9 @@
 Fully convolutional networks, K = 1. Errors are percentages of pixels; the oracle takes the best member for each image.
 """
 
+from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.published import find
-from torchmcl.studies.scales import Scale
-from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, published_errors, spread, values
-from torchmcl.studies.tables import Table
+from torchmcl.studies.study import compare_all, errors, published_errors, spread, values
 
 METHODS = ("ie", "smcl", "cmcl", "vmcl", "amcl")
 SIZES = (1, 2, 3, 4, 5)
@@ -42,9 +40,7 @@ def table(results: Results) -> Table:
         iou, seeds = spread(values(own, "mean_iou")), str(len(own))
         cells.append((str(members), method, *errors(own), iou, seeds, *published))
     for members in results.scale.up_to_members(SIZES[1:]):
-        amcl = results.of(spec, results.scale, members, "amcl")
-        for method in METHODS[:-1]:
-            comparison = compare("amcl", amcl, method, results.of(spec, results.scale, members, method))
-            notes += [f"M = {members}: {note}" for note in comparison]
+        by_method = {method: results.of(spec, results.scale, members, method) for method in METHODS}
+        notes += compare_all("amcl", by_method, f"M = {members}: ")
     columns = ("M", "method", "oracle", "top-1", "mean IoU", "runs", "paper oracle", "paper top-1")
     return Table("Segmentation", columns, cells, "Percent of the pixels of the test images; K = 1.", notes)

@@ -3,12 +3,10 @@
 10 ResNet-10 on CIFAR-10 and CIFAR-100, K = 1 and 4.
 """
 
+from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.definitions import overlap
 from torchmcl.studies.published import find
-from torchmcl.studies.scales import Scale
-from torchmcl.studies.spec import Spec
-from torchmcl.studies.study import Results, compare, errors, published_errors
-from torchmcl.studies.tables import Table
+from torchmcl.studies.study import compare, errors, published_errors
 
 DATA = ("cifar10", "cifar100")
 OVERLAPS = (1, 4)
