@@ -114,7 +114,7 @@ def test_help_and_ls_know_what_is_registered(tmp_path, untouched, capsys):
     with pytest.raises(SystemExit):
         cli.main(["train", "--help", *option])
     shown = capsys.readouterr().out
-    for word in ("method", "network", "exchange", "task", "method 0.5"):
+    for word in ("method", "network", "exchange", "task", "method: 0.5"):
         assert f"listed_{word}" in shown
     assert "--sharpness" in shown
     assert "--hidden" in shown
@@ -318,7 +318,7 @@ def test_a_file_that_a_worker_cannot_import_is_told(tmp_path, untouched):
     write_parts(tmp_path, "worked", more=STUDY + "\nimport sys\nif 'torchmcl.studies.execute' in "
                 "sys.modules['__main__'].__spec__.name: raise OSError('out of reach')\n")  # fmt: skip
     done = torchmcl("study run by_workers --import worked.py", tmp_path)
-    one_line(done, "1 failed")
+    one_line(done, "1 run failed")
     assert "failed, UsageError: Cannot import" in done.stdout
     assert "OSError" in done.stdout
 

@@ -104,7 +104,7 @@ def test_a_process_of_its_own_finds_the_same(executed, one_thread, tmp_path):
     events = list(processes([spec, broken], tmp_path, workers=one_thread))
     found = {event.spec: event for event in events if event.status != "started"}
     assert plain(found[spec].result) == plain(json.loads(json.dumps(result)))
-    assert found[broken].what == "failed"
+    assert found[broken].status == "failed"
     assert "Expected classes" in found[broken].reason
     assert not list(tmp_path.glob("*.result.json"))
 

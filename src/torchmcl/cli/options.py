@@ -32,12 +32,12 @@ def add_runs(parser: Any, *, limit: bool = False) -> None:
     from torchmcl.serialization.data_config import DataConfig
 
     parser.add_argument("runs", type=str, nargs="+", help="folders of trained runs; several are compared")
-    add_option(parser, "data", "another data set with the same classes; default: the test set of the run")
+    add_option(parser, "data", "another data set with the same classes; the test set of the run if not given")
     add_fields(parser, DataConfig, "data_")
     add_option(parser, "unseen", "data set of unseen classes, or folder:PATH with any images")
-    add_option(parser, "unseen_classes", "classes of the unseen data set to use; default: all")
+    add_option(parser, "unseen_classes", "classes of the unseen data set to use; all if not given")
     if limit:
-        add_option(parser, "limit", "largest number of examples to evaluate per data set; default: all", int)
+        add_option(parser, "limit", "largest number of examples to evaluate per data set; all if not given", int)
 
 
 def data_config(options: dict[str, Any]) -> "DataConfig":

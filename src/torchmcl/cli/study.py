@@ -25,18 +25,18 @@ def add_arguments(parser: Any) -> None:
         own = ArgumentParser(exit_on_error=False, description=function.__doc__)
         required = action in ("run", "show")
         about = f"names out of {', '.join(names())}, or files with your own studies, such as ./my_study.py"
-        about += "" if required else "; default: all"
+        about += "" if required else "; all if not given"
         own.add_argument("names", type=str, nargs="+" if required else "*", help=about)
         if action != "ls":
             scale = "paper" if action == "cost" else "smoke"
             add_option(own, "scale", f"one of {', '.join(scales.NAMES)}", str, scale)
-            add_option(own, "seeds", "number of seeds; default: set by the scale", int)
+            add_option(own, "seeds", "number of seeds; set by the scale if not given", int)
         if required:
             add_option(own, "results", "folder of the results", str, "results")
         if action == "run":
             add_run_options(own)
         if action == "show":
-            add_option(own, "out", "folder to write to; default: --results")
+            add_option(own, "out", "folder to write to; that of --results if not given")
             add_option(own, "select", "split to choose K on: validation or test", str, "validation")
         if action == "cost":
             add_option(own, "tflops", "assumed sustained TFLOP/s of a GPU", float, 10.0)
@@ -52,7 +52,7 @@ def add_run_options(parser: Any) -> None:
     cluster = parser.add_argument_group("cluster", "Needs the extra torchmcl[cluster]; see docs/cluster.md.")
     add_option(cluster, "on", "Ray cluster: ray://HOST:PORT, auto (the cluster of this node) or local (temporary)")
     add_option(cluster, "cpus_per_run", "CPUs per run, also its number of threads", float, 1)
-    about = "GPUs per run, 0.5 to share one between two runs; default: 1 if the cluster has GPUs"
+    about = "GPUs per run, 0.5 to share one between two runs; 1 if not given and the cluster has GPUs"
     add_option(cluster, "gpus_per_run", about, float)
 
 
@@ -99,7 +99,7 @@ def study_run(names: list[str], scale: str, on: str | None, workers: int, **opti
         print("\ntorchmcl: stopped, checkpoints saved. Repeat the command to continue.", file=sys.stderr)
         return 130
     if failed:
-        raise UsageError(f"{failed} runs failed for the reasons above. Repeat the command to try again.")
+        raise UsageError(f"{failed} run{'s' * (failed > 1)} failed, see above. Repeat the command to try again.")
     more = "" if options["results"] == "results" else f" --results {shlex.quote(options['results'])}"
     more += imports.options(*filter(imports.is_path, names))
     print(f"Next: torchmcl study show {shlex.join(names)} --scale {scale}{more}")
