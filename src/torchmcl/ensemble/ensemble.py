@@ -162,7 +162,8 @@ class Ensemble(nn.Module):
     def _assemble(cls, members: Sequence[nn.Module], method: Method, exchange: str, preset: str, seed: int) -> Self:
         with _seeded(seed, method.members):
             module = _build_exchange(exchange, preset, method, members)
-            gate = Gate(method.composition.gate, _gate_features(members, method), method.members) if method.composition.gate else None
+            kind = method.composition.gate
+            gate = Gate(kind, _gate_features(members, method), method.members) if kind else None
         ensemble = cls(members, exchange=module, gate=gate)
         ensemble.outputs, ensemble.auxiliary = method.outputs, method.auxiliary
         return ensemble

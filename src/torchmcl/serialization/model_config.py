@@ -102,7 +102,8 @@ class ModelConfig:
         """Set the input size of a network that is given by name in a list."""
         if not isinstance(network, str):
             return network
-        return partial(networks.build, network, cut=method.composition.cut, **networks.input_options(network, self.shape))
+        options = networks.input_options(network, self.shape)
+        return partial(networks.build, network, cut=method.composition.cut, **options)
 
     def _method(self) -> methods.Method:
         if self.method is None:

@@ -113,7 +113,8 @@ def count(
     with torch.device(device):
         chosen = built.exchange if exchange == "default" else exchange
         module = exchanges.build(chosen, split, members, preset=preset)
-        gate = [count_module(Gate(built.composition.gate, split.features, members), features)] if built.composition.gate else []
+        kind = built.composition.gate
+        gate = [count_module(Gate(kind, split.features, members), features)] if kind else []
     stems = [stem] * (1 if module.shared_stem else members)
     parts = [*stems, *[body] * members, count_module(module, features[: len(stems)]), *gate]
     return Work(*(sum(numbers) for numbers in zip(*map(astuple, parts), strict=True)))

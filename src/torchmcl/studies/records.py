@@ -61,7 +61,8 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
         seen = members[:, :, -1]
         parts = {"own": seen[own], "others'": seen[~own], "unseen": unseen.flatten()}
         record["auxiliary"] = {
-            name: {"histogram": bin_counts(part), "median": round(float(part.median()), 4)} for name, part in parts.items()
+            name: {"histogram": bin_counts(part), "median": round(float(part.median()), 4)}
+            for name, part in parts.items()
         }
         # Separates unseen images from test images by the smallest auxiliary probability of the members.
         record["auroc"] = round(100 * float(auroc(seen.amin(0), unseen.amin(0))), 2)

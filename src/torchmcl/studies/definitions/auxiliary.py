@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchmcl.analysis import style
-from torchmcl.analysis.density import density
+from torchmcl.analysis.density import MAX_CROSS_ENTROPY, density
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.scales import UNSEEN
 from torchmcl.studies.study import errors, method_title, spread
