@@ -99,7 +99,7 @@ def unshaped(folder: Path) -> None:
 
 BOMBS = {
     "an image of 60,000 x 60,000": lambda folder: read_image(png(folder)),
-    "MATLAB, 5 GB in 5 MB": lambda folder: matlab.read_matlab(mat(folder), most=10**8),
+    "MATLAB, 5 GB in 5 MB": lambda folder: matlab.read_matlab(mat(folder), max_bytes=10**8),
     "npz, 1 TB in 500 bytes": lambda folder: npz.load(str(arrays(folder))),
     "tar, 300 MB in 1 MB": lambda folder: download.unpack(archive(folder), folder, 10**6),
     "YAML, 9 ** 11 values": lambda folder: plain_yaml.read(put(folder / "c.yaml", YAML.encode())),

@@ -325,7 +325,7 @@ def test_another_folder_of_the_data_is_looked_into(photographs, tmp_path):
     from torchmcl.serialization.data_config import DataConfig
 
     fit("ie", **TINY, epochs=1, members=2, out=tmp_path / "run")
-    with pytest.raises(UsageError, match="Expected classes"):
+    with pytest.raises(UsageError, match="Unknown class"):
         evaluate_run(tmp_path / "run", source=DataConfig(classes="a,b"))
 
 

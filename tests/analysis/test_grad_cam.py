@@ -26,7 +26,7 @@ def by_hand(specialists, images, target, m):
     ensemble = specialists.ensemble.eval()
     kept = []
     hook = pooling(ensemble.bodies[m]).register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0]))
-    x = preprocess.apply(specialists.model_config.preprocess)(images)
+    x = preprocess.get(specialists.model_config.preprocess)(images)
     logits = ensemble(x).logits[m]
     hook.remove()
     gradient = torch.autograd.grad(logits[torch.arange(len(x)), target].sum(), kept[0])[0]

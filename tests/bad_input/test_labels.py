@@ -10,7 +10,7 @@ from bad_values import ANYTHING, TEXTS
 from outcomes import cases, ends_well
 from torchmcl import data
 from torchmcl.data import from_arrays
-from torchmcl.data.selection import choose
+from torchmcl.data.selection import select
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def test_labels(y, classes):
 @example(torch.tensor(3))
 @example([3, 8])
 def test_chosen_classes(classes):
-    made = ends_well(lambda: choose(DIGITS, classes=classes))
+    made = ends_well(lambda: select(DIGITS, classes=classes))
     if made is not None:
         assert len(made.train) > 0
         assert int(made.train.target.max()) < len(made.classes)

@@ -134,7 +134,7 @@ def test_mat_objects_and_functions(tmp_path, kind):
         + element(2, b"ab"),
     )
     (tmp_path / "train_32x32.mat").write_bytes(b"MATLAB 5.0".ljust(124) + b"\x00\x01IM" + harm + good)
-    assert matlab.read_matlab(tmp_path / "train_32x32.mat", most=10**6).keys() == {"y"}
+    assert matlab.read_matlab(tmp_path / "train_32x32.mat", max_bytes=10**6).keys() == {"y"}
     refused(lambda: data.load("svhn", directory=str(tmp_path), parts=("train",)))
 
 

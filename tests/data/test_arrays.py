@@ -30,7 +30,7 @@ def test_images_of_any_layout() -> None:
 
 @pytest.mark.parametrize("shape", [(10, 3, 8, 3), (10, 4, 8, 5), (10, 1, 1, 1)])
 def test_a_layout_is_not_guessed(shape) -> None:
-    with pytest.raises(UsageError, match=r"Expected 1 or 3 channels first or last in x, got .*, which does not tell"):
+    with pytest.raises(UsageError, match=r"Ambiguous channel axis in x: the shape is "):
         from_arrays(bytes_(*shape), Y)
 
 
@@ -65,21 +65,21 @@ def test_a_table() -> None:
         (np.full((10, 4), np.nan), "Expected finite numbers in x, got NaN or infinity"),
         (np.full((10, 4), np.inf), "Expected finite numbers in x"),
         (np.full((10, 4), 1e300), "Expected finite numbers in x"),
-        (np.full((10, 4, 4), 256), "Expected images of 0 to 255 in x, got 256 to 256"),
-        (np.full((10, 4, 4), -1), "Expected images of 0 to 255 in x, got -1 to -1"),
+        (np.full((10, 4, 4), 256), "Expected integer images from 0 to 255 in x, got 256 to 256"),
+        (np.full((10, 4, 4), -1), "Expected integer images from 0 to 255 in x, got -1 to -1"),
         (np.zeros(10), "Expected x as images"),
         (np.zeros((10, 2, 2, 2, 2)), "Expected x as images"),
         (np.zeros((10, 0)), "Expected x as images"),
         (np.zeros((10, 2), complex), "Expected numbers in x, got complex128"),
         (torch.zeros(10, 2, dtype=torch.complex64), "Expected real numbers in x"),
-        (np.zeros((10, 2), object), "Expected numbers or texts in x and y, got Python objects"),
+        (np.zeros((10, 2), object), "Expected numbers or strings in x and y, got Python objects"),
         (np.array([["a", "b"]] * 10), "Expected numbers in x, got <U1"),
-        (np.zeros((9, 2)), r"Expected x and y of one length, got \(9, 2\) and \(10,\)"),
-        (np.zeros((0, 2)), "Expected x and y of one length"),
+        (np.zeros((9, 2)), r"Expected x and y of the same length, not empty, got \(9, 2\) and \(10,\)"),
+        (np.zeros((0, 2)), "Expected x and y of the same length"),
         ([[1, 2], [3]], "got values of different lengths"),
-        (3, "Expected x and y of one length"),
+        (3, "Expected x and y of the same length"),
         (np.full((10, 4), 2**63, np.uint64), r"Expected numbers below 2\*\*63 in x, got 9223372036854775808"),
-        (np.ma.array(np.ones((10, 4)), mask=np.eye(10, 4)), "Expected x and y with values everywhere, got masked"),
+        (np.ma.array(np.ones((10, 4)), mask=np.eye(10, 4)), "Expected x and y without masked values"),
     ],
 )
 def test_what_is_no_x(x, match) -> None:
@@ -114,11 +114,11 @@ def test_names_of_classes() -> None:
     x = np.zeros((4, 2))
     assert all_of(x, [0, 2, 0, 2], classes=["cat", "cow", "dog"]).target.tolist() == [0, 2, 0, 2]
     assert all_of(x, ["dog", "cat"] * 2, classes=["dog", "cow", "cat"]).target.tolist() == [0, 2, 0, 2]
-    with pytest.raises(UsageError, match="Expected labels of y out of cat, dog, got 2 besides"):
+    with pytest.raises(UsageError, match="Unknown labels in y: 2, first in example 1. The classes are cat, dog"):
         all_of(x, [0, 2, 0, 2], classes=["cat", "dog"])
-    with pytest.raises(UsageError, match="Expected labels of y out of cat, dog, got eel besides"):
+    with pytest.raises(UsageError, match="Unknown labels in y: eel, first in example 1. The classes are cat, dog"):
         all_of(x, ["cat", "eel"] * 2, classes=["cat", "dog"])
-    with pytest.raises(UsageError, match="Expected different names of classes"):
+    with pytest.raises(UsageError, match="Expected different class names"):
         all_of(x, [0, 1] * 2, classes=["cat", "cat"])
 
 
@@ -153,14 +153,14 @@ def test_a_test_set() -> None:
     split = from_arrays(x, Y, seed=3)
     assert split.test.target.tolist() == [0, 1]
     assert sorted(split.train.images.tolist() + split.test.images.tolist()) == x.tolist()
-    assert split.choices == {"split": "0.2 of each class for the test", "split_seed": 3}
+    assert split.choices == {"split": "0.2 of each class held out for testing", "split_seed": 3}
     assert list(from_arrays(x, Y, test=0).parts) == ["train"]
     for x_test, y_test, match in (
-        (x[:4], Y[:3], "Expected x_test and y_test of one length"),
+        (x[:4], Y[:3], "Expected x_test and y_test of the same length"),
         (x[:4], None, "Expected"),
         (None, Y[:4], "Expected"),
-        (x[:4, :1], Y[:4], r"Expected x and x_test of one shape and type, got \(2,\) and \(1,\)"),
-        (x[:4], Y[:4] + 1, "Expected labels of y_test out of 0, 1, got 2 besides"),
+        (x[:4, :1], Y[:4], r"Expected x and x_test of the same shape and type, got \(2,\) and \(1,\)"),
+        (x[:4], Y[:4] + 1, "Unknown labels in y_test: 2, first in example 1. The classes are 0, 1"),
     ):
         with pytest.raises(UsageError, match=match):
             from_arrays(x, Y, x_test, y_test)

@@ -102,7 +102,7 @@ def test_a_download_is_reported(served, monkeypatch, empty_cache, verbose, caplo
     monkeypatch.setattr(data, "_REGISTERED", {"set": reader})
     with caplog.at_level("INFO", logger="torchmcl"):
         data.load("set", verbose=verbose)
-    line = f"Downloading {address}set.tar.gz into {empty_cache}."
+    line = f"Downloading {address}set.tar.gz to {empty_cache}."
     assert [(record.name, record.getMessage()) for record in caplog.records if record.name.startswith("torchmcl")] == [
         ("torchmcl.data.download", line)
     ]
@@ -128,7 +128,7 @@ def one_line(caught) -> str:
 def test_another_checksum(served, monkeypatch, empty_cache) -> None:
     folder, address = served
     publish(monkeypatch, tar(folder / "set.tar.gz", {"set/file.txt": b"hello"}), address, md5="0" * 32)
-    with pytest.raises(UsageError, match="its checksum is not the published one") as caught:
+    with pytest.raises(UsageError, match="its checksum is wrong") as caught:
         obtain(["set"])
     one_line(caught)
     assert list(empty_cache.iterdir()) == []
@@ -137,7 +137,7 @@ def test_another_checksum(served, monkeypatch, empty_cache) -> None:
 def test_more_than_announced(served, monkeypatch, empty_cache) -> None:
     folder, address = served
     publish(monkeypatch, tar(folder / "set.tar.gz", {"set/file.txt": b"hello"}), address, most=10)
-    with pytest.raises(UsageError, match=r"Expected at most 10 bytes from .*, it announces more"):
+    with pytest.raises(UsageError, match=r"Expected at most 10 bytes from .*, the server announces \d+"):
         obtain(["set"])
     assert list(empty_cache.iterdir()) == []
 
@@ -170,7 +170,7 @@ def test_more_than_nobody_announced(served, monkeypatch, empty_cache) -> None:
 def test_only_https_is_asked(monkeypatch, url) -> None:
     monkeypatch.delenv("TORCHMCL_DATA", raising=False)
     monkeypatch.setattr(download, "SOURCES", {"set": RemoteFile(url, "0" * 32, 1000)})
-    with pytest.raises(UsageError, match="Expected an address of https"):
+    with pytest.raises(UsageError, match="Expected a https address"):
         obtain(["set"])
 
 
@@ -218,10 +218,10 @@ def test_a_redirect_stays_with_https(secure, monkeypatch, empty_cache) -> None:
     monkeypatch.setattr(download, "SOURCES", {"set": RemoteFile(address + "set.tar.gz", md5, 1000)})
     for onward in ("http://127.0.0.1:9/set.tar.gz", "//127.0.0.1:9/x", "ftp://127.0.0.1/x", "file:///etc/passwd"):
         leads["/set.tar.gz"] = onward
-        with pytest.raises(UsageError, match="Expected") as caught:
+        with pytest.raises(UsageError, match="set.tar.gz") as caught:
             obtain(["set"])
         if not onward.startswith("//"):  # which is https still, where nobody listens
-            assert f"to stay with https, it leads to {onward}" in one_line(caught)
+            assert f"redirects from https to {onward}" in one_line(caught)
         assert list(empty_cache.iterdir()) == []
     leads["/set.tar.gz"] = address + "moved.tar.gz"
     assert obtain(["set"]) == empty_cache / "set"
@@ -249,16 +249,16 @@ def test_no_network_says_where_it_looked(tmp_path, empty_cache) -> None:
     with pytest.raises(UsageError) as caught:
         obtain(["cifar-10-batches-bin", "cifar-10-batches-py"], tmp_path)
     assert one_line(caught) == (
-        "Expected cifar-10-batches-bin or cifar-10-batches-py or cifar-10-binary.tar.gz or cifar-10-python.tar.gz "
-        f"in one of {tmp_path}, {empty_cache}, found none; "
+        "Cannot find cifar-10-batches-bin or cifar-10-batches-py or cifar-10-binary.tar.gz or cifar-10-python.tar.gz "
+        f"in {tmp_path}, {empty_cache}, and "
         "downloading https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz (md5 c32a1d4ab5d03f1284b67883e8d87530) "
-        "failed (ConnectionError). Put it into one of these, or name its folder in TORCHMCL_DATA."
+        "failed (ConnectionError). Put it into one of these folders, or set TORCHMCL_DATA to its folder."
     )
 
 
 @pytest.mark.usefixtures("no_network")
 def test_what_cannot_be_downloaded() -> None:
-    with pytest.raises(UsageError, match=r"Expected icoseg or iCoseg in one of .*; it cannot be downloaded"):
+    with pytest.raises(UsageError, match=r"Cannot find icoseg or iCoseg in .*, and it cannot be downloaded"):
         obtain(["icoseg", "iCoseg"])
 
 
@@ -272,14 +272,14 @@ def test_an_archive_that_lies_there(tmp_path, monkeypatch, empty_cache) -> None:
 @pytest.mark.usefixtures("no_network")
 def test_an_archive_that_is_another(tmp_path, monkeypatch) -> None:
     publish(monkeypatch, tar(tmp_path / "set.tar.gz", {"a": b""}), "https://nowhere.invalid/", md5="0" * 32)
-    with pytest.raises(UsageError, match=r"with md5 0{32}, got another"):
+    with pytest.raises(UsageError, match=r"The md5 of .* is not 0{32}"):
         obtain(["set"], tmp_path)
 
 
 @pytest.mark.usefixtures("no_network")
 def test_an_archive_without_the_set(tmp_path, monkeypatch, empty_cache) -> None:
     publish(monkeypatch, tar(tmp_path / "set.tar.gz", {"other/file": b""}), "https://nowhere.invalid/")
-    with pytest.raises(UsageError, match=r"Expected set in .*set\.tar\.gz, found none"):
+    with pytest.raises(UsageError, match=r"No folder set in .*set\.tar\.gz"):
         obtain(["set"], tmp_path)
     assert list(empty_cache.iterdir()) == []
 
@@ -290,7 +290,7 @@ def test_no_member_leaves_its_folder(tmp_path, name, member) -> None:
     to = tmp_path / "to"
     to.mkdir()
     archive = MAKERS[name](tmp_path / name, {member: b"out"})
-    with pytest.raises(UsageError, match="Expected"):
+    with pytest.raises(UsageError, match=r"The archive .*set\.(tar\.gz|zip) is (damaged|not safe)"):
         unpack(archive, to, 100)
     assert not (tmp_path / "out.txt").exists()
     assert list(to.iterdir()) == []
@@ -299,7 +299,7 @@ def test_no_member_leaves_its_folder(tmp_path, name, member) -> None:
 def test_a_member_at_the_root(tmp_path) -> None:
     out, to = tmp_path / "out.txt", tmp_path / "to"
     to.mkdir()
-    with pytest.raises(UsageError, match="would leave it"):
+    with pytest.raises(UsageError, match="would leave its folder"):
         unpack(zipped(tmp_path / "set.zip", {str(out): b"out"}), to, 100)
     unpack(tar(tmp_path / "set.tar.gz", {str(out): b"out"}), to, 100)  # tarfile takes it as a path below
     assert not out.exists()
@@ -313,7 +313,7 @@ def test_a_link_out_of_the_folder(tmp_path) -> None:
         link = tarfile.TarInfo("link")
         link.type, link.linkname = tarfile.SYMTYPE, "../.."
         archive.addfile(link)
-    with pytest.raises(UsageError, match="Expected a whole archive"):
+    with pytest.raises(UsageError, match="is not safe: it contains a link or a device"):
         unpack(tmp_path / "set.tar.gz", to, 100)
 
 
@@ -323,7 +323,7 @@ def test_a_bomb(tmp_path, name) -> None:
     assert archive.stat().st_size < 20_000
     to = tmp_path / "to"
     to.mkdir()
-    with pytest.raises(UsageError, match="to unpack to at most 2000000 bytes"):
+    with pytest.raises(UsageError, match="would unpack to more than 2000000 bytes"):
         unpack(archive, to, 2 * 10**6)
     assert list(to.iterdir()) == []
 
@@ -335,7 +335,7 @@ def test_a_damaged_archive(tmp_path, monkeypatch, name, empty_cache) -> None:
     archive = MAKERS[name](tmp_path / name, {"set/file": content})
     archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
     publish(monkeypatch, archive, "https://nowhere.invalid/", most=10**6)
-    with pytest.raises(UsageError, match="Expected"):
+    with pytest.raises(UsageError, match="The archive .* is damaged"):
         obtain(["set"], tmp_path)
     assert list(empty_cache.iterdir()) == []
 

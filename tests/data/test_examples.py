@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from torchmcl.data import DataSet, Examples, ImageFiles, Loader
-from torchmcl.data.selection import only
+from torchmcl.data.selection import select_classes
 from torchmcl.errors import UsageError
 
 
@@ -77,7 +77,7 @@ def test_labels_of_any_whole_type_are_what_they_are_as_int64(dtype) -> None:
     target = torch.tensor([0, 2, 1])
     pets = Examples(torch.zeros(3, 2), target.to(dtype), ("cat", "cow", "dog"))
     assert pets.labels.dtype == torch.int64
-    assert only(pets, ["dog", "cat"]).target.tolist() == [1, 0]  # bytes would be read as a mask
+    assert select_classes(pets, ["dog", "cat"]).target.tolist() == [1, 0]  # bytes would be read as a mask
     grouped = Examples(torch.zeros(3, 2), target, pets.classes, target.to(dtype), pets.classes)
     (batch,) = Loader(grouped, shuffle=False, preprocess="none")
     assert batch.group.dtype == batch.target.dtype == torch.int64
@@ -85,7 +85,7 @@ def test_labels_of_any_whole_type_are_what_they_are_as_int64(dtype) -> None:
 
 @pytest.mark.parametrize("index", [torch.tensor([True, False, True, False]), [0.2, 1.7], [float("nan")], [[0], [1]]])
 def test_what_is_no_index(index) -> None:
-    with pytest.raises(UsageError, match="Expected places"):
+    with pytest.raises(UsageError, match="Expected indices"):
         examples().subset(index)
     assert len(examples().subset([])) == 0
 
@@ -94,7 +94,7 @@ def test_a_part_that_was_not_read() -> None:
     pets = DataSet("pets", {"test": examples()})
     assert pets.classes == ("cat", "dog")
     assert pets.validation is None
-    with pytest.raises(UsageError, match="Expected the train part of pets, only its test part was read"):
+    with pytest.raises(UsageError, match="The train part of pets was not loaded, only test"):
         _ = pets.train
 
 
@@ -122,11 +122,11 @@ def test_weights_tell_sets_apart() -> None:
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
-        (torch.ones(3), r"weights \(4,\), floating point, got torch.float32 \(3,\)"),
+        (torch.ones(3), r"weights \(4,\), got torch.float32 \(3,\)"),
         (torch.ones(4, 1), r"got torch.float32 \(4, 1\)"),
         (torch.ones(4, dtype=torch.int64), "got torch.int64"),
         ([1.0, 1.0, 1.0, 1.0], "got list"),
-        (torch.tensor([1.0, 0.0, 1.0, 1.0]), r"above 0, got 0 to 1. Leave out"),
+        (torch.tensor([1.0, 0.0, 1.0, 1.0]), r"above 0, got 0 to 1. Remove examples"),
         (torch.tensor([1.0, -1.0, 1.0, 1.0]), "above 0, got -1 to 1"),
         (torch.tensor([1.0, float("nan"), 1.0, 1.0]), "above 0, got nan"),
         (torch.tensor([1.0, float("inf"), 1.0, 1.0]), "above 0, got 1 to inf"),

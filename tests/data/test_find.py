@@ -9,10 +9,10 @@ def test_places_in_order(tmp_path, monkeypatch, empty_cache) -> None:
     for place in (given, named):
         place.mkdir()
     monkeypatch.setenv("TORCHMCL_DATA", str(named))
-    assert find.places(given) == [given, named, empty_cache]
-    assert find.places() == [named, empty_cache]
+    assert find.data_folders(given) == [given, named, empty_cache]
+    assert find.data_folders() == [named, empty_cache]
     monkeypatch.setenv("TORCHMCL_DATA", "")
-    assert find.places() == [empty_cache]
+    assert find.data_folders() == [empty_cache]
     monkeypatch.setenv("TORCHMCL_DATA", str(named))
     for place in (empty_cache, named, given):
         (place / "set").mkdir()
@@ -26,17 +26,17 @@ def test_a_place_may_be_the_set_itself(tmp_path) -> None:
 
 
 def test_a_folder_that_is_none(tmp_path) -> None:
-    with pytest.raises(UsageError, match=r"Expected a folder of data, got '.*nowhere', which is none"):
+    with pytest.raises(UsageError, match=r"The data folder '.*nowhere' does not exist"):
         find.find(["set"], tmp_path / "nowhere")
 
 
 def test_a_file_is_checked_before_it_is_read(tmp_path) -> None:
     file = tmp_path / "file"
-    with pytest.raises(UsageError, match=r"Expected the file .*file, there is none"):
-        find.whole(file, 10)
+    with pytest.raises(UsageError, match=r"No file .*file\."):
+        find.check_file(file, 10)
     for content in (b"", b"x" * 11):
         file.write_bytes(content)
         with pytest.raises(UsageError, match=f"Expected 1 to 10 bytes in .*file, got {len(content)}"):
-            find.whole(file, 10)
+            find.check_file(file, 10)
     file.write_bytes(b"x" * 10)
-    assert find.whole(file, 10) == file
+    assert find.check_file(file, 10) == file

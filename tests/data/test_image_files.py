@@ -80,7 +80,7 @@ def test_sixteen_bits_are_scaled(tmp_path, extension) -> None:
 @pytest.mark.parametrize("kind", [np.int32, np.float32])
 def test_a_range_unknown_is_refused(tmp_path, kind) -> None:
     path = saved(Image.fromarray(picture(shape=(H, W), kind=np.int32).astype(kind)), tmp_path / "a.tif")
-    with pytest.raises(UsageError, match=r"Expected an image of 8 or 16 bits, got 32 in .*a.tif"):
+    with pytest.raises(UsageError, match=r"Expected an image with 8 or 16 bits, got 32 in .*a.tif"):
         read_image(path)
 
 
@@ -137,7 +137,7 @@ def refused(path: Path, match: str) -> None:
 
 
 def test_damaged(tmp_path) -> None:
-    refused(tmp_path / "none.png", "there is no such file")
+    refused(tmp_path / "none.png", "No image at .*none.png")
     (tmp_path / "empty.png").touch()
     refused(tmp_path / "empty.png", "cannot be read")
     (tmp_path / "text.png").write_text("hello\nworld")
@@ -164,7 +164,7 @@ def test_a_bomb(tmp_path) -> None:
         header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
         path = tmp_path / f"{side}.png"
         path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b""))
-        refused(path, "Expected an image of at most 89478485 pixels")
+        refused(path, "has more than 89478485 pixels")
 
 
 def test_formats_that_start_programs_are_not_opened(tmp_path) -> None:

@@ -31,11 +31,11 @@ def test_a_name_that_is_none(name, hint) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"parts": ()}, "Expected parts out of train, test, got none"),
-        ({"parts": ("train", "validation")}, "Expected parts out of train, test, got train, validation"),
-        ({"seed": -1}, "Expected a seed from 0 on, got -1"),
-        ({"size": 32}, "Expected a size for folder:PATH, tiny-imagenet or icoseg alone, got 32 for digits"),
-        ({"limit": 0}, "Expected a limit of 1 example or more"),
+        ({"parts": ()}, "Expected parts out of train and test, got none"),
+        ({"parts": ("train", "validation")}, "Expected parts out of train and test, got train, validation"),
+        ({"seed": -1}, "Expected a seed of at least 0, got -1"),
+        ({"size": 32}, "Cannot resize images of digits to size 32"),
+        ({"limit": 0}, "Expected a limit of at least 1 example"),
     ],
 )
 def test_options_that_are_none(options, match) -> None:
@@ -45,12 +45,12 @@ def test_options_that_are_none(options, match) -> None:
 
 @pytest.mark.parametrize("size", [0, (32, 0), 10**6])
 def test_a_size_that_is_none(size, tmp_path) -> None:
-    with pytest.raises(UsageError, match="Expected a size of 1 to 10,000 pixels each way"):
+    with pytest.raises(UsageError, match="Expected a height and width of 1 to 10,000 pixels"):
         data.load(f"folder:{tmp_path}", size=size)
 
 
 def test_a_folder_of_data_that_is_none(tmp_path) -> None:
-    with pytest.raises(UsageError, match=r"Expected a folder of data, got '.*nowhere', which is none"):
+    with pytest.raises(UsageError, match=r"The data folder '.*nowhere' does not exist"):
         data.load("cifar10", directory=str(tmp_path / "nowhere"))
 
 

@@ -108,7 +108,7 @@ def test_a_process_with_nothing_to_do_ends_earlier() -> None:
 @pytest.mark.parametrize("resident", [True, False])
 def test_what_a_batch_holds(resident, monkeypatch) -> None:
     if not resident:
-        monkeypatch.setattr(loader, "RESIDENT", 0)
+        monkeypatch.setattr(loader, "MAX_RESIDENT_BYTES", 0)
     examples = numbered(10, group=True)
     batch = next(Loader(examples, batch_size=4).epoch(1))
     assert batch.x.dtype == torch.float32
@@ -176,7 +176,7 @@ def test_files_come_as_from_memory(folder, workers) -> None:
 def test_a_damaged_file_is_one_line(folder, workers) -> None:
     damaged = Path(folder.images.paths[6])
     damaged.write_bytes(damaged.read_bytes()[:50])
-    with pytest.raises(UsageError, match="which cannot be read") as caught:
+    with pytest.raises(UsageError, match="cannot be read") as caught:
         list(Loader(folder, batch_size=4, workers=workers))
     assert str(damaged) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -187,10 +187,10 @@ def test_a_damaged_file_is_one_line(folder, workers) -> None:
     [
         ({"world": 0}, "Expected 0 <= rank < world, got rank 0 of 0"),
         ({"rank": 2, "world": 2}, "Expected 0 <= rank < world, got rank 2 of 2"),
-        ({"batch_size": 0}, "Expected batches of at least 1"),
-        ({"batch_size": 1, "world": 2}, "Expected batches of at least 2 for 2 processes, got 1"),
+        ({"batch_size": 0}, "Expected a batch size of at least 1"),
+        ({"batch_size": 1, "world": 2}, "Expected a batch size of at least 2 for 2 processes, got 1"),
         ({"world": 11}, "Expected at least 11 examples for 11 processes, got 10"),
-        ({"seed": -1}, "Expected seed and workers from 0 on"),
+        ({"seed": -1}, "Expected seed and workers of at least 0"),
         ({"preprocess": "gnc"}, "Expected a preprocessing out of"),
     ],
 )
@@ -208,7 +208,7 @@ def test_no_examples() -> None:
 @pytest.mark.parametrize(("number", "start"), [(-1, 0), (1, -1), (1, 6)])
 def test_an_epoch_that_is_none(number, start) -> None:
     load = Loader(numbered(10), batch_size=2)
-    with pytest.raises(UsageError, match="Expected an epoch from 0 on and a start up to 5"):
+    with pytest.raises(UsageError, match="Expected epoch >= 0 and 0 <= start <= 5"):
         load.epoch(number, start=start)
     assert list(load.epoch(1, start=5)) == []
 
@@ -271,7 +271,7 @@ def test_sampling_by_group() -> None:
     examples = Examples(numbered(12).images, masks, ("background", "foreground"), group, ("cow", "dog"))
     load = Loader(examples, batch_size=12, sampling="classes")
     assert next(load.epoch(1)).group.bincount().tolist() == [6, 6]
-    with pytest.raises(UsageError, match="labels or groups of images to sample by"):
+    with pytest.raises(UsageError, match="Cannot sample by class: the examples have only masks"):
         Loader(Examples(examples.images, masks, examples.classes), sampling="classes")
     with pytest.raises(UsageError, match="Did you mean 'classes'"):
         Loader(examples, sampling="class")

@@ -22,7 +22,7 @@ def test_against_scipy(tmp_path_factory, compressed, kind, shape, name) -> None:
     array = np.random.default_rng(0).integers(0, 100, shape).astype(kind)
     scipy.io.savemat(path, {name * 7: array, "z": np.eye(2)}, do_compression=compressed)
     expected = scipy.io.loadmat(path)
-    found = read_matlab(path, most=10**6)
+    found = read_matlab(path, max_bytes=10**6)
     assert found.keys() == {name * 7, "z"}
     for key, values in found.items():
         assert values.dtype == expected[key].dtype
@@ -33,7 +33,7 @@ def test_what_is_not_of_numbers_is_left_out(tmp_path) -> None:
     path = tmp_path / "a.mat"
     content = {"x": np.arange(3), "text": "hello", "complex": np.array([1j]), "struct": {"a": 1}}
     scipy.io.savemat(path, content | {"cells": np.array([1, "a"], object), "logical": np.array([True])})
-    assert read_matlab(path, most=10**6).keys() == {"x", "logical"}
+    assert read_matlab(path, max_bytes=10**6).keys() == {"x", "logical"}
 
 
 def test_the_other_byte_order(tmp_path) -> None:
@@ -44,7 +44,7 @@ def test_the_other_byte_order(tmp_path) -> None:
     body += struct.pack(">HHcxxx", 1, 1, b"x") + element(4, struct.pack(">3H", 1, 2, 300))
     path = tmp_path / "a.mat"
     path.write_bytes(b"MATLAB 5.0 MAT-file".ljust(124) + b"\x01\x00MI" + element(14, body))
-    found = read_matlab(path, most=10**6)["x"]
+    found = read_matlab(path, max_bytes=10**6)["x"]
     assert found.tolist() == [[1, 2, 300]]
     assert found.tolist() == scipy.io.loadmat(path)["x"].tolist()
     assert found.dtype.isnative
@@ -54,7 +54,7 @@ def test_a_bomb(tmp_path) -> None:
     path = tmp_path / "a.mat"
     scipy.io.savemat(path, {"x": np.zeros((1000, 3000), np.uint8)}, do_compression=True)
     with pytest.raises(UsageError, match="more than 100000 bytes"):
-        read_matlab(path, most=10**5)
+        read_matlab(path, max_bytes=10**5)
 
 
 @given(at=st.integers(0, 10**6), value=st.integers(0, 255), compressed=st.booleans(), cut=st.booleans())
@@ -65,7 +65,7 @@ def test_damage_never_gets_through_as_another_error(tmp_path_factory, at, value,
     at %= len(whole)
     path.write_bytes(whole[:at] if cut else whole[:at] + bytes([value]) + whole[at + 1 :])
     try:
-        said = f"{path} holds {sorted(read_matlab(path, most=10**6))}"
+        said = f"{path} holds {sorted(read_matlab(path, max_bytes=10**6))}"
     except UsageError as error:
         said = str(error)
     assert str(path) in said
@@ -77,4 +77,4 @@ def test_a_compressed_part_with_nothing_in_it(tmp_path) -> None:
     packed = zlib.compress(b"")
     path.write_bytes(bytes(124) + b"\x00\x01IM" + struct.pack("<II", 15, len(packed)) + packed)
     with pytest.raises(UsageError, match="damaged"):
-        read_matlab(path, most=10**6)
+        read_matlab(path, max_bytes=10**6)

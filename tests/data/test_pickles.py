@@ -60,7 +60,7 @@ def test_nothing_is_executed(tmp_path) -> None:
     ):
         for protocol in (0, 2, 4):
             content = {"data": harm, "labels": [1]}
-            refused(put(tmp_path / "a", pickle.dumps(content, protocol)), "Expected a (whole )?pickle")
+            refused(put(tmp_path / "a", pickle.dumps(content, protocol)), "The pickle .* is (damaged|not safe)")
     assert not mark.exists()
     assert not mark.with_suffix(".npy").exists()
 
@@ -78,14 +78,14 @@ def test_nothing_is_executed(tmp_path) -> None:
     ],
 )
 def test_other_names_are_refused(tmp_path, code) -> None:
-    refused(put(tmp_path / "a", code), r"Expected a pickle of arrays of bytes, it asks for '\w+\.\w+'")
+    refused(put(tmp_path / "a", code), r"The pickle .* is not safe: it calls '\w+\.\w+'")
 
 
 def test_nothing_of_ours_is_written_to(tmp_path) -> None:
     """State for what stands for a function: a dictionary for its attributes, another for its slots."""
     code = b"cnumpy\ndtype\n}(S'a'\nI1\nu}(S'__defaults__'\nI1\n85tb."
     before = dict(vars(read_pickle))
-    refused(put(tmp_path / "a", code), "Expected")
+    refused(put(tmp_path / "a", code), "The pickle .* is damaged")
     assert vars(read_pickle) == before
 
 
@@ -103,7 +103,7 @@ def test_nothing_of_ours_is_written_to(tmp_path) -> None:
     ],
 )
 def test_damaged_and_lying(tmp_path, code) -> None:
-    refused(put(tmp_path / "a", code), "Expected a whole pickle")
+    refused(put(tmp_path / "a", code), "The pickle .* is damaged")
 
 
 def test_not_a_dictionary(tmp_path) -> None:
@@ -113,7 +113,7 @@ def test_not_a_dictionary(tmp_path) -> None:
 @pytest.mark.parametrize("array", [np.zeros(3, np.float32), np.zeros(3, object), np.zeros(3, "i1"), np.uint8(3)])
 def test_an_array_of_other_things(tmp_path, array) -> None:
     path = put(tmp_path / "a", pickle.dumps({"data": array}, 2))
-    with pytest.raises(UsageError, match="Expected"):
+    with pytest.raises(UsageError, match="Expected an array of bytes in|is not safe: it calls"):
         read_pickle(path)["data"].bytes_(path)
 
 

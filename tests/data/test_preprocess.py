@@ -41,8 +41,8 @@ def test_one_image_does_not_depend_on_the_others() -> None:
 @pytest.mark.parametrize("name", preprocess.NAMES)
 def test_memory_format_is_kept(name) -> None:
     x = torch.zeros(2, 3, 8, 8, dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
-    assert preprocess.apply(name)(x).is_contiguous(memory_format=torch.channels_last)
-    assert preprocess.apply(name)(x.contiguous()).is_contiguous()
+    assert preprocess.get(name)(x).is_contiguous(memory_format=torch.channels_last)
+    assert preprocess.get(name)(x.contiguous()).is_contiguous()
 
 
 def test_scale_and_none() -> None:
@@ -53,4 +53,4 @@ def test_scale_and_none() -> None:
 
 def test_a_name_that_is_none() -> None:
     with pytest.raises(UsageError, match=r"Unknown preprocessing 'gnc'. Did you mean .* gcn, scale, none"):
-        preprocess.apply("gnc")
+        preprocess.get("gnc")

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from torchmcl import data
-from torchmcl.data.selection import choose
+from torchmcl.data.selection import select
 from torchmcl.errors import UsageError
 
 
@@ -33,23 +33,23 @@ def test_classes_in_the_order_given() -> None:
 @pytest.mark.parametrize(
     ("classes", "match"),
     [
-        ("airplane", "Expected classes out of cat, cow, dog, eel, got 'airplane'"),
-        ("dogs", r"got 'dogs'. Near are: dog\."),
-        ("Cat,dog", r"got 'Cat'. Near are: cat\."),
-        ("cat,cat", "Expected one class or more, each once, got cat, cat"),
-        ([], "Expected one class or more, each once, got none"),
-        ("", "got ''"),
+        ("airplane", "Unknown class 'airplane'. The classes are cat, cow, dog, eel"),
+        ("dogs", r"Unknown class 'dogs'. Did you mean dog\?"),
+        ("Cat,dog", r"Unknown class 'Cat'. Did you mean cat\?"),
+        ("cat,cat", "Expected one or more different classes, got cat, cat"),
+        ([], "Expected one or more different classes, got none"),
+        ("", "Unknown class ''"),
     ],
 )
 def test_classes_that_are_none(classes, match) -> None:
     with pytest.raises(UsageError, match=match):
-        choose(pets(), classes=classes)
+        select(pets(), classes=classes)
 
 
 def test_many_classes_are_not_all_listed() -> None:
     many = data.from_arrays(np.zeros((60, 1)), [f"class {i:02d}" for i in range(30)] * 2)
-    with pytest.raises(UsageError, match="class 09 and 20 more, got 'zzz'"):
-        choose(many, classes="zzz")
+    with pytest.raises(UsageError, match="Unknown class 'zzz'. The classes are .*class 09 and 20 more"):
+        select(many, classes="zzz")
 
 
 def test_a_limit_is_stratified_and_seeded() -> None:
@@ -80,7 +80,7 @@ def test_a_limit_comes_before_validation() -> None:
 
 
 def test_at_least_one_of_each_class_is_held_out() -> None:
-    few = choose(pets(), validation=0.001)
+    few = select(pets(), validation=0.001)
     assert few.validation.target.bincount().tolist() == [1] * 4
 
 
@@ -92,26 +92,26 @@ def test_a_test_alone_is_neither_limited_nor_held_out() -> None:
 
 def test_a_part_without_the_class() -> None:
     x, y = np.zeros((6, 1)), ["cat"] * 5 + ["dog"]
-    with pytest.raises(UsageError, match="Expected examples of dog in arrays, its test part has none"):
-        choose(data.from_arrays(x, y), classes="dog")
+    with pytest.raises(UsageError, match="The test part of arrays has no examples of dog"):
+        select(data.from_arrays(x, y), classes="dog")
 
 
 @pytest.mark.parametrize("validation", [-0.1, 1, 2, float("nan")])
 def test_a_fraction_that_is_none(validation) -> None:
-    with pytest.raises(UsageError, match="Expected a fraction from 0 to below 1 for validation"):
-        choose(pets(), validation=validation)
+    with pytest.raises(UsageError, match="Expected validation as a fraction of at least 0 and below 1"):
+        select(pets(), validation=validation)
 
 
 def test_a_limit_that_is_none() -> None:
-    with pytest.raises(UsageError, match="Expected a limit of 1 example or more, got 0"):
-        choose(pets(), limit=0)
+    with pytest.raises(UsageError, match="Expected a limit of at least 1 example, got 0"):
+        select(pets(), limit=0)
 
 
 def test_the_original_is_left_alone() -> None:
     original = pets()
     before = original.train.target.clone()
-    choose(original, classes="eel,cat", limit=4, validation=0.5)
+    select(original, classes="eel,cat", limit=4, validation=0.5)
     assert original.train.target.equal(before)
     assert list(original.parts) == ["train", "test"]
-    assert original.choices == {"split": "0.2 of each class for the test", "split_seed": 0}
+    assert original.choices == {"split": "0.2 of each class held out for testing", "split_seed": 0}
     assert torch.equal(original.train.target.unique(), torch.arange(4))

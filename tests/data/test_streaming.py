@@ -203,15 +203,15 @@ def test_what_is_no_data_set():
     refused(r"map-style Dataset of \(x, y\) as train, got int", 3)
     refused(r"map-style Dataset of \(x, y\) as test, got NoneType", fine, None)
     refused("with examples as train, got an empty one", Subset(fine, []))
-    refused("fraction to hold out between 0 and 1, got 1.5", fine, 1.5)
-    refused("fraction from 0 to below 1 for validation", fine, 0.2, 1)
+    refused("fraction between 0 and 1 to hold out, got 1.5", fine, 1.5)
+    refused("validation as a fraction of at least 0 and below 1", fine, 0.2, 1)
     refused("preprocessing out of", fine, preprocess="gnc")
     refused("target for each of 30 examples of train, got 2", fine, targets=[0, 1])
-    refused("test_targets beside a Dataset as test", fine, 0.2, test_targets=[0])
+    refused("no test_targets with a fraction as test", fine, 0.2, test_targets=[0])
     refused(
         r"test of the shape and type of train, \(1, 4, 5\)", fine, TensorDataset(torch.zeros(3, 7), torch.arange(3))
     )
-    refused("names of the classes in a list", fine, classes="abc")
+    refused("a list of class names", fine, classes="abc")
 
 
 @pytest.mark.parametrize(
@@ -220,14 +220,14 @@ def test_what_is_no_data_set():
         (lambda at: {"x": torch.zeros(2)}, r"\(x, y\) with a tensor x, got dict for example 0 of train"),
         (lambda at: (np.zeros(2), 0), r"got tuple of ndarray, int for example 0 of train. Return torch tensors"),
         (lambda at: (torch.zeros(2),), "got tuple of Tensor for example 0"),
-        (lambda at: (torch.zeros(2), 0.5), "whole number as y, got float for example 0 of train"),
-        (lambda at: (torch.zeros(2), torch.zeros(3, 3)), "whole number as y, got Tensor"),
-        (lambda at: (torch.zeros(2), 1 / (3 - at)), "whole number as y, got float"),
+        (lambda at: (torch.zeros(2), 0.5), "integer as y, got float for example 0 of train"),
+        (lambda at: (torch.zeros(2), torch.zeros(3, 3)), "integer as y, got Tensor"),
+        (lambda at: (torch.zeros(2), 1 / (3 - at)), "integer as y, got float"),
         (lambda at: (torch.zeros(1, 2, 3, 4), 0), r"image \(C, H, W\).* got \(1, 2, 3, 4\)"),
         (lambda at: (torch.zeros(3, 2, dtype=torch.int64), 0), "bytes or floats, got torch.int64"),
         (lambda at: (torch.full((2,), torch.nan), 0), "finite numbers, got NaN or infinity for example 0"),
-        (lambda at: (torch.zeros(2), [0, 1][at - 4]), "got IndexError for example 0 of train.*Subset"),
-        (lambda at: (torch.zeros(2), 1 // (3 - at)), "got ZeroDivisionError for example 3 of train"),
+        (lambda at: (torch.zeros(2), [0, 1][at - 4]), "example 0 of train failed with IndexError.*Subset"),
+        (lambda at: (torch.zeros(2), 1 // (3 - at)), "example 3 of train failed with ZeroDivisionError"),
     ],
 )
 def test_items_that_cannot_be(item, message):
@@ -236,9 +236,9 @@ def test_items_that_cannot_be(item, message):
 
 def test_labels_outside_the_classes():
     wrong = Given(lambda at: (torch.zeros(2), 9 if at == 4 else at % 2))
-    refused("labels of train out of cat, dog, got 9 besides, first in example 4", wrong, classes=["cat", "dog"])
+    refused("Unknown labels in train: 9, first in example 4. The classes are cat, dog", wrong, classes=["cat", "dog"])
     fine = Given(lambda at: (torch.zeros(2), at % 2))
-    refused("labels of test out of 0, 1, got 9 besides, first in example 4", fine, wrong)
+    refused("Unknown labels in test: 9, first in example 4. The classes are 0, 1", fine, wrong)
 
 
 class Changing(Given):
@@ -260,9 +260,9 @@ def broken(at):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (broken, "got OSError for example [78] of train: disk gone"),
+        (broken, "example [78] of train failed with OSError: disk gone"),
         (lambda at: (torch.zeros(1, 4, 3), at % 2), r"of one shape and type, \(1, 4, 4\) .* in example [78] of train"),
-        (lambda at: (torch.zeros(1, 4, 4), 5), "Expected [01] as y in example [78] of train, .* got 5"),
+        (lambda at: (torch.zeros(1, 4, 4), 5), "Expected y = [01] in example [78] of train, .* got 5"),
         (lambda at: None, r"Expected \(x, y\) with a tensor x, got NoneType for example [78]"),
     ],
 )
@@ -282,7 +282,7 @@ def test_a_data_set_that_cannot_be_sent_to_workers():
     before = multiprocessing.get_start_method()
     multiprocessing.set_start_method("spawn", force=True)
     try:
-        with pytest.raises(UsageError, match=r"sent to worker processes.*or pass workers=0") as caught:
+        with pytest.raises(UsageError, match=r"Cannot send the data to worker processes.*or pass workers=0") as caught:
             list(Loader(made.train, workers=1))
     finally:
         multiprocessing.set_start_method(before, force=True)

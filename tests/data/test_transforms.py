@@ -108,10 +108,10 @@ def test_masks_are_augmented_too():
 @pytest.mark.parametrize(
     ("transform", "says"),
     [
-        (lambda x, target, draw: (x[:-1], target[:-1]), "keeps the number of examples"),
-        (lambda x, target, draw: x, r"\(x, target, draw\) -> \(x, target\), got"),
-        (lambda x: x, "got TypeError"),
-        (lambda x, target, draw: 1 / 0, "got ZeroDivisionError"),
+        (lambda x, target, draw: (x[:-1], target[:-1]), r"Expected \d+ examples and targets .* from the transform, got \d+ and"),
+        (lambda x, target, draw: x, r"\(x, target, draw\) -> \(x, target\) failed with"),
+        (lambda x: x, "failed with TypeError"),
+        (lambda x, target, draw: 1 / 0, "failed with ZeroDivisionError"),
     ],
 )
 def test_a_transform_that_is_wrong_is_one_line_and_the_run_resumes(transform, says, tmp_path):

@@ -172,7 +172,7 @@ def test_runs_start_finish_and_fail(nodes, tmp_path):
     assert of[good][-1][0] == "finished"
     assert plain(of[good][-1][1]) == plain(json.loads(json.dumps(execute(good, tmp_path / "here"))))
     assert of[broken][-1][:2] == ["failed", None]
-    assert of[broken][-1][2].startswith("UsageError: Expected classes")
+    assert of[broken][-1][2].startswith("UsageError: Unknown class")
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def test_a_process_of_its_own_finds_the_same(executed, one_thread, tmp_path):
     found = {event.spec: event for event in events if event.status != "started"}
     assert plain(found[spec].result) == plain(json.loads(json.dumps(result)))
     assert found[broken].status == "failed"
-    assert "Expected classes" in found[broken].reason
+    assert "Unknown class" in found[broken].reason
     assert not list(tmp_path.glob("*.result.json"))
 
 

@@ -1,5 +1,5 @@
-"""Data sets in their publishers' formats, and batches of them: `load` by name, `from_arrays`, `from_dataset`
-and `from_loaders` of your own."""
+"""Data: loading it by name (`load`) or from the user's objects (`from_arrays`, `from_dataset`, `from_loaders`), splits,
+augmentation, preprocessing and batches. Losses, metrics and training loops do not belong here."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,27 +7,28 @@ from dataclasses import replace
 from torchmcl._utils.logs import VERBOSE, verbosity
 from torchmcl._utils.registry import Registry
 from torchmcl._utils.validation import validate_types
-from torchmcl.data import preprocess
+from torchmcl.data import preprocess, transforms
 from torchmcl.data.arrays import from_arrays
 from torchmcl.data.datasets import cifar, digits, icoseg, image_folder, npz, segmentation_folder, svhn, tiny_imagenet
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.external import from_loaders
 from torchmcl.data.image_files import ImageFiles, read_image
+from torchmcl.data.lazy import Lazy
 from torchmcl.data.loader import Batch, Loader
-from torchmcl.data.selection import choose, read_if_below
+from torchmcl.data.selection import read_if_smaller, select
 from torchmcl.data.streaming import from_dataset
 from torchmcl.errors import UsageError, known_name
 
 ABOUT = {
-    "digits": "1,797 handwritten digits of 8x8, 10 classes, inside scikit-learn",
+    "digits": "1,797 handwritten digits, 8x8 pixels, 10 classes, included in scikit-learn",
     "digits-masks": "the same digits with masks of their ink, in 10 groups",
-    "cifar10": "60,000 photographs of 32x32, 10 classes",
-    "cifar100": "60,000 photographs of 32x32, 100 classes",
-    "svhn": "99,289 digits of house numbers of 32x32, 10 classes",
-    "tiny-imagenet": "110,000 photographs of 64x64, 200 classes",
-    "icoseg": "449 photographs of 75x125 with masks of their foreground, in 36 groups",
+    "cifar10": "60,000 photographs, 32x32 pixels, 10 classes",
+    "cifar100": "60,000 photographs, 32x32 pixels, 100 classes",
+    "svhn": "99,289 digits of house numbers, 32x32 pixels, 10 classes",
+    "tiny-imagenet": "110,000 photographs, 64x64 pixels, 200 classes",
+    "icoseg": "449 photographs, 75x125 pixels, with masks of their foreground, in 36 groups",
 }
-NAMES = tuple(ABOUT)  # of this package's own
+NAMES = tuple(ABOUT)  # the built-in ones
 Reader = Callable[..., DataSet]
 _REGISTERED: Registry[Reader] = Registry("data set")
 
@@ -38,6 +39,7 @@ __all__ = [
     "DataSet",
     "Examples",
     "ImageFiles",
+    "Lazy",
     "Loader",
     "from_arrays",
     "from_dataset",
@@ -47,25 +49,40 @@ __all__ = [
     "preprocess",
     "read_image",
     "register",
+    "transforms",
 ]
 
 
 def names() -> tuple[str, ...]:
-    """The names of all data sets, registered ones included; folders and arrays of your own have none."""
+    """Return the names of all data sets, including registered ones."""
     return (*NAMES, *_REGISTERED.names())
 
 
 def about() -> dict[str, str]:
-    """What each data set is, in one line; of a registered one the first line of its docstring."""
-    own = {name: (reader.__doc__ or "").strip() or "-" for name, reader in _REGISTERED.items()}
-    return ABOUT | {name: about.splitlines()[0] for name, about in own.items()}
+    """Return a one-line description of each data set; for a registered one, the first line of its docstring."""
+    registered = {name: (reader.__doc__ or "").strip() or "-" for name, reader in _REGISTERED.items()}
+    return ABOUT | {name: text.splitlines()[0] for name, text in registered.items()}
 
 
 def register(reader: Reader) -> Reader:
-    """Register a data set of your own under the function's name, `(parts, *, directory, seed) -> DataSet`.
+    """Register a data set under the name of its reader; use it as a decorator.
 
-    `parts` are those of "train" and "test" that are wanted; `directory` is where the caller says that files are, or
-    None; `seed` chooses a test set where none is published. Classes, limit and validation split are up to `load`.
+    Args:
+        reader: a function `(parts, *, directory, seed) -> DataSet`. `parts` are the requested parts, "train" or "test",
+            `directory` is the folder passed to `load` or None, and `seed` chooses a test set if none is published.
+            `load` selects classes, limits the examples and holds out a validation part
+
+    Returns:
+        The reader.
+
+    Raises:
+        UsageError: if the name is taken.
+
+    >>> @register
+    ... def digits(parts, *, directory, seed): ...
+    Traceback (most recent call last):
+        ...
+    torchmcl.errors.UsageError: The name 'digits' is taken by another data set. Rename the function.
     """
     if reader.__name__ in NAMES:
         raise UsageError(f"The name {reader.__name__!r} is taken by another data set. Rename the function.")
@@ -85,72 +102,74 @@ def load(
     verbose: bool = True,
     in_memory: float = 2.0,
 ) -> DataSet:
-    """A data set by its name, or your own: folder:PATH, segmentation-folder:PATH or npz:PATH.
+    """Load a data set by name, or from the user's folder or file.
 
     Args:
-        directory: where its files are; then the folder TORCHMCL_DATA names and the user's cache are looked into, and
-            what is in none of them is downloaded into the cache
-        classes: only these, "dog,airplane" or a list, numbered in this order; for segmentation, only these groups
-        limit: at most so many training examples, of each class in proportion
-        validation: the fraction of each class of the training examples that is held out, after `limit`
-        seed: chooses for `limit` and `validation`, and the test set where none is published (but that of digits)
-        size: (H, W), or one side of a square, that files of images are resized to
-        parts: "train" or "test" alone reads no more than is needed for it
-        verbose: show the progress of a download; see `fit` for logging
-        in_memory: the largest part, in gigabytes of pixels, whose files of images are read at once; the files of a
-            larger one are read when they are needed
+        name: a name in `names()`, or folder:PATH, segmentation-folder:PATH or npz:PATH
+        directory: the folder of its files. The folder in the environment variable TORCHMCL_DATA and the user's cache
+            are searched next; files that are in none of them are downloaded to the cache
+        classes: the classes to select, "dog,airplane" or a list, numbered in this order; for segmentation, the groups
+        limit: the largest number of training examples; each class keeps its proportion
+        validation: the fraction of each class of the training examples to hold out, after `limit`
+        seed: the seed of `limit` and `validation`, and of the test set if none is published (except for digits)
+        size: the height and width, or the side of a square, to which image files are resized
+        parts: the parts to load, "train", "test" or both
+        verbose: whether to show the progress of a download; see `fit` for logging
+        in_memory: the size in gigabytes of pixels below which a part's image files are read into memory; the files of
+            a larger part are read on demand
+
+    Returns:
+        A `DataSet` with the requested parts, and "validation" if it is not 0.
+
+    Raises:
+        UsageError: if a name or option is wrong, or if the files are missing or damaged.
 
     >>> digits = load("digits", classes="3,8", validation=0.1)
     >>> digits.train, digits.validation, digits.test
     (Examples(256 of (1, 8, 8), 2 classes), Examples(29 of (1, 8, 8), 2 classes), Examples(72 of (1, 8, 8), 2 classes))
     """
-    given = {"directory": directory, "limit": limit, "validation": validation, "seed": seed, "size": size}
-    validate_types({"name": name, **given, "parts": parts, "in_memory": in_memory}, load)
+    options = {"limit": limit, "validation": validation, "size": size, "seed": seed, "in_memory": in_memory}
+    validate_types({"name": name, "directory": directory, "parts": parts, **options}, load)
     if not parts or not set(parts) <= {"train", "test"}:
-        raise UsageError(f"Expected parts out of train, test, got {', '.join(parts) or 'none'}.")
+        raise UsageError(f"Expected parts out of train and test, got {', '.join(parts) or 'none'}.")
     if seed < 0:
-        raise UsageError(f"Expected a seed from 0 on, got {seed}.")
+        raise UsageError(f"Expected a seed of at least 0, got {seed}.")
     with verbosity(verbose and VERBOSE.get()):
-        data = _read(name, directory, parts, seed, _pair(name, size))
-    data = choose(data, classes=classes, limit=limit, validation=validation, seed=seed)
-    chosen = classes if classes is None or isinstance(classes, str) else tuple(map(str, classes))
-    source = {"dir": directory, "classes": chosen, "limit": limit, "validation": validation, "size": size, "seed": seed}
-    # Last, so that only what is wanted is read from disk.
-    held = {part: read_if_below(examples, in_memory * 1e9) for part, examples in data.parts.items()}
-    return replace(data, parts=held, source={**source, "in_memory": in_memory})
+        data = _read(name, directory, parts, seed, _height_and_width(name, size))
+    data = select(data, classes=classes, limit=limit, validation=validation, seed=seed)
+    selected = classes if classes is None or isinstance(classes, str) else tuple(map(str, classes))
+    # Images are read after the selection, so that no others are read.
+    loaded = {part: read_if_smaller(examples, in_memory * 1e9) for part, examples in data.parts.items()}
+    return replace(data, parts=loaded, source={"dir": directory, "classes": selected, **options})
 
 
 def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, size: tuple[int, int] | None) -> DataSet:
-    kind, _, path = name.partition(":")
-    if kind == "folder" and path:
-        return image_folder.load(path, parts, seed=seed, size=size)
-    if kind == "segmentation-folder" and path:
-        return segmentation_folder.load(path, parts, seed=seed, size=size)
-    if kind == "npz" and path:
-        return npz.load(path, parts, seed=seed)
     if name in _REGISTERED:
         return replace(_REGISTERED[name](parts, directory=directory, seed=seed), name=name)
-    known = [*names(), "folder:PATH", "segmentation-folder:PATH", "npz:PATH"]
-    known_name("data set", name, known, register=True)
+    kind, _, path = name.partition(":")
+    if not (path and kind in ("folder", "segmentation-folder", "npz")):
+        known_name("data set", name, [*names(), "folder:PATH", "segmentation-folder:PATH", "npz:PATH"], register=True)
     readers = {
+        "folder": lambda: image_folder.load(path, parts, seed=seed, size=size),
+        "segmentation-folder": lambda: segmentation_folder.load(path, parts, seed=seed, size=size),
+        "npz": lambda: npz.load(path, parts, seed=seed),
         "digits": lambda: digits.load(parts),
         "digits-masks": lambda: digits.masks(parts),
         "cifar10": lambda: cifar.cifar10(directory, parts),
         "cifar100": lambda: cifar.cifar100(directory, parts),
         "svhn": lambda: svhn.load(directory, parts),
         "tiny-imagenet": lambda: tiny_imagenet.load(directory, parts, size),
-        "icoseg": lambda: icoseg.load(directory, parts, seed=seed, size=size),
+        "icoseg": lambda: icoseg.load(directory, parts, seed=seed, size=size or icoseg.SIZE),
     }
-    return readers[name]()
+    return readers[kind]()
 
 
-def _pair(name: str, size: int | tuple[int, int] | None) -> tuple[int, int] | None:
-    """Height and width, if they can be chosen."""
+def _height_and_width(name: str, size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     if size is None:
         return None
     if not name.startswith(("folder:", "segmentation-folder:")) and name not in ("tiny-imagenet", "icoseg"):
-        raise UsageError(f"Expected a size for folder:PATH, tiny-imagenet or icoseg alone, got {size} for {name}.")
+        raise UsageError(f"Cannot resize images of {name} to size {size}. Only folders, tiny-imagenet and icoseg can.")
     height, width = (size, size) if isinstance(size, int) else size
     if not (1 <= height <= 10_000 and 1 <= width <= 10_000):
-        raise UsageError(f"Expected a size of 1 to 10,000 pixels each way, got {height} x {width}.")
+        raise UsageError(f"Expected a height and width of 1 to 10,000 pixels, got {height} and {width}.")
     return height, width

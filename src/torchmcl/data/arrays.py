@@ -11,13 +11,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from torchmcl._utils.memory_limit import check_memory
 from torchmcl._utils.validation import validate_types
+from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.examples import DataSet, Examples
-from torchmcl.data.preprocess import names as preprocessings
-from torchmcl.data.selection import choose
-from torchmcl.data.strata import Purpose, hold_out
-from torchmcl.errors import UsageError, known_name
+from torchmcl.data.selection import select
+from torchmcl.errors import UsageError
 
-MOST = 100_000  # classes
+MAX_CLASSES = 100_000
 
 
 def from_arrays(
@@ -34,61 +33,69 @@ def from_arrays(
     preprocess: str | None = None,
     name: str = "arrays",
 ) -> DataSet:
-    """A data set of arrays or tensors in memory, or of a torch `Dataset` or `DataLoader` of pairs, given as `x`.
+    """Create a data set from arrays or tensors in memory, or from a torch `Dataset` or `DataLoader` of pairs.
 
-    A `Dataset` or `DataLoader` is read into memory, once. `from_dataset` and `from_loaders` stream it instead.
+    A `Dataset` or `DataLoader` is read into memory once. To stream it, use `from_dataset` or `from_loaders`.
 
-    `x` holds images, (N, H, W), (N, H, W, C) or (N, C, H, W), of bytes or floats, tensors only (N, C, H, W); or a table
-    (N, D). `y` (N,) holds whole numbers or texts. `classes` names the whole numbers from 0 on, or the texts in order;
-    by default the classes are what occurs in `y`, sorted. Without `x_test`, the fraction `test` of each class is taken,
-    chosen by `seed`; with test=0 there is no test part.
+    Args:
+        x: images (N, H, W), (N, H, W, C) or (N, C, H, W), bytes or floats; a table (N, D); or a `Dataset` or
+            `DataLoader` of pairs, without `y`. Tensors with four axes are always (N, C, H, W)
+        y: labels (N,), integers or strings
+        x_test: the test examples, in the form of `x`
+        y_test: the test labels
+        classes: the names of the integers 0, 1, …, or the strings in order; by default the sorted values of `y`
+        test: the fraction of each class to hold out for testing if there is no `x_test`; 0 for no test part
+        validation: the fraction of each class to hold out for validation, after `limit`
+        limit: the largest number of training examples; each class keeps its proportion
+        seed: the seed of `test`, `limit` and `validation`
+        preprocess: a name in `preprocess.names()`; by default "gcn" for bytes and "none" for floats
+        name: the name of the data set
+
+    Returns:
+        A `DataSet` in memory.
+
+    Raises:
+        UsageError: if an array has the wrong shape, type or values.
 
     >>> flowers = from_arrays([[5.1, 3.5], [6.2, 2.9], [4.9, 3.1], [5.9, 3.0]], ["rose", "tulip", "rose", "tulip"])
     >>> flowers.train, flowers.classes
     (Examples(2 of (2,), 2 classes), ('rose', 'tulip'))
     """
-    choice = {"test": test, "validation": validation, "limit": limit, "seed": seed, "preprocess": preprocess}
-    validate_types({**choice, "name": name}, from_arrays)
+    options: dict[str, Any] = {"test": test, "validation": validation, "limit": limit, "seed": seed}
+    validate_types({**options, "preprocess": preprocess, "name": name}, from_arrays)
     if preprocess is not None:
-        known_name("preprocessing", preprocess, preprocessings(), register=True)
-    x, y = _pairs(x, y, "x and y")
+        preprocessing.get(preprocess)  # raises if it is unknown
+    x, y = _arrays(x, y, "x and y")
     label = _labels(y, "y")
-    names = _names(label, classes)
-    train = Examples(_images(x, "x"), _numbered(label, names, classes, "y"), names)
-    parts = {"train": train}
-    choices: dict[str, object] = {}
+    names = _class_names(label, classes)
+    parts = {"train": Examples(_images(x, "x"), _numbered(label, names, classes, "y"), names)}
     if x_test is not None or y_test is not None:
-        x_test, y_test = _pairs(x_test, y_test, "x_test and y_test")
+        x_test, y_test = _arrays(x_test, y_test, "x_test and y_test")
         target = _numbered(_labels(y_test, "y_test"), names, classes, "y_test")
         parts["test"] = Examples(_images(x_test, "x_test"), target, names)
-        shapes = [tuple(part.images.shape[1:]) for part in parts.values()]
-        if shapes[0] != shapes[1] or train.images.dtype != parts["test"].images.dtype:
-            raise UsageError(f"Expected x and x_test of one shape and type, got {shapes[0]} and {shapes[1]}.")
-    elif test:
-        kept, held = hold_out(train.target, test, seed=seed, purpose=Purpose.TEST)
-        parts = {"train": train.subset(kept), "test": train.subset(held)}
-        choices = {"split": f"{test:g} of each class for the test", "split_seed": seed}
-    # Floats were prepared by whoever made them.
-    prepare = preprocess or ("gcn" if train.images.dtype == torch.uint8 else "none")
-    return choose(DataSet(name, parts, prepare, choices), limit=limit, validation=validation, seed=seed)
+        train, held_out = (tuple(part.images.shape[1:]) for part in parts.values())
+        if train != held_out or parts["train"].images.dtype != parts["test"].images.dtype:
+            raise UsageError(f"Expected x and x_test of the same shape and type, got {train} and {held_out}.")
+    data = DataSet(name, parts, preprocess or preprocessing.default(parts["train"].images.dtype))
+    return select(data, **options)
 
 
-def _pairs(x: Any, y: Any, what: str) -> tuple[Any, Any]:
-    """Both as tensors or arrays of one length; a `Dataset` or `DataLoader` is read to its end."""
+def _arrays(x: Any, y: Any, what: str) -> tuple[Any, Any]:
+    """Convert both to tensors or arrays of the same length; read a `Dataset` or `DataLoader` to its end."""
     if isinstance(x, Dataset | DataLoader) and y is None:
         x, y = _read(x if isinstance(x, DataLoader) else DataLoader(x, batch_size=256, generator=torch.Generator()))
-    x, y = (dense(part.detach(), what).cpu() if isinstance(part, Tensor) else _array(part, what) for part in (x, y))
+    x, y = _array(x, what), _array(y, what)
     check_memory(what, x.nbytes + y.nbytes)
     if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or len(x) == 0:
-        raise UsageError(f"Expected {what} of one length, got {tuple(x.shape)} and {tuple(y.shape)}.")
+        raise UsageError(f"Expected {what} of the same length, not empty, got {tuple(x.shape)} and {tuple(y.shape)}.")
     return x, y
 
 
-def dense(x: Tensor, what: str) -> Tensor:
-    """The tensor, if its values can be read one by one."""
+def check_dense(x: Tensor, what: str) -> Tensor:
+    """Return the tensor if it is strided and has values; raise UsageError for sparse, quantized or meta tensors."""
     if x.layout != torch.strided or x.is_meta or x.is_quantized or x.is_nested:
         kind = "quantized" if x.is_quantized else "nested" if x.is_nested else str(x.layout)[6:]
-        raise UsageError(f"Expected {what} in a dense tensor with values, got a {kind} one on {x.device}.")
+        raise UsageError(f"Expected {what} as a dense tensor with values, got a {kind} tensor on {x.device}.")
     return x
 
 
@@ -96,35 +103,36 @@ def _read(loader: DataLoader) -> tuple[Tensor, Any]:
     try:
         batches = [(batch[0], batch[1]) for batch in loader]
     except (KeyError, IndexError, TypeError) as error:
-        raise UsageError(
-            f"Expected batches (x, y) from the loader, got others: {' '.join(str(error).split())}"
-        ) from error
+        raise UsageError(f"Expected batches (x, y) from the loader, got {type(error).__name__}: {error}.") from error
     xs, ys = zip(*batches, strict=True) if batches else ((), ())
     if not xs or not all(isinstance(part, Tensor) for part in xs):
-        raise UsageError("Expected batches (x, y) of tensors from the loader, got none.")
+        raise UsageError("Expected batches (x, y) with a tensor x from the loader, got none.")
     label = torch.cat(ys) if isinstance(ys[0], Tensor) else [each for part in ys for each in part]
     return torch.cat(xs), label
 
 
 def as_array(values: Any, what: str) -> NDArray[Any]:
-    """As numpy has it; a range or the like that no memory holds is refused before it is made, masked values always.
+    """Convert to a NumPy array.
 
-    >>> as_array(range(3), "labels").tolist()
-    [0, 1, 2]
+    Raises:
+        UsageError: if values are masked, or if a range or other sequence is too long for memory.
     """
-    if np.ma.is_masked(values):  # numpy would put back what they hide
-        raise UsageError(f"Expected {what} with values everywhere, got masked ones. Fill or remove them.")
+    if np.ma.is_masked(values):  # NumPy would use the values behind the mask
+        raise UsageError(f"Expected {what} without masked values. Fill or remove them.")
     if not hasattr(values, "__array__"):
         try:
             check_memory(what, 8 * len(values))
         except TypeError:
-            pass  # one value, or nothing that has a length
+            pass  # a single value, or an object without a length
         except OverflowError as error:
-            raise UsageError(f"Expected {what} of a length that memory holds, got {shown(values)}.") from error
+            raise UsageError(f"Not enough memory for {what}, got {shown(values)}. Pass fewer values.") from error
     return np.asarray(values)
 
 
-def _array(values: Any, what: str) -> NDArray[Any]:
+def _array(values: Any, what: str) -> Any:
+    """Convert to a dense tensor on the CPU or to an array of numbers or strings."""
+    if isinstance(values, Tensor):
+        return check_dense(values.detach(), what).cpu()
     try:
         array = as_array(values, what)
     except UsageError:
@@ -132,27 +140,26 @@ def _array(values: Any, what: str) -> NDArray[Any]:
     except ValueError as error:  # ragged
         raise UsageError(f"Expected {what} as arrays or tensors, got values of different lengths.") from error
     if array.dtype.kind == "O":
-        texts = array.ndim == 1 and len(array) > 0 and all(isinstance(each, str) for each in array)
-        if not texts:
-            raise UsageError(f"Expected numbers or texts in {what}, got Python objects.")
+        if array.ndim != 1 or not len(array) or not all(isinstance(each, str) for each in array):
+            raise UsageError(f"Expected numbers or strings in {what}, got Python objects.")
         array = array.astype(str)
-    elif array.dtype.kind in "US" and isinstance(values, list | tuple) and not _alike(values):
-        raise UsageError(f"Expected numbers or texts in {what}, got a mixture. Convert them to texts yourself.")
+    elif array.dtype.kind in "US" and isinstance(values, list | tuple) and not _all_strings(values):
+        raise UsageError(f"Expected numbers or strings in {what}, got both. Convert them to strings.")
     return array
 
 
-def _alike(values: Sequence[Any]) -> bool:
-    """Whether all are texts, or all bytes; numpy makes texts of whatever is among them, and "nan" of NaN.
+def _all_strings(values: Sequence[Any]) -> bool:
+    """Whether all values are strings, or all bytes. NumPy converts other values among them, NaN to "nan".
 
-    >>> _alike(["a", "b"]), _alike(["a", float("nan")]), _alike([1, "1"])
+    >>> _all_strings(["a", "b"]), _all_strings(["a", float("nan")]), _all_strings([1, "1"])
     (True, False, False)
     """
-    each = np.array(values, dtype=object).ravel()
-    return any(all(isinstance(one, kind) for one in each) for kind in (str, bytes))
+    flat = np.array(values, dtype=object).ravel()
+    return any(all(isinstance(value, kind) for value in flat) for kind in (str, bytes))
 
 
 def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
-    """(N, C, H, W) uint8 or float32, or a table (N, D) float32."""
+    """Convert to images (N, C, H, W) uint8 or float32, or to a table (N, D) float32."""
     channels_last = isinstance(x, np.ndarray) and x.ndim == 4 and _channels_last(x.shape, what)
     if isinstance(x, np.ndarray):
         if x.dtype.kind not in "biuf":
@@ -160,7 +167,7 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
         x = x.astype(np.float64 if x.dtype.kind == "f" and x.dtype.itemsize > 8 else x.dtype.newbyteorder("="))
         if x.dtype == np.uint64 and x.size and int(x.max()) >= 2**63:  # would become negative
             raise UsageError(f"Expected numbers below 2**63 in {what}, got {int(x.max())}. Pass floats.")
-        # torch has few types of its own for whole numbers without sign.
+        # torch supports few unsigned integer types.
         x = torch.from_numpy(x if x.dtype.kind in "bf" or x.dtype == np.uint8 else x.astype(np.int64))
     if x.dim() not in (2, 3, 4) or x.numel() == 0:
         raise UsageError(f"Expected {what} as images (N, C, H, W) or a table (N, D), got {tuple(x.shape)}.")
@@ -171,8 +178,8 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
         x = x.float()
         if not bool(x.isfinite().all()):
             raise UsageError(f"Expected finite numbers in {what}, got NaN or infinity. Fill or remove them.")
-    elif not 0 <= int((x := x.long()).min()) <= int(x.max()) <= 255:  # not all types of whole numbers compare
-        raise UsageError(f"Expected images of 0 to 255 in {what}, got {int(x.min())} to {int(x.max())}.")
+    elif not 0 <= int((x := x.long()).min()) <= int(x.max()) <= 255:  # not all integer types compare
+        raise UsageError(f"Expected integer images from 0 to 255 in {what}, got {int(x.min())} to {int(x.max())}.")
     else:
         x = x.to(torch.uint8)
     if x.dim() == 3:
@@ -181,69 +188,64 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
 
 
 def _channels_last(shape: tuple[int, ...], what: str) -> bool:
-    """Whether 1 or 3 channels come last; where that cannot be told, nothing is guessed."""
+    """Whether the last axis, and not the second, has the size of 1 or 3 channels."""
     first, last = shape[1] in (1, 3), shape[3] in (1, 3)
     if first == last:
-        raise UsageError(
-            f"Expected 1 or 3 channels first or last in {what}, got {shape}, which does not tell. "
-            "Pass a tensor (N, C, H, W)."
-        )
+        raise UsageError(f"Ambiguous channel axis in {what}: the shape is {shape}. Pass a tensor (N, C, H, W).")
     return last
 
 
 def as_targets(
     y: Any, what: str, classes: Sequence[str] | None, names: tuple[str, ...] | None = None
 ) -> tuple[Tensor, NDArray[Any], tuple[str, ...]]:
-    """Labels -> targets from 0 on (N,), the labels as they are (N,), and the name of each class.
+    """Convert labels to targets (N,) int64; return them, the labels as an array (N,) and the class names.
 
-    `names` are those of the classes where they are known from other labels already.
+    `names` are the class names, if other labels have determined them already.
 
     >>> as_targets(["dog", "cat"], "y", None)[0]
     tensor([1, 0])
     """
-    label = _labels(dense(y.detach(), what).cpu() if isinstance(y, Tensor) else _array(y, what), what)
-    names = names or _names(label, classes)
+    label = _labels(_array(y, what), what)
+    names = names or _class_names(label, classes)
     return _numbered(label, names, classes, what), label, names
 
 
 def _labels(y: Tensor | NDArray[Any], what: str) -> NDArray[Any]:
     if isinstance(y, Tensor):
         if y.is_floating_point() or y.is_complex():
-            raise UsageError(f"Expected whole numbers or texts (N,) in {what}, got {y.dtype}.")
+            raise UsageError(f"Expected integers or strings (N,) in {what}, got {y.dtype}.")
         y = y.numpy()
-    label = y
-    if label.ndim == 2 and label.shape[1] == 1:
-        label = label[:, 0]
+    label = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if label.ndim != 1 or label.dtype.kind not in "biuUS":
-        raise UsageError(f"Expected whole numbers or texts (N,) in {what}, got {label.dtype} {label.shape}.")
+        raise UsageError(f"Expected integers or strings (N,) in {what}, got {label.dtype} {label.shape}.")
     try:
         return np.char.decode(label, "utf-8") if label.dtype.kind == "S" else label
-    except UnicodeDecodeError as error:  # two that are none must not become one class
-        raise UsageError(f"Expected texts in UTF-8 in {what}, got {shown(error.object)}.") from error
+    except UnicodeDecodeError as error:  # replacing invalid bytes could merge two classes
+        raise UsageError(f"Expected strings in UTF-8 in {what}, got {shown(error.object)}.") from error
 
 
-def _names(label: NDArray[Any], classes: Sequence[str] | None) -> tuple[str, ...]:
+def _class_names(label: NDArray[Any], classes: Sequence[str] | None) -> tuple[str, ...]:
     try:
         if isinstance(classes, str):
-            raise TypeError("letters")
-        names = tuple(map(str, islice(np.unique(label).tolist() if classes is None else classes, MOST)))
+            raise TypeError("a string is a sequence of letters")
+        names = tuple(map(str, islice(np.unique(label).tolist() if classes is None else classes, MAX_CLASSES)))
     except TypeError as problem:
-        raise UsageError(f"Expected the names of the classes in a list, got {shown(classes)}.") from problem
+        raise UsageError(f"Expected a list of class names, got {shown(classes)}.") from problem
     if len(set(names)) != len(names):
-        raise UsageError(f"Expected different names of classes, got {', '.join(names)}.")
+        raise UsageError(f"Expected different class names, got {', '.join(names)}.")
     return names
 
 
 def _numbered(label: NDArray[Any], names: tuple[str, ...], classes: Sequence[str] | None, what: str) -> Tensor:
-    """Labels as places in `names`, (N,) int64."""
-    are_places = classes is not None and label.dtype.kind in "biu"
-    places: dict[Any, int] = {c if are_places else name: c for c, name in enumerate(names)}
+    """Convert labels to indices in `names`, (N,) int64."""
+    are_indices = classes is not None and label.dtype.kind in "biu"
+    indices: dict[Any, int] = {c if are_indices else name: c for c, name in enumerate(names)}
     values, inverse = np.unique(label, return_inverse=True)
-    found = {value: places.get(value if are_places else str(value)) for value in values.tolist()}
-    if unknown := [str(value) for value, place in found.items() if place is None]:
-        first = next(at for at, value in enumerate(label.tolist()) if found[value] is None)
+    target = {value: indices.get(value if are_indices else str(value)) for value in values.tolist()}
+    if unknown := [str(value) for value, index in target.items() if index is None]:
+        first = next(at for at, value in enumerate(label.tolist()) if target[value] is None)
         raise UsageError(
-            f"Expected labels of {what} out of {', '.join(names[:10])}, got {', '.join(unknown[:5])} besides, "
-            f"first in example {first}. Correct the labels, or name all classes."
+            f"Unknown labels in {what}: {', '.join(unknown[:5])}, first in example {first}. The classes are "
+            f"{', '.join(names[:10])}. Correct the labels, or name all classes."
         )
-    return torch.tensor(list(found.values()))[torch.from_numpy(inverse.reshape(-1))]
+    return torch.tensor(list(target.values()))[torch.from_numpy(inverse.reshape(-1))]

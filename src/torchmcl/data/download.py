@@ -14,37 +14,35 @@ from urllib.parse import urljoin, urlsplit
 
 from torchmcl._utils import atomic
 from torchmcl._utils.logs import VERBOSE, emit, muted
-from torchmcl.data.find import cache, find, missing, places
+from torchmcl.data.find import cache, data_folders, find, not_found
 from torchmcl.errors import DamagedFileError, DiskFullError, TorchmclError, UsageError
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """Where a file or archive is published, its checksum, and the most bytes it may have, unpacked or not."""
+    """The address of a published file or archive, its checksum, and its largest size, packed or unpacked."""
 
     url: str
     md5: str
-    most: int
+    max_bytes: int
 
     @property
     def file(self) -> str:
-        """The name it is published by."""
+        """The name of the file."""
         return self.url.rsplit("/", 1)[1]
 
 
 LOGGER = logging.getLogger(__name__)
-_CIFAR = "https://www.cs.toronto.edu/~kriz/"
+_KRIZ = "https://www.cs.toronto.edu/~kriz/"
 _SVHN = "https://ufldl.stanford.edu/housenumbers/"
 _MB = 10**6
-SCHEME = "https"  # of every address, and of whatever it leads to
+SCHEME = "https"  # of every address and redirection
 
-# What each makes, in a place of data -> its source.
+# The file or folder in a data folder -> its source.
 SOURCES = {
-    "cifar-10-batches-bin": RemoteFile(
-        _CIFAR + "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", 200 * _MB
-    ),
-    "cifar-10-batches-py": RemoteFile(_CIFAR + "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 200 * _MB),
-    "cifar-100-binary": RemoteFile(_CIFAR + "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8", 200 * _MB),
+    "cifar-10-batches-bin": RemoteFile(_KRIZ + "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", 200 * _MB),
+    "cifar-10-batches-py": RemoteFile(_KRIZ + "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 200 * _MB),
+    "cifar-100-binary": RemoteFile(_KRIZ + "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8", 200 * _MB),
     "svhn/train_32x32.mat": RemoteFile(_SVHN + "train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373", 300 * _MB),
     "svhn/test_32x32.mat": RemoteFile(_SVHN + "test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", 300 * _MB),
     "tiny-imagenet-200": RemoteFile(
@@ -54,152 +52,145 @@ SOURCES = {
 
 
 def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None) -> Path:
-    """The first of these files or folders that is there; else what can be had of them from an archive or the network.
+    """Find one of these files or folders, or else unpack its archive or download it.
 
-    An archive that lies in one of the places is unpacked, downloaded or not, if its checksum is the published one.
+    An archive in one of the data folders is unpacked if its checksum is the published one.
     """
-    if (found := find(names, directory)) is not None:
-        return found
+    if (path := find(names, directory)) is not None:
+        return path
     known = {name: SOURCES[name] for name in names if name in SOURCES}
     if not known:
-        raise missing(names, directory, "it cannot be downloaded.")
+        raise not_found(names, directory, "it cannot be downloaded")
     for name, source in known.items():
-        for place in places(directory):
-            if (place / source.file).is_file():
-                _checked(place / source.file, source)
-                return _unpacked(place / source.file, cache(), name, source)
+        for folder in data_folders(directory):
+            if (folder / source.file).is_file():
+                _check_md5(folder / source.file, source)
+                return _unpack_to(folder / source.file, cache(), name, source)
     name, source = next(iter(known.items()))
     try:
         with atomic.report_full_disk(cache() / name):
-            file = _downloaded(source, cache() / Path(name).parent)
+            file = _download(source, cache() / Path(name).parent)
     except TorchmclError:
         raise
-    except (OSError, ValueError) as error:  # no network, not allowed to write, another checksum
-        what = "its checksum is not the published one" if isinstance(error, ValueError) else type(error).__name__
-        reason = f"downloading {source.url} (md5 {source.md5}) failed ({what})."
-        files = [each.file for each in known.values()]
-        raise missing(list(dict.fromkeys([*names, *files])), directory, reason) from error
-    return _unpacked(file, cache(), name, source)
+    except (OSError, ValueError) as error:  # no network, no permission to write, or a wrong checksum
+        what = "its checksum is wrong" if isinstance(error, ValueError) else type(error).__name__
+        files = dict.fromkeys([*names, *(each.file for each in known.values())])
+        reason = f"downloading {source.url} (md5 {source.md5}) failed ({what})"
+        raise not_found(list(files), directory, reason) from error
+    return _unpack_to(file, cache(), name, source)
 
 
-def _downloaded(source: RemoteFile, folder: Path) -> Path:
+def _download(source: RemoteFile, folder: Path) -> Path:
     import pooch
 
     if urlsplit(source.url).scheme != SCHEME:
-        raise UsageError(f"Expected an address of {SCHEME}, got {source.url}.")
+        raise UsageError(f"Expected a {SCHEME} address, got {source.url}.")
 
-    answers: list[Any] = []
+    responses: list[Any] = []
 
-    def looked_at(response: Any, *_: Any, **__: Any) -> None:
-        """Before an answer is read or followed."""
-        answers.append(response)
+    def check_response(response: Any, *_: Any, **__: Any) -> None:
+        """Check a response before it is read or its redirection is followed."""
+        responses.append(response)
         onward = urljoin(response.url, response.headers.get("location", ""))
         announced = response.headers.get("content-length", "0")
         if response.is_redirect and urlsplit(onward).scheme != SCHEME:
-            raise UsageError(f"Expected {source.url} to stay with {SCHEME}, it leads to {onward}.")
-        if not announced.isdecimal() or int(announced) > source.most:
-            raise UsageError(f"Expected at most {source.most} bytes from {source.url}, it announces more.")
+            raise UsageError(f"The address {source.url} redirects from {SCHEME} to {onward}. Download it by hand.")
+        if not announced.isdecimal() or int(announced) > source.max_bytes:
+            limit = source.max_bytes
+            raise UsageError(f"Expected at most {limit} bytes from {source.url}, the server announces {announced}.")
 
     bar = VERBOSE.get() and sys.stderr.isatty() and find_spec("tqdm") is not None
-    fetch = pooch.HTTPDownloader(progressbar=bar, timeout=30, hooks={"response": looked_at})
+    fetch = pooch.HTTPDownloader(progressbar=bar, timeout=30, hooks={"response": check_response})
 
-    def counted(url: str, path: str, *_: Any) -> None:
+    def limited(url: str, path: str, *_: Any) -> None:
         show = partial(print, file=sys.stderr) if VERBOSE.get() else None
-        emit(LOGGER, logging.INFO, f"Downloading {url} into {folder}.", show)
+        emit(LOGGER, logging.INFO, f"Downloading {url} to {folder}.", show)
         try:
             with open(path, "wb") as file:
-                fetch(url, _Counted(file, source), None)
+                fetch(url, _LimitedFile(file, source), None)
         finally:
-            for response in answers:
+            for response in responses:
                 response.close()
 
-    with muted(pooch.get_logger()):  # which is outside of the hierarchy and writes to standard error
-        return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=counted))
+    with muted(pooch.get_logger()):  # it has no parent and writes to standard error
+        return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=limited))
 
 
-class _Counted:
-    """A file that takes no more than a source may have, whatever was announced."""
+class _LimitedFile:
+    """A file that accepts at most the largest size of its source, whatever size was announced."""
 
     def __init__(self, file: IO[bytes], source: RemoteFile) -> None:
-        self.file, self.source, self.left = file, source, source.most
+        self.file, self.source, self.left = file, source, source.max_bytes
 
     def write(self, chunk: bytes) -> int:
         self.left -= len(chunk)
         if self.left < 0:
-            raise UsageError(f"Expected at most {self.source.most} bytes from {self.source.url}, got more.")
+            raise UsageError(f"Expected at most {self.source.max_bytes} bytes from {self.source.url}, got more.")
         return self.file.write(chunk)
 
     def flush(self) -> None:
         self.file.flush()
 
 
-def _checked(file: Path, source: RemoteFile) -> None:
+def _check_md5(file: Path, source: RemoteFile) -> None:
     import pooch
 
     if pooch.file_hash(str(file), alg="md5") != source.md5:
-        raise DamagedFileError(f"Expected {file} with md5 {source.md5}, got another. Get it again from {source.url}.")
+        raise DamagedFileError(f"The md5 of {file} is not {source.md5}. Download it again from {source.url}.")
 
 
-def _unpacked(file: Path, place: Path, name: str, source: RemoteFile) -> Path:
-    """Unpack an archive beside its final place, then rename: whoever looks for it finds all of it or nothing."""
+def _unpack_to(file: Path, folder: Path, name: str, source: RemoteFile) -> Path:
+    """Unpack an archive into a temporary folder and rename it, so that other processes never see a part of it."""
     if not file.name.endswith((".tar.gz", ".zip")):
         return file
+    target = folder / name
     try:
-        atomic.make_folder(place)
-        with (
-            atomic.report_full_disk(place / name),
-            tempfile.TemporaryDirectory(prefix=".unpacking-", dir=place) as draft,
-        ):
-            unpack(file, Path(draft), source.most)
+        atomic.make_folder(folder)
+        with atomic.report_full_disk(target), tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as draft:
+            unpack(file, Path(draft), source.max_bytes)
             if not (Path(draft) / name).is_dir():
-                raise UsageError(f"Expected {name} in {file}, found none.")
-            (Path(draft) / name).rename(place / name)
+                raise UsageError(f"No folder {name} in {file}. Download it again from {source.url}.")
+            (Path(draft) / name).rename(target)
     except OSError as error:
-        if not (place / name).exists():  # unless another process was faster
+        if not target.exists():  # unless another process was faster
             if isinstance(error, DiskFullError):
                 raise
-            raise UsageError(f"Expected to unpack {file} into {place}, could not: {_line(error)}.") from error
-    return place / name
+            raise UsageError(f"Cannot unpack {file} into {folder}: {error}.") from error
+    return target
 
 
-def unpack(archive: Path, to: Path, most: int) -> None:
-    """Unpack a tar or zip archive of at most `most` bytes; no member may leave the folder."""
+def unpack(archive: Path, to: Path, max_bytes: int) -> None:
+    """Unpack a tar or zip archive of at most `max_bytes` unpacked bytes, without writing outside the folder."""
     try:
         if archive.name.endswith(".tar.gz"):
             with tarfile.open(archive) as tar:
-                members = _bounded(archive, tar, most)
-                tar.extractall(to, members, filter="data")
+                tar.extractall(to, _checked_members(archive, tar, max_bytes), filter="data")
         else:
             with zipfile.ZipFile(archive) as pack:
-                if sum(member.file_size for member in pack.infolist()) > most:
-                    raise _too_large(archive, most)
+                if sum(member.file_size for member in pack.infolist()) > max_bytes:
+                    raise _too_large(archive, max_bytes)
                 for name in pack.namelist():
                     if not (to / name).resolve().is_relative_to(to.resolve()):
-                        raise UsageError(f"Expected {archive} to stay in its folder, {name!r} would leave it.")
+                        raise UsageError(f"The archive {archive} is not safe: {name!r} would leave its folder.")
                 pack.extractall(to)
     except (TorchmclError, OSError):
         raise
-    except Exception as error:  # damaged bytes make tar and zip raise anything
-        raise DamagedFileError(f"Expected a whole archive, got {archive}: {_line(error)}.") from error
+    except Exception as error:  # tarfile and zipfile raise many kinds of exceptions for damaged bytes
+        raise DamagedFileError(f"The archive {archive} is damaged: {error}. Download it again.") from error
 
 
-def _bounded(archive: Path, tar: tarfile.TarFile, most: int) -> list[tarfile.TarInfo]:
-    """The members, counted one by one, for each claims its size before it comes."""
+def _checked_members(archive: Path, tar: tarfile.TarFile, max_bytes: int) -> list[tarfile.TarInfo]:
+    """Read the members one by one, because each header states its size before the content follows."""
     members, total = [], 0
     for member in tar:
         total += member.size
-        if total > most:
-            raise _too_large(archive, most)
-        if not (member.isfile() or member.isdir()):  # a link may leave the folder once that has its final name
-            raise UsageError(f"Expected a whole archive of files and folders, got {archive}, with a link or a device.")
+        if total > max_bytes:
+            raise _too_large(archive, max_bytes)
+        if not (member.isfile() or member.isdir()):  # a link could leave the folder after it is renamed
+            raise UsageError(f"The archive {archive} is not safe: it contains a link or a device.")
         members.append(member)
     return members
 
 
-def _too_large(archive: Path, most: int) -> UsageError:
-    return UsageError(f"Expected {archive} to unpack to at most {most} bytes, it would to more.")
-
-
-def _line(error: BaseException) -> str:
-    """An error in one line."""
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+def _too_large(archive: Path, max_bytes: int) -> UsageError:
+    return UsageError(f"The archive {archive} is not safe: it would unpack to more than {max_bytes} bytes.")

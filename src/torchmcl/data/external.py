@@ -1,5 +1,3 @@
-"""Loaders of the caller's own, such as a torch `DataLoader`, as the parts of a data set."""
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from hashlib import sha256
 from operator import length_hint
@@ -12,12 +10,12 @@ from torch.utils.data import Dataset
 from torchmcl._utils.randomness import preserve_generators, seed_generators, seed_of
 from torchmcl._utils.validation import validate_types
 from torchmcl.data import preprocess as preprocessing
-from torchmcl.data.examples import WHOLE, DataSet, Examples
+from torchmcl.data.examples import INTEGER_TYPES, DataSet, Examples
 from torchmcl.data.loader import AUGMENT, Batch
-from torchmcl.data.transforms import Draw, Transform, applied
-from torchmcl.errors import TorchmclError, UsageError, known_name
+from torchmcl.data.transforms import Draw, Transform, apply_transform
+from torchmcl.errors import TorchmclError, UsageError
 
-ITERATE = 2**34  # tells the seed of an epoch from those of its steps
+ITERATE = 2**34  # separates the seed of an epoch from those of its steps
 
 
 def from_loaders(
@@ -29,46 +27,53 @@ def from_loaders(
     preprocess: str = "none",
     name: str = "loaders",
 ) -> DataSet:
-    """A data set of loaders, such as torch `DataLoader`s, whose batches (x, y) are taken as they come.
+    """Create a data set from loaders, such as torch `DataLoader`s, and use their batches (x, y) unchanged.
 
-    x is (B, C, H, W) or (B, D), bytes or floats; y is (B,), whole numbers from 0 on. Batch size, order, workers and
-    augmentation are up to the loaders. A loader must start anew whenever it is iterated; its length may be unknown.
+    x is (B, C, H, W) or (B, D), bytes or floats; y is (B,), integers from 0. The loaders determine batch size, order,
+    workers and augmentation. A loader must start again whenever it is iterated; its length may be unknown.
 
-    Before each epoch the global generators of torch, numpy and Python are seeded from seed and epoch, so a `DataLoader`
-    that shuffles without a generator of its own is reproducible. Its examples have no number: a training that is
-    stopped within an epoch resumes from the start of that epoch, and methods that remember single examples (MCL,
-    MCL-KD), per-class sampling and several processes raise an error. `from_dataset` has none of these limits.
+    Before each epoch, the global generators of torch, NumPy and Python are seeded from the seed and the epoch, so a
+    `DataLoader` that shuffles without its own generator is reproducible. Its examples have no index. Therefore, a run
+    that stops within an epoch resumes at the start of that epoch, and methods that remember single examples (MCL,
+    MCL-KD), sampling by class and several processes raise an error. `from_dataset` has none of these limits.
 
     Args:
-        train: batches of training examples
-        test: batches of test examples; `fit` needs them
-        validation: batches to choose by
+        train: the loader of training batches
+        test: the loader of test batches; `fit` requires it
+        validation: the loader of validation batches
         classes: the name of each class
-        preprocess: a name in `preprocess.names()`; none by default
+        preprocess: a name in `preprocess.names()`
+        name: the name of the data set
+
+    Returns:
+        A `DataSet` whose parts cannot be indexed.
+
+    Raises:
+        UsageError: if a loader cannot be iterated again, or its first batch has the wrong form.
 
     >>> batches = [(torch.zeros(4, 3), torch.tensor([0, 1, 0, 1]))]
     >>> from_loaders(batches, batches, classes=["cat", "dog"]).train
     External(train batches of (3,), 2 classes)
     """
     validate_types({"preprocess": preprocess, "name": name}, from_loaders)
-    known_name("preprocessing", preprocess, preprocessing.names())
-    named = isinstance(classes, Sequence) and not isinstance(classes, str)
-    if not named or not 0 < len(set(classes)) == len(classes):
-        raise UsageError(f"Expected the names of the classes in a list, each once, got {classes!r}.")
+    preprocessing.get(preprocess)  # raises if it is unknown
+    is_list = isinstance(classes, Sequence) and not isinstance(classes, str)
+    if not is_list or not 0 < len(set(classes)) == len(classes):
+        raise UsageError(f"Expected a list of different class names, got {classes!r}.")
     parts = {"train": External(train, tuple(map(str, classes)), "train")}
     for part, loader in (("test", test), ("validation", validation)):
         if loader is not None:
             parts[part] = External(loader, parts["train"].classes, part, like=parts["train"].images)
-    # They have of `Examples` what training and evaluation use, and cannot be indexed.
+    # They have the attributes of `Examples` that training and evaluation use.
     return DataSet(name, cast(Mapping[str, Examples], parts), preprocess)
 
 
 @final
 class External:
-    """A part of a data set that a loader of the caller's provides, in batches (x, y), and that cannot be indexed.
+    """A part of a data set that a user's loader provides in batches (x, y) and that cannot be indexed.
 
-    It holds no example: `images` and `target` are empty tensors of the right shape and type. Its length is the number
-    of examples in the last complete pass, 0 before that.
+    It contains no examples: `images` and `target` are empty tensors of the right shape and type. Its length is the
+    number of examples in the last complete pass, 0 before the first.
     """
 
     group: Tensor | None = None
@@ -76,80 +81,76 @@ class External:
     weight: Tensor | None = None
     dense = False
 
-    def __init__(self, loader: Any, classes: tuple[str, ...], what: str, like: Tensor | None = None) -> None:
+    def __init__(self, loader: Any, classes: tuple[str, ...], name: str, like: Tensor | None = None) -> None:
         if not isinstance(loader, Iterable) or isinstance(loader, Iterator | Tensor | str | Dataset):
             raise UsageError(
-                f"Expected a loader as {what} that can be iterated again for each epoch, got {type(loader).__name__}. "
+                f"The {name} loader must be iterable once per epoch, got {type(loader).__name__}. "
                 "Pass a DataLoader, or use data.from_dataset for a Dataset."
             )
-        self.loader, self.classes, self.what, self.seen = loader, classes, what, 0
+        self.loader, self.classes, self.name, self.count = loader, classes, name, 0
         self.target = torch.empty(0, dtype=torch.int64)
         with preserve_generators():
             x, _ = next(self._batches(like))
         self.images = x.new_empty(0, *x.shape[1:])
 
     def __len__(self) -> int:
-        return self.seen
+        return self.count
 
     def __repr__(self) -> str:
-        return f"External({self.what} batches of {tuple(self.images.shape[1:])}, {len(self.classes)} classes)"
+        return f"External({self.name} batches of {tuple(self.images.shape[1:])}, {len(self.classes)} classes)"
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return self._batches(self.images)
 
     @property
     def fingerprint(self) -> str:
-        """Tells loaders apart by what is known without reading them: classes, shape, type and number of batches."""
+        """A hash of the properties that are known without reading: classes, shape, type and number of batches."""
         known = (self.classes, tuple(self.images.shape), str(self.images.dtype), length_hint(self.loader, 0))
         return sha256(repr(known).encode()).hexdigest()[:16]
 
-    @property
-    def label_fingerprint(self) -> str:
-        """The same."""
-        return self.fingerprint
+    label_fingerprint = fingerprint
 
     def _batches(self, like: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """One pass: x (B, …) of the shape and type of `like` (0, …), y (B,) int64."""
-        number, seen = 0, 0
-        for number, found in enumerate(self._found(), start=1):
-            where = f"batch {number} of the {self.what} loader"
-            x, y = _pair(found, len(self.classes), where)
+        """Iterate once: x (B, …) with the shape and type of `like` (0, …), y (B,) int64."""
+        number, count = 0, 0
+        for number, batch in enumerate(self._raw_batches(), start=1):
+            where = f"batch {number} of the {self.name} loader"
+            x, y = _checked(batch, len(self.classes), where)
             if like is not None and (x.shape[1:], x.dtype) != (like.shape[1:], like.dtype):
-                raise UsageError(
-                    f"Expected batches of one shape and type, (B, {str(tuple(like.shape[1:]))[1:]} {like.dtype}, got "
-                    f"{tuple(x.shape)} {x.dtype} in {where}. Resize or convert them in the loader."
-                )
-            seen += len(x)
+                expected = f"(B, {str(tuple(like.shape[1:]))[1:]} {like.dtype}"
+                got = f"{tuple(x.shape)} {x.dtype} in {where}"
+                raise UsageError(f"Expected batches of one shape and type, {expected}, got {got}. Convert them.")
+            count += len(x)
             yield x, y
         if not number:
-            raise UsageError(f"Expected batches (x, y) from the {self.what} loader, got none. Give it examples.")
-        self.seen = seen
+            raise UsageError(f"The {self.name} loader has no batches. Add examples.")
+        self.count = count
 
-    def _found(self) -> Iterator[Any]:
-        """Whatever the loader yields; an error in it becomes one line."""
+    def _raw_batches(self) -> Iterator[Any]:
+        """Iterate over the loader; an error in it becomes a UsageError."""
         number = 0
         try:
-            for found in self.loader:
+            for batch in self.loader:
                 number += 1
-                yield found
+                yield batch
         except TorchmclError:
             raise
         except Exception as problem:
             reason = (str(problem).strip().splitlines() or [""])[-1]
-            if "DataLoader worker" in str(problem):  # has its traceback in the message
-                problem.__traceback__ = None  # this one would keep all workers alive
+            if "DataLoader worker" in str(problem):  # the message contains the traceback
+                problem.__traceback__ = None  # it would keep all workers alive
             raise UsageError(
-                f"Expected a {self.what} loader that does not fail, got {type(problem).__name__} after {number} "
-                f"batches: {reason}. What is saved is kept; correct the loader and resume."
+                f"The {self.name} loader failed after {number} batches with {type(problem).__name__}: {reason}. "
+                "Saved checkpoints are kept; correct the loader and resume."
             ) from problem
 
 
 @final
 class ExternalLoader:
-    """The batches of an `External` part, prepared, on the device, in the loader's own order.
+    """An iterable over the batches of an `External` part, preprocessed and on the device.
 
-    Of what `Loader` offers it has what training and evaluation use. An epoch cannot begin in the middle. In training, a
-    last batch of one example is joined to the one before it, since one example has no batch statistics.
+    It has the methods of `Loader` that training and evaluation use, but an epoch cannot start in the middle. In
+    training, a last batch of one example is merged into the one before it, because batch statistics need two examples.
     """
 
     resumable = False
@@ -166,7 +167,7 @@ class ExternalLoader:
         transform: Transform | None = None,
     ) -> None:
         self.examples, self.seed, self.training, self.device = examples, seed, training, torch.device(device)
-        self._prepare = preprocessing.apply(preprocess) if isinstance(preprocess, str) else preprocess
+        self._preprocess = preprocessing.get(preprocess) if isinstance(preprocess, str) else preprocess
         self._transform = transform
 
     def __len__(self) -> int:
@@ -176,67 +177,62 @@ class ExternalLoader:
         return self.epoch(1)
 
     def epoch(self, number: int = 1, *, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch; the generators that the loader may draw from are seeded first, and not put back."""
+        """Iterate over the batches of an epoch; the global generators are seeded first and not restored."""
         if start:
-            raise UsageError(f"Expected to begin an epoch of a loader of your own at its first batch, got {start}.")
+            raise UsageError(f"An epoch of a DataLoader must start at its first batch, got start={start}.")
         seed_generators(seed_of(self.seed, number, 0, ITERATE))
-        self._tell_epoch(number)
+        self._set_epoch(number)
         done = 0
-        for step, (x, target) in enumerate(_joined(self.examples) if self.training else self.examples):
+        for step, (x, target) in enumerate(_merge_single(self.examples) if self.training else self.examples):
             x, target, total = x.to(self.device), target.to(self.device), len(x)
             if self._transform is not None:
                 draw = Draw(seed_of(self.seed, number, step, AUGMENT), total=total, device=self.device)
-                x, target = applied(self._transform, x, target, draw)
+                x, target = apply_transform(self._transform, x, target, draw)
             index = torch.arange(done, done + total, device=self.device)
-            yield Batch(
-                x=self._prepare(preprocessing.channels_last(x)), target=target, index=index, group=None, total=total
-            )
+            yield Batch(self._preprocess(preprocessing.channels_last(x)), target, index, group=None, total=total)
             done += total
 
-    def _tell_epoch(self, number: int) -> None:
-        """Call `set_epoch` of samplers and data sets that have it, as is customary."""
-        loader = self.examples.loader
-        for part in (getattr(loader, name, None) for name in ("sampler", "batch_sampler", "dataset")):
-            if callable(tell := getattr(part, "set_epoch", None)):
-                tell(number)
+    def _set_epoch(self, number: int) -> None:
+        """Call `set_epoch` of the sampler, batch sampler and data set, if they have it."""
+        for name in ("sampler", "batch_sampler", "dataset"):
+            set_epoch = getattr(getattr(self.examples.loader, name, None), "set_epoch", None)
+            if callable(set_epoch):
+                set_epoch(number)
 
 
-def _joined(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-    """The same batches; a last one of a single example comes together with the one before it.
+def _merge_single(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Merge a last batch of one example into the one before it.
 
-    >>> [x.tolist() for x, _ in _joined((part, part) for part in torch.arange(5).split(2))]
+    >>> [x.tolist() for x, _ in _merge_single((part, part) for part in torch.arange(5).split(2))]
     [[0, 1], [2, 3, 4]]
     """
-    held: list[tuple[Tensor, Tensor]] = []
+    pending: list[tuple[Tensor, Tensor]] = []
     for batch in batches:
-        held.append(batch)
-        if len(held) > 2:
-            yield held.pop(0)
-    if len(held) == 2 and len(held[1][0]) == 1:
-        held = [(torch.cat([held[0][0], held[1][0]]), torch.cat([held[0][1], held[1][1]]))]
-    yield from held
+        pending.append(batch)
+        if len(pending) > 2:
+            yield pending.pop(0)
+    if len(pending) == 2 and len(pending[1][0]) == 1:
+        pending = [(torch.cat([pending[0][0], pending[1][0]]), torch.cat([pending[0][1], pending[1][1]]))]
+    yield from pending
 
 
-def _pair(found: Any, classes: int, where: str) -> tuple[Tensor, Tensor]:
-    """A batch as x (B, C, H, W) or (B, D), uint8 or float32, and y (B,) int64."""
-    if not isinstance(found, tuple | list) or len(found) < 2 or not all(isinstance(one, Tensor) for one in found[:2]):
-        kind = type(found).__name__
+def _checked(batch: Any, classes: int, where: str) -> tuple[Tensor, Tensor]:
+    """Check a batch and return x (B, C, H, W) or (B, D), uint8 or float32, and y (B,) int64."""
+    if not isinstance(batch, tuple | list) or len(batch) < 2 or not all(isinstance(one, Tensor) for one in batch[:2]):
+        kind = type(batch).__name__
         raise UsageError(f"Expected batches (x, y) of tensors, got {kind} as {where}. Collate them in the loader.")
-    x, y = found[0].detach(), found[1].detach()
+    x, y = batch[0].detach(), batch[1].detach()
     if x.dim() not in (2, 4) or not (x.dtype == torch.uint8 or x.is_floating_point()) or not x.numel():
-        raise UsageError(
-            f"Expected x (B, C, H, W) or (B, D) of bytes or floats, got {tuple(x.shape)} {x.dtype} in {where}. "
-            "Convert it in the loader."
-        )
-    if tuple(y.shape) != (len(x),) or y.dtype not in WHOLE:
-        raise UsageError(f"Expected y ({len(x)},) of whole numbers, got {tuple(y.shape)} {y.dtype} in {where}.")
+        got = f"{tuple(x.shape)} {x.dtype} in {where}"
+        raise UsageError(f"Expected x (B, C, H, W) or (B, D) of bytes or floats, got {got}. Convert it in the loader.")
+    if tuple(y.shape) != (len(x),) or y.dtype not in INTEGER_TYPES:
+        raise UsageError(f"Expected y ({len(x)},) of integers, got {tuple(y.shape)} {y.dtype} in {where}.")
     y = y.long()
-    if not 0 <= int(y.min()) <= int(y.max()) < classes:
-        raise UsageError(
-            f"Expected y from 0 to {classes - 1}, got {int(y.min())} to {int(y.max())} in {where}. Name all classes."
-        )
+    low, high = int(y.min()), int(y.max())
+    if not 0 <= low <= high < classes:
+        raise UsageError(f"Expected y from 0 to {classes - 1}, got {low} to {high} in {where}. Name all classes.")
     if x.dtype == torch.uint8 and x.dim() == 4:
         return x, y
-    if x.device.type == "cpu" and not bool(x.isfinite().all()):  # on another device that would wait for it
-        raise UsageError(f"Expected finite numbers, got NaN or infinity in {where}. Fill or leave them out.")
+    if x.device.type == "cpu" and not bool(x.isfinite().all()):  # on another device, it would wait for the result
+        raise UsageError(f"Expected finite numbers, got NaN or infinity in {where}. Replace or remove them.")
     return x.float(), y

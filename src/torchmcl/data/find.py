@@ -8,22 +8,22 @@ VARIABLE = "TORCHMCL_DATA"
 
 
 def cache() -> Path:
-    """The user's cache, where downloads go."""
+    """Return the user's cache folder, which stores downloads."""
     import pooch
 
     return Path(pooch.os_cache("torchmcl"))
 
 
-def places(directory: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Where data is looked for, in this order: `directory`, the folder TORCHMCL_DATA names, the user's cache."""
+def data_folders(directory: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Return the folders to search for data, in order: `directory`, the folder in TORCHMCL_DATA, the user's cache."""
     if directory is not None and not Path(directory).expanduser().is_dir():
-        raise UsageError(f"Expected a folder of data, got {os.fspath(directory)!r}, which is none.")
-    named = (directory, os.environ.get(VARIABLE) or None)
-    return [*(Path(place).expanduser() for place in named if place is not None), cache()]
+        raise UsageError(f"The data folder {os.fspath(directory)!r} does not exist. Create it or correct the path.")
+    given = (directory, os.environ.get(VARIABLE) or None)
+    return [*(Path(folder).expanduser() for folder in given if folder is not None), cache()]
 
 
 def find(names: Sequence[str], directory: str | os.PathLike[str] | None = None) -> Path | None:
-    """The first of these files or folders that is in one of the `places`, or is such a place itself.
+    """Return the first of these files or folders in one of the `data_folders`, or the data folder of that name.
 
     >>> import tempfile
     >>> data = Path(tempfile.mkdtemp())
@@ -31,29 +31,29 @@ def find(names: Sequence[str], directory: str | os.PathLike[str] | None = None) 
     >>> find(["cifar-10-batches-bin", "cifar-10-batches-py"], data).name
     'cifar-10-batches-py'
     """
-    for place in places(directory):
+    for folder in data_folders(directory):
         for name in names:
-            if (place / name).exists():
-                return place / name
-            if place.name == name and place.is_dir():
-                return place
+            if (folder / name).exists():
+                return folder / name
+            if folder.name == name and folder.is_dir():
+                return folder
     return None
 
 
-def missing(names: Sequence[str], directory: str | os.PathLike[str] | None, reason: str) -> UsageError:
-    """An error that says what was looked for, where, and what to do."""
-    looked = ", ".join(str(place) for place in places(directory))
+def not_found(names: Sequence[str], directory: str | os.PathLike[str] | None, reason: str) -> UsageError:
+    """Return an error that lists the names, the folders that were searched, and what to do."""
+    folders = ", ".join(map(str, data_folders(directory)))
     return UsageError(
-        f"Expected {' or '.join(names)} in one of {looked}, found none; {reason} "
-        f"Put it into one of these, or name its folder in {VARIABLE}."
+        f"Cannot find {' or '.join(names)} in {folders}, and {reason}. "
+        f"Put it into one of these folders, or set {VARIABLE} to its folder."
     )
 
 
-def whole(path: Path, most: int) -> Path:
-    """Refuse a file that is missing, empty or larger than its kind ever is, before anything is read of it."""
+def check_file(path: Path, max_bytes: int) -> Path:
+    """Return the path of a file; raise UsageError if it is missing, empty or larger than `max_bytes`."""
     if not path.is_file():
-        raise UsageError(f"Expected the file {path}, there is none.")
+        raise UsageError(f"No file {path}. Check the path, or download the data again.")
     size = path.stat().st_size
-    if not 0 < size <= most:
-        raise DamagedFileError(f"Expected 1 to {most} bytes in {path}, got {size}. Get it again.")
+    if not 0 < size <= max_bytes:
+        raise DamagedFileError(f"Expected 1 to {max_bytes} bytes in {path}, got {size}. Download it again.")
     return path

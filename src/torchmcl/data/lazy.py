@@ -6,7 +6,12 @@ from torch.utils.data import default_collate
 
 
 class Lazy(ABC):
-    """Images that are read when they are needed, in the place of a tensor (N, …): `ImageFiles` or `Streamed`."""
+    """Base class for images that are read on demand and stand in for a tensor (N, …).
+
+    >>> from torchmcl.data import ImageFiles
+    >>> isinstance(ImageFiles(("a.png",), size=(32, 48)), Lazy)
+    True
+    """
 
     @property
     @abstractmethod
@@ -16,27 +21,27 @@ class Lazy(ABC):
     @property
     @abstractmethod
     def dtype(self) -> torch.dtype:
-        """Of what is read: uint8 or float32."""
+        """The type of the tensors that are read: uint8 or float32."""
 
     @abstractmethod
-    def read(self, index: Tensor, draw: Tensor) -> Tensor:
-        """The images at these places, (B,) -> (B, …); whatever reading one draws at random follows from `draw` (B,)."""
+    def read(self, index: Tensor, seeds: Tensor) -> Tensor:
+        """Read the images at the indices, (B,) -> (B, …); `seeds` (B,) seed random operations, one per image."""
 
     @abstractmethod
     def subset(self, index: Tensor) -> "Lazy":
-        """The images at these places, (K,), in this order."""
+        """Return the images at the indices (K,), in this order."""
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, index: Tensor) -> Tensor:
-        """(B,) -> (B, …), the same each time."""
+        """Read the images at the indices, (B,) -> (B, …). The result is the same each time."""
         return self.read(index, index)
 
-    def _stacked(self, images: list[Tensor]) -> Tensor:
-        """Images one by one -> (B, …).
+    def _stack(self, images: list[Tensor]) -> Tensor:
+        """Stack images to (B, …).
 
-        In a worker process `default_collate` allocates the batch in shared memory. A batch on the heap would be copied
+        In a worker process, `default_collate` allocates the batch in shared memory. A batch on the heap would be copied
         there, and would leave a heap of a hundred batches behind.
         """
         return default_collate(images) if images else torch.empty(0, *self.shape[1:], dtype=self.dtype)

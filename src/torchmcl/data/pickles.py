@@ -13,47 +13,48 @@ _RECONSTRUCT = {("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiar
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """A pickled dictionary of lists, numbers, texts and arrays of bytes; anything else in it is refused.
+    """Read a pickled dictionary of lists, numbers, strings and arrays of bytes, without executing anything.
 
-    What a pickle names is normally imported and called. Here nothing is: what stands for an array is noted down as an
-    `Array`, and its bytes are taken out later.
+    Unpickling normally imports and calls the functions that a file names. This reader calls none of them: it keeps the
+    description of an array in an `Array`, whose bytes are checked later. Anything else in the file is an error.
     """
     try:
         content = _Reader(io.BytesIO(path.read_bytes()), encoding="latin-1").load()
     except DamagedFileError as error:
-        raise DamagedFileError(f"{error} It comes from {path}, which is not trusted. Get it again.") from error
-    except Exception as error:  # damaged bytes make the unpickler raise anything
-        raise damaged(f"Expected a whole pickle, got {path}: {type(error).__name__}. Get it again.", error) from error
+        raise DamagedFileError(f"The pickle {path} is not safe: {error} Download it again.") from error
+    except Exception as error:  # the unpickler raises many kinds of exceptions for damaged bytes
+        reason = type(error).__name__
+        raise damaged(f"The pickle {path} is damaged ({reason}). Download it again.", error) from error
     if not isinstance(content, dict):
-        raise DamagedFileError(f"Expected a dictionary in {path}, got {type(content).__name__}. Get it again.")
+        raise DamagedFileError(f"Expected a dictionary in {path}, got {type(content).__name__}. Download it again.")
     return {key.decode("latin-1") if isinstance(key, bytes) else str(key): value for key, value in content.items()}
 
 
 class Array:
-    """What a pickle says of an array or of its type, not yet believed."""
+    """The unchecked description of an array or of its type in a pickle."""
 
-    def __init__(self, *about: Any) -> None:
-        self.about = about
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
         self.state: Any = None
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
     def bytes_(self, path: Path) -> NDArray[np.uint8]:
-        """The array, if it is one of bytes and has as many as its shape says."""
+        """Return the array; raise DamagedFileError unless it contains bytes, as many as its shape requires."""
         try:
             _, shape, kind, by_column, raw = self.state
-            if not all(type(size) is int for size in shape):  # before any two are compared
+            if not all(type(size) is int for size in shape):  # before they are compared
                 raise TypeError("not a shape")
-            bytes_ = raw.encode("latin-1") if isinstance(raw, str) else bytes(memoryview(raw))  # str: by Python 2
-            if kind.about[0] != "u1" or min(shape) < 0:
-                raise ValueError("not bytes, or -1 for whatever fits")
+            bytes_ = raw.encode("latin-1") if isinstance(raw, str) else bytes(memoryview(raw))  # str from Python 2
+            if kind.arguments[0] != "u1" or min(shape) < 0:
+                raise ValueError("not bytes, or a negative size")
             return np.frombuffer(bytes_, dtype=np.uint8).reshape(shape, order="F" if by_column else "C")
         except (AttributeError, IndexError, TypeError, ValueError) as error:
-            raise DamagedFileError(f"Expected an array of bytes in {path}, got another. Get it again.") from error
+            raise DamagedFileError(f"Expected an array of bytes in {path}. Download it again.") from error
 
 
-# The one written in Python: its memory grows with the file, not with what the file claims.
+# The unpickler in Python: its memory grows with the file, not with the sizes that the file states.
 class _Reader(pickle._Unpickler):
     stack: list[Any]
     pop_mark: Callable[[], list[Any]]
@@ -62,12 +63,12 @@ class _Reader(pickle._Unpickler):
         if (module, name) in _RECONSTRUCT or (module, name) == ("numpy", "dtype"):
             return _fresh(Array)
         if (module, name) == ("numpy", "ndarray"):
-            return None  # an argument of the former, never called
+            return None  # an argument of _reconstruct, never called
         if (module, name) == ("_codecs", "encode"):
             return _fresh(_latin)
-        raise DamagedFileError(f"Expected a pickle of arrays of bytes, it asks for {f'{module}.{name}'!r}.")
+        raise DamagedFileError(f"it calls {f'{module}.{name}'!r}.")
 
-    # A dictionary's keys are hashed, and a tuple of 60 levels, each twice the one below, takes 2 ** 60 steps.
+    # Sets and dictionaries hash their keys, and hashing a tuple of 60 nested pairs takes 2 ** 60 steps.
     dispatch: ClassVar[dict[int, Callable[..., None]]] = {
         code: load
         for code, load in pickle._Unpickler.dispatch.items()
@@ -88,7 +89,7 @@ class _Reader(pickle._Unpickler):
     def _fill(self, items: list[Any]) -> None:
         for key, value in zip(items[::2], items[1::2], strict=True):
             if not isinstance(key, str | bytes | int):
-                raise TypeError(f"a key of type {type(key).__name__}")
+                raise TypeError(f"unexpected key of type {type(key).__name__}")
             self.stack[-1][key] = value
 
     dispatch[pickle.DICT[0]] = load_dict
@@ -97,10 +98,10 @@ class _Reader(pickle._Unpickler):
 
 
 def _fresh(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that the file may write to without a mark on ours."""
-    return lambda *about: function(*about)
+    """Wrap a function, so that a file that sets attributes cannot change ours."""
+    return lambda *arguments: function(*arguments)
 
 
 def _latin(text: str, _: str = "") -> bytes:
-    """How Python 3 writes bytes into old protocols."""
+    """Decode bytes as Python 3 encodes them in old protocols."""
     return text.encode("latin-1")

@@ -1,3 +1,5 @@
+"""Preprocessing: functions of a batch (B, …) that make network inputs of examples as they were read."""
+
 from collections.abc import Callable
 
 import torch
@@ -7,10 +9,16 @@ from torchmcl._utils.registry import Registry
 
 
 def global_contrast(x: Tensor) -> Tensor:
-    """Each image with mean 0 and root mean square 1 over all pixels and channels, (B, …) -> (B, …) float32.
+    """Normalize each image to mean 0 and root mean square 1 over all pixels and channels.
 
-    (x - mean) / rms(x - mean), divided by 1 where the root mean square is below 1e-8: global contrast normalisation,
-    the paper's only preprocessing (pylearn2's with scale sqrt(D)).
+    Computes (x - mean) / rms(x - mean), without the division if the root mean square is below 1e-8. This is global
+    contrast normalization, the paper's only preprocessing (pylearn2's with scale sqrt(D)).
+
+    Args:
+        x: images (B, …) of any type
+
+    Returns:
+        Images (B, …) float32.
 
     >>> global_contrast(torch.tensor([[[[1, 3]]], [[[7, 7]]]], dtype=torch.uint8)).flatten(1)
     tensor([[-1.,  1.],
@@ -19,14 +27,14 @@ def global_contrast(x: Tensor) -> Tensor:
     x = x.float()
     axes = tuple(range(1, x.dim()))
     x = x - x.mean(axes, keepdim=True)
-    # Again: a float32 mean of a large even image is off by a rounding, which the division would blow up to 1.
+    # Repeated, because the float32 mean of a large uniform image has a rounding error that the division would amplify.
     x = x - x.mean(axes, keepdim=True)
     rms = x.square().mean(axes, keepdim=True).sqrt()
     return x / torch.where(rms < 1e-8, 1.0, rms)
 
 
 def scale(x: Tensor) -> Tensor:
-    """Bytes 0 to 255 as -1 to 1, (B, …) -> (B, …) float32.
+    """Scale bytes from the range 0 to 255 to the range -1 to 1, (B, …) -> (B, …) float32.
 
     >>> scale(torch.tensor([0, 255], dtype=torch.uint8))
     tensor([-1.,  1.])
@@ -35,34 +43,42 @@ def scale(x: Tensor) -> Tensor:
 
 
 def none(x: Tensor) -> Tensor:
-    """The values as they are, in float32."""
+    """Convert to float32 without changing the values, (B, …) -> (B, …)."""
     return x.float()
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Images (B, C, H, W) with their channels last in memory, as convolutions read them fastest; others unchanged."""
+    """Convert images (B, C, H, W) to the memory format channels_last, in which convolutions are fastest."""
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
 _PREPARATIONS: Registry[Callable[[Tensor], Tensor]] = Registry("preprocessing")
 _PREPARATIONS |= {"gcn": global_contrast, "scale": scale, "none": none}
-NAMES = _PREPARATIONS.names()  # of this package's own
+NAMES = _PREPARATIONS.names()  # the built-in ones
 
 
 def names() -> tuple[str, ...]:
-    """The names of all preprocessings, registered ones included."""
+    """Return the names of all preprocessing functions, including registered ones."""
     return _PREPARATIONS.names()
 
 
 def register(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Register a preprocessing of your own, (B, …) as read -> (B, …) floating point, under the function's name."""
+    """Register a preprocessing function (B, …) -> (B, …) floating point under its own name; use it as a decorator."""
     return _PREPARATIONS.register(function)
 
 
-def apply(name: str) -> Callable[[Tensor], Tensor]:
-    """The function of that name, (B, …) -> (B, …) float32.
+def default(dtype: torch.dtype) -> str:
+    """Return "gcn" for bytes and "none" for floats, which are assumed to be preprocessed already."""
+    return "gcn" if dtype == torch.uint8 else "none"
 
-    >>> apply("none")(torch.tensor([7], dtype=torch.uint8))
+
+def get(name: str) -> Callable[[Tensor], Tensor]:
+    """Return the preprocessing function (B, …) -> (B, …) of that name.
+
+    Raises:
+        UsageError: if the name is unknown.
+
+    >>> get("none")(torch.tensor([7], dtype=torch.uint8))
     tensor([7.])
     """
     return _PREPARATIONS.find(name)

@@ -8,90 +8,95 @@ import torch
 
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.image_files import ImageFiles
-from torchmcl.data.strata import Purpose, at_most, hold_out
+from torchmcl.data.strata import Purpose, hold_out, stratified_subset, train_test_split
 from torchmcl.errors import UsageError
 
 
-def choose(
+def select(
     data: DataSet,
     *,
     classes: str | Sequence[str] | None = None,
+    test: float = 0.0,
     limit: int | None = None,
     validation: float = 0.0,
     seed: int = 0,
 ) -> DataSet:
-    """Some classes of a data set, some of its training examples, and some of those held out; see `load`."""
+    """Select classes, hold out a missing test part, limit the training examples and hold out a validation part."""
     parts, choices = dict(data.parts), dict(data.choices)
     if not 0 <= validation < 1:
-        raise UsageError(f"Expected a fraction from 0 to below 1 for validation, got {validation}.")
+        raise UsageError(f"Expected validation as a fraction of at least 0 and below 1, got {validation}.")
     if limit is not None and limit < 1:
-        raise UsageError(f"Expected a limit of 1 example or more, got {limit}.")
+        raise UsageError(f"Expected a limit of at least 1 example, got {limit}.")
     if classes is not None:
-        chosen = _listed(classes, next(iter(parts.values())).label_names)
-        parts = {name: only(examples, chosen) for name, examples in parts.items()}
-        choices["classes"] = chosen
-        if none := [name for name, examples in parts.items() if len(examples) == 0]:
-            raise UsageError(f"Expected examples of {', '.join(chosen)} in {data.name}, its {none[0]} part has none.")
+        names = _class_names(classes, next(iter(parts.values())).label_names)
+        parts = {part: select_classes(examples, names) for part, examples in parts.items()}
+        choices["classes"] = names
+        if empty := [part for part, examples in parts.items() if len(examples) == 0]:
+            raise UsageError(f"The {empty[0]} part of {data.name} has no examples of {', '.join(names)}.")
+    if test and "test" not in parts:
+        split = train_test_split(parts["train"].labels, fraction=test, seed=seed)
+        parts |= {part: parts["train"].subset(index) for part, index in split.items()}
+        choices |= {"split": f"{test:g} of each class held out for testing", "split_seed": seed}
     if "train" in parts and limit is not None:
-        parts["train"] = parts["train"].subset(at_most(parts["train"].labels, limit, seed=seed))
+        parts["train"] = parts["train"].subset(stratified_subset(parts["train"].labels, limit, seed=seed))
         choices |= {"limit": limit, "limit_seed": seed}
     if "train" in parts and validation:
-        kept, held = hold_out(parts["train"].labels, validation, seed=seed, purpose=Purpose.VALIDATION)
-        parts |= {"train": parts["train"].subset(kept), "validation": parts["train"].subset(held)}
+        kept, held_out = hold_out(parts["train"].labels, validation, seed=seed, purpose=Purpose.VALIDATION)
+        parts |= {"train": parts["train"].subset(kept), "validation": parts["train"].subset(held_out)}
         choices |= {"validation": validation, "validation_seed": seed}
     return replace(data, parts=parts, choices=choices)
 
 
-def only(examples: Examples, names: Sequence[str]) -> Examples:
-    """The examples of these classes, of these groups where the memory counts groups, numbered in this order.
+def select_classes(examples: Examples, names: Sequence[str]) -> Examples:
+    """Return the examples of some classes (or groups, if there are groups), numbered in the order of `names`.
 
     >>> pets = Examples(torch.zeros(3, 4), torch.tensor([0, 1, 2]), ("cat", "cow", "dog"))
-    >>> only(pets, ["dog", "cat"]).target
+    >>> select_classes(pets, ["dog", "cat"]).target
     tensor([1, 0])
     """
     number = torch.full((len(examples.label_names),), -1)
     number[[examples.label_names.index(name) for name in names]] = torch.arange(len(names))
     label = number[examples.labels]
-    few, label = examples.subset((label >= 0).nonzero()[:, 0]), label[label >= 0]
+    subset, label = examples.subset((label >= 0).nonzero()[:, 0]), label[label >= 0]
     if examples.group is None:
-        return replace(few, target=label, classes=tuple(names))
-    return replace(few, group=label, groups=tuple(names))
+        return replace(subset, target=label, classes=tuple(names))
+    return replace(subset, group=label, groups=tuple(names))
 
 
-def read_if_below(examples: Examples, size: float) -> Examples:
-    """The examples with their images in memory, if they are files with fewer than `size` bytes of pixels."""
+def read_if_smaller(examples: Examples, size: float) -> Examples:
+    """Read image files into memory if they have fewer than `size` bytes of pixels."""
     images = examples.images
     if not isinstance(images, ImageFiles) or torch.Size(images.shape).numel() >= size:
         return examples
     return replace(examples, images=images[torch.arange(len(images))])
 
 
-def _listed(classes: str | Sequence[str], known: Sequence[str]) -> list[str]:
-    """Names of classes, of which a text holds several between commas, or one that has commas itself."""
+def _class_names(classes: str | Sequence[str], known: Sequence[str]) -> list[str]:
+    """Split and check class names; a string is one name, which may contain commas, or several between commas."""
     if isinstance(classes, str):
         classes = [classes] if classes in known else [name.strip() for name in classes.split(",")]
     try:
         names = [str(name) for name in islice(classes, len(known) + 1)]
     except TypeError as problem:
-        raise UsageError(f"Expected the names of classes, got {shown(classes)}.") from problem
+        raise UsageError(f"Expected a list of class names, got {shown(classes)}.") from problem
     if not names or len(set(names)) != len(names):
-        raise UsageError(f"Expected one class or more, each once, got {', '.join(names) or 'none'}.")
+        raise UsageError(f"Expected one or more different classes, got {', '.join(names) or 'none'}.")
     for name in names:
         if name not in known:
-            raise UsageError(_near(name, known))
+            raise UsageError(_unknown_class(name, known))
     return names
 
 
-def _near(name: str, known: Sequence[str]) -> str:
-    """What to say of a class that is not known.
+def _unknown_class(name: str, known: Sequence[str]) -> str:
+    """Return the error message for an unknown class.
 
-    >>> _near("plane", ["airplane", "dog"])
-    "Expected classes of the data set, got 'plane'. Near are: airplane."
+    >>> _unknown_class("plane", ["airplane", "dog"])
+    "Unknown class 'plane'. Did you mean airplane?"
     """
-    name, low = name[:100], {each.lower(): each for each in known}
-    parts = [each for text, each in low.items() if name and (name.lower() in text or text in name.lower())]
-    near = [*parts, *(low[text] for text in get_close_matches(name.lower(), list(low), n=3, cutoff=0.5))]
-    if not near:
-        more = f" and {len(known) - 10} more" if len(known) > 10 else ""
-        return f"Expected classes out of {', '.join(known[:10])}{more}, got {name!r}."
-    return f"Expected classes of the data set, got {name!r}. Near are: {', '.join(list(dict.fromkeys(near))[:5])}."
+    name, lower = name[:100], {each.lower(): each for each in known}
+    similar = [each for text, each in lower.items() if name and (name.lower() in text or text in name.lower())]
+    similar += [lower[text] for text in get_close_matches(name.lower(), list(lower), n=3, cutoff=0.5)]
+    if similar:
+        return f"Unknown class {name!r}. Did you mean {', '.join(list(dict.fromkeys(similar))[:5])}?"
+    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+    return f"Unknown class {name!r}. The classes are {', '.join(known[:10])}{more}."

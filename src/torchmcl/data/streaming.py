@@ -10,13 +10,12 @@ from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from torchmcl._utils.randomness import preserve_generators, seed_generators
 from torchmcl._utils.validation import validate_types
+from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.arrays import as_targets
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.lazy import Lazy
-from torchmcl.data.preprocess import names as preparations
-from torchmcl.data.selection import choose
-from torchmcl.data.strata import Purpose, hold_out
-from torchmcl.errors import TorchmclError, UsageError, known_name
+from torchmcl.data.selection import select
+from torchmcl.errors import TorchmclError, UsageError
 
 
 def from_dataset(
@@ -33,140 +32,138 @@ def from_dataset(
     preprocess: str | None = None,
     name: str = "dataset",
 ) -> DataSet:
-    """A data set of map-style torch `Dataset`s, whose examples are read when they are needed, in worker processes.
+    """Create a data set from map-style torch `Dataset`s, whose examples worker processes read on demand.
 
-    Items are (x, y): x a tensor (C, H, W), (H, W) or (D,) of bytes or floats, all of one shape; y a whole number. An
-    item may draw from the global generators of torch, numpy and Python, for augmentation: they are seeded for each
-    example of each epoch, so that training does not depend on the number of workers or processes and resumes exactly.
+    Items are (x, y): x a tensor (C, H, W), (H, W) or (D,) of bytes or floats, always of one shape; y an integer. Items
+    may use the global generators of torch, NumPy and Python for augmentation. They are seeded for each example of each
+    epoch, so training does not depend on the number of workers or processes and resumes exactly.
 
     Args:
         train: the `Dataset` of training examples
-        test: the `Dataset` of test examples, or the fraction of each class of `train` that is held out
-        validation: likewise, of what `limit` and `test` leave; none by default
-        classes: the names of the classes 0, 1, …; `train.classes` by default, or else whatever labels occur, sorted
-        targets: the label of each example of `train`; `train.targets` or `train.labels` by default, or else all items
-            are read once. If given, the y of items is ignored, and items may be x only
-        test_targets: likewise for a `Dataset` as `test`
-        validation_targets: likewise for a `Dataset` as `validation`
-        limit: the largest number of training examples, of each class in proportion
-        seed: of `limit` and of what is held out
-        preprocess: a name in `preprocess.names()`; gcn for bytes and none for floats by default
+        test: the `Dataset` of test examples, or the fraction of each class of `train` to hold out
+        validation: the `Dataset` of validation examples, or the fraction to hold out after `test` and `limit`
+        classes: the names of the classes 0, 1, …; by default `train.classes`, or else the sorted labels
+        targets: the labels of `train`; by default `train.targets` or `train.labels`, or else all items are read once.
+            If given, the y of items is ignored and may be missing
+        test_targets: the labels of a `Dataset` given as `test`
+        validation_targets: the labels of a `Dataset` given as `validation`
+        limit: the largest number of training examples; each class keeps its proportion
+        seed: the seed of `limit` and of the examples held out
+        preprocess: a name in `preprocess.names()`; by default "gcn" for bytes and "none" for floats
+        name: the name of the data set
+
+    Returns:
+        A `DataSet` that reads examples on demand.
+
+    Raises:
+        UsageError: if an argument is not a map-style `Dataset`, or an item has the wrong form.
 
     >>> pairs = [(torch.full((1, 8, 8), number, dtype=torch.uint8), number % 2) for number in range(20)]
-    >>> made = from_dataset(pairs, classes=["even", "odd"])
-    >>> made.train, made.test
+    >>> numbers = from_dataset(pairs, classes=["even", "odd"])
+    >>> numbers.train, numbers.test
     (Examples(16 of (1, 8, 8), 2 classes), Examples(4 of (1, 8, 8), 2 classes))
     """
     validate_types({"limit": limit, "seed": seed, "preprocess": preprocess, "name": name}, from_dataset)
     if preprocess is not None:
-        known_name("preprocessing", preprocess, preparations())
+        preprocessing.get(preprocess)  # raises if it is unknown
     if classes is None and _are_names(known := getattr(train, "classes", None)):
         classes = known
-    whole = _examples(train, targets, "train", classes)
-    parts, choices = {"train": whole}, {}
+    parts = {"train": _examples(train, targets, "train", classes)}
+    held = {"test": 0.0, "validation": 0.0}  # fractions
     for part, given, labels in (("test", test, test_targets), ("validation", validation, validation_targets)):
-        if not _is_fraction(given):
-            parts[part] = _examples(given, labels, part, classes, like=whole)
+        if not isinstance(given, int | float) or isinstance(given, bool):
+            parts[part] = _examples(given, labels, part, classes, like=parts["train"])
         elif labels is not None:
-            raise UsageError(f"Expected {part}_targets beside a Dataset as {part}, got a fraction. Leave them out.")
-    if _is_fraction(test) and test:
-        kept, held = hold_out(whole.target, test, seed=seed, purpose=Purpose.TEST)
-        parts |= {"train": whole.subset(kept), "test": whole.subset(held)}
-        choices = {"split": f"{test:g} of each class for the test", "split_seed": seed}
-    prepare = preprocess or ("gcn" if whole.images.dtype == torch.uint8 else "none")
-    fraction = float(validation) if _is_fraction(validation) else 0.0
-    return choose(DataSet(name, parts, prepare, choices), limit=limit, validation=fraction, seed=seed)
+            raise UsageError(f"Expected no {part}_targets with a fraction as {part}. Leave them out.")
+        else:
+            held[part] = float(given)
+    data = DataSet(name, parts, preprocess or preprocessing.default(parts["train"].images.dtype))
+    return select(data, test=held["test"], validation=held["validation"], limit=limit, seed=seed)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Streamed(Lazy):
-    """Examples of a `Dataset`, read when they are needed.
+    """Examples of a `Dataset`, read on demand.
 
     Args:
-        dataset: of items (x, y)
-        what: its name in error messages
-        places: of the examples in the dataset, (N,)
-        form: an empty tensor (0, …) of the shape and type that examples have
-        labels: what each y of the dataset must be; None if it is not looked at
+        dataset: the data set of items (x, y)
+        name: its name in error messages
+        indices: the indices of the examples in the data set, (N,)
+        template: an empty tensor (0, …) with the shape and type of the examples
+        labels: the label of each item of the data set, which y must equal; None ignores y
 
-    >>> few = Streamed([(torch.zeros(3), 0), (torch.ones(3), 1)], "train", torch.arange(2), torch.empty(0, 3))
-    >>> few[torch.tensor([1, 1])].sum()
+    >>> examples = Streamed([(torch.zeros(3), 0), (torch.ones(3), 1)], "train", torch.arange(2), torch.empty(0, 3))
+    >>> examples[torch.tensor([1, 1])].sum()
     tensor(6.)
     """
 
     dataset: Any
-    what: str
-    places: Tensor
-    form: Tensor
+    name: str
+    indices: Tensor
+    template: Tensor
     labels: NDArray[Any] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """(N, C, H, W) or (N, D)."""
-        return (len(self.places), *self.form.shape[1:])
+        return (len(self.indices), *self.template.shape[1:])
 
     @property
     def dtype(self) -> torch.dtype:
-        """Bytes or floats."""
-        return self.form.dtype
+        """The type uint8 or float32."""
+        return self.template.dtype
 
-    def read(self, index: Tensor, draw: Tensor) -> Tensor:
-        """(B,) -> (B, …); for each example, the global generators are seeded with its number in `draw` (B,)."""
+    def read(self, index: Tensor, seeds: Tensor) -> Tensor:
+        """Read examples, (B,) -> (B, …); the global generators are seeded for each one with its number in `seeds`."""
         with preserve_generators():
-            pairs = zip(self.places[index].tolist(), draw.tolist(), strict=True)
-            return self._stacked([self._image(place, number) for place, number in pairs])
+            pairs = zip(self.indices[index].tolist(), seeds.tolist(), strict=True)
+            return self._stack([self._image(at, seed) for at, seed in pairs])
 
-    def _image(self, place: int, number: int) -> Tensor:
-        x, y = item(self.dataset, place, number, self.what, labelled=self.labels is not None)
-        if (x.shape, x.dtype) != (shape := self.form.shape[1:], self.dtype):
-            raise UsageError(
-                f"Expected examples of one shape and type, {tuple(shape)} {self.dtype}, got {tuple(x.shape)} {x.dtype} "
-                f"in example {place} of {self.what}. Resize or convert it."
-            )
-        if self.labels is not None and y != self.labels[place]:
-            raise UsageError(
-                f"Expected {self.labels[place]} as y in example {place} of {self.what}, as in its targets, got {y!r}. "
-                "Correct the Dataset, or pass targets=… to be used instead."
-            )
+    def _image(self, index: int, seed: int) -> Tensor:
+        x, y = read_item(self.dataset, index, seed, self.name, labelled=self.labels is not None)
+        where = f"example {index} of {self.name}"
+        if (x.shape, x.dtype) != (shape := self.template.shape[1:], self.dtype):
+            expected, got = f"{tuple(shape)} {self.dtype}", f"{tuple(x.shape)} {x.dtype} in {where}"
+            raise UsageError(f"Expected examples of one shape and type, {expected}, got {got}. Convert it.")
+        if self.labels is not None and y != (label := self.labels[index]):
+            raise UsageError(f"Expected y = {label} in {where}, as in its targets, got {y!r}. Pass targets=….")
         return x.cpu()
 
     def subset(self, index: Tensor) -> "Streamed":
-        """The examples at these places, (K,), in this order."""
-        return replace(self, places=self.places[index])
+        """Return the examples at the indices (K,), in this order."""
+        return replace(self, indices=self.indices[index])
 
 
-def item(dataset: Any, place: int, draw: int, what: str, *, labelled: bool = True) -> tuple[Tensor, Any]:
-    """An example as x (C, H, W) uint8 or float32, or (D,) float32, and its label, drawn from a number of its own.
+def read_item(dataset: Any, index: int, seed: int, name: str, *, labelled: bool = True) -> tuple[Tensor, Any]:
+    """Read an item with seeded generators: x (C, H, W) uint8 or float32, or (D,) float32, and its label.
 
     Raises:
-        UsageError: in one line, if the dataset fails or returns something else.
+        UsageError: if the data set fails or returns something else.
     """
-    seed_generators(draw)
-    where = f"example {place} of {what}"
+    seed_generators(seed)
+    where = f"example {index} of {name}"
     try:
-        found = dataset[place]
+        item = dataset[index]
     except TorchmclError:
         raise
     except Exception as problem:
         raise UsageError(
-            f"Expected a Dataset that returns every example, got {type(problem).__name__} for {where}: {problem}. "
+            f"Reading {where} failed with {type(problem).__name__}: {problem}. "
             "Correct the Dataset, or leave the example out with torch.utils.data.Subset."
         ) from problem
-    pair = isinstance(found, tuple | list) and len(found) > labelled
-    x = found[0] if pair else found
-    if not isinstance(x, Tensor) or (labelled and not pair):
-        raise UsageError(f"Expected (x, y) with a tensor x, got {_kind(found)} for {where}. Return torch tensors.")
-    return _tensor(x, where), _label(found[1], where) if labelled else None
+    is_pair = isinstance(item, tuple | list) and len(item) > labelled
+    x = item[0] if is_pair else item
+    if not isinstance(x, Tensor) or (labelled and not is_pair):
+        raise UsageError(f"Expected (x, y) with a tensor x, got {_type(item)} for {where}. Return torch tensors.")
+    return _tensor(x, where), _label(item[1], where) if labelled else None
 
 
 def _tensor(x: Tensor, where: str) -> Tensor:
-    """As examples are kept: images with channels."""
+    """Convert to uint8 or float32, and add a channel axis to images without one."""
     if x.dim() not in (1, 2, 3) or x.numel() == 0 or x.is_complex() or x.layout != torch.strided:
-        raise UsageError(
-            f"Expected x as an image (C, H, W) or (H, W), or a row of a table (D,), got {tuple(x.shape)} {x.dtype} for "
-            f"{where}. Reshape it in the Dataset."
-        )
+        got = f"{tuple(x.shape)} {x.dtype}"
+        raise UsageError(f"Expected x as an image (C, H, W) or (H, W), or a row (D,), got {got} for {where}.")
     if x.dtype != torch.uint8 and not x.is_floating_point() and x.dim() > 1:
         raise UsageError(f"Expected bytes or floats, got {x.dtype} for {where}. Convert it with x.to(torch.uint8).")
     x = x.detach()[None] if x.dim() == 2 else x.detach()
@@ -174,7 +171,7 @@ def _tensor(x: Tensor, where: str) -> Tensor:
         return x
     x = x.float()
     if not bool(x.isfinite().all()):
-        raise UsageError(f"Expected finite numbers, got NaN or infinity for {where}. Fill or leave them out.")
+        raise UsageError(f"Expected finite numbers, got NaN or infinity for {where}. Replace or remove them.")
     return x
 
 
@@ -182,64 +179,56 @@ def _label(y: Any, where: str) -> Any:
     y = y.item() if isinstance(y, Tensor | np.generic | np.ndarray) and tuple(y.shape) in ((), (1,)) else y
     if isinstance(y, int | str):
         return y
-    raise UsageError(f"Expected a whole number as y, got {_kind(y)} for {where}. Return y as an int.")
+    raise UsageError(f"Expected an integer as y, got {_type(y)} for {where}. Return y as an int.")
 
 
-def _kind(value: Any) -> str:
+def _type(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"{type(value).__name__} of {', '.join(type(each).__name__ for each in value[:3]) or 'nothing'}"
     return type(value).__name__
 
 
 def _examples(
-    dataset: Any, targets: Any, what: str, classes: Sequence[str] | None, like: Examples | None = None
+    dataset: Any, targets: Any, name: str, classes: Sequence[str] | None, like: Examples | None = None
 ) -> Examples:
-    """All examples of a dataset, none of which is held; `like` are those of the training set."""
-    count = _count(dataset, what)
-    declared = _declared(dataset) if targets is None else targets
+    """Return the examples of a data set without reading them; `like` are the training examples."""
+    count = _length(dataset, name)
+    labels = _known_labels(dataset) if targets is None else targets
     with preserve_generators():
-        first, _ = item(dataset, 0, 0, what, labelled=targets is None)
-        if declared is None:
-            declared = [item(dataset, place, place, what)[1] for place in range(count)]
+        first, _ = read_item(dataset, 0, 0, name, labelled=targets is None)
+        if labels is None:
+            labels = [read_item(dataset, index, index, name)[1] for index in range(count)]
     if like is not None and (first.shape, first.dtype) != (like.images.shape[1:], like.images.dtype):
-        raise UsageError(
-            f"Expected {what} of the shape and type of train, {tuple(like.images.shape[1:])} {like.images.dtype}, got "
-            f"{tuple(first.shape)} {first.dtype}. Resize or convert it in the Dataset."
-        )
-    target, label, names = as_targets(declared, what, classes, None if like is None else like.classes)
+        expected, got = f"{tuple(like.images.shape[1:])} {like.images.dtype}", f"{tuple(first.shape)} {first.dtype}"
+        raise UsageError(f"Expected {name} of the shape and type of train, {expected}, got {got}. Convert it.")
+    target, label, names = as_targets(labels, name, classes, None if like is None else like.classes)
     if len(target) != count:
-        raise UsageError(f"Expected a target for each of {count} examples of {what}, got {len(target)}.")
-    form, checked = first.new_empty(0, *first.shape), label if targets is None else None
-    return Examples(Streamed(dataset, what, torch.arange(count), form, checked), target, names)
+        raise UsageError(f"Expected a target for each of {count} examples of {name}, got {len(target)}.")
+    template, checked = first.new_empty(0, *first.shape), label if targets is None else None
+    return Examples(Streamed(dataset, name, torch.arange(count), template, checked), target, names)
 
 
-def _count(dataset: Any, what: str) -> int:
-    """The number of examples in a map-style dataset."""
+def _length(dataset: Any, name: str) -> int:
+    """Return the number of examples; raise UsageError unless it is a map-style data set with examples."""
+    kind = type(dataset).__name__
     if isinstance(dataset, DataLoader | IterableDataset):
-        raise UsageError(
-            f"Expected a map-style Dataset as {what}, got {type(dataset).__name__}. Use data.from_loaders for a "
-            "DataLoader, or pass the Dataset that it loads from."
-        )
+        raise UsageError(f"Expected a map-style Dataset as {name}, got {kind}. Use data.from_loaders for a DataLoader.")
     indexed = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
     if not indexed or isinstance(dataset, str | Tensor | dict):
-        raise UsageError(f"Expected a map-style Dataset of (x, y) as {what}, got {type(dataset).__name__}.")
+        raise UsageError(f"Expected a map-style Dataset of (x, y) as {name}, got {kind}.")
     if len(dataset) < 1:
-        raise UsageError(f"Expected a Dataset with examples as {what}, got an empty one.")
+        raise UsageError(f"Expected a Dataset with examples as {name}, got an empty one.")
     return len(dataset)
 
 
-def _declared(dataset: Any) -> Any:
-    """The label of each example, where a dataset has them in an attribute, as torchvision's do."""
+def _known_labels(dataset: Any) -> Any:
+    """Return the label of each example if the data set has them in an attribute, as those of torchvision do."""
     if isinstance(dataset, Subset):
-        whole = _declared(dataset.dataset)
-        return None if whole is None else as_targets(whole, "targets", None)[1][np.asarray(dataset.indices)]
-    found = (getattr(dataset, name, None) for name in ("targets", "labels"))
-    return next((labels for labels in found if isinstance(labels, Tensor | np.ndarray | list | tuple)), None)
+        labels = _known_labels(dataset.dataset)
+        return None if labels is None else as_targets(labels, "targets", None)[1][np.asarray(dataset.indices)]
+    attributes = (getattr(dataset, name, None) for name in ("targets", "labels"))
+    return next((labels for labels in attributes if isinstance(labels, Tensor | np.ndarray | list | tuple)), None)
 
 
 def _are_names(classes: Any) -> bool:
     return isinstance(classes, list | tuple) and bool(classes) and all(isinstance(name, str) for name in classes)
-
-
-def _is_fraction(given: Any) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool)

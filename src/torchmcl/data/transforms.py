@@ -1,8 +1,8 @@
-"""Augmentation: transforms of training batches, drawn from seed, epoch and batch only, so that resuming is exact.
+"""Augmentation: random transforms of training batches that are exactly reproducible when a run resumes.
 
-A transform is any callable (x (B, …), target (B, …), draw) -> (x, target), given examples as they were read, before
-preprocessing. `draw` has random numbers for each of the B examples: they are drawn for the whole step and each process
-takes its rows, so that a training does not depend on how many processes share it. The number of examples must stay.
+A transform is any callable (x (B, …), target (B, …), draw) -> (x, target). It receives examples before preprocessing
+and must not change their number. `draw` provides random numbers, which depend on the seed, epoch and batch only. They
+are drawn for all examples of a step, and each process takes its rows, so the number of processes has no influence.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ class Draw:
     """Random numbers for the examples of one step.
 
     Args:
-        seed: of the step
+        seed: the seed of the step
         total: the number of examples in the step, over all processes
-        rows: those of them that this process has
-        device: where the numbers are wanted; they are drawn on the CPU, the same for every device
+        rows: the rows of this process
+        device: the device of the numbers; they are drawn on the CPU and are the same on every device
 
-    >>> whole, half = Draw(0, total=4), Draw(0, total=4, rows=slice(0, None, 2))
-    >>> torch.equal(whole.uniform(2)[::2], half.uniform(2))
+    >>> full, half = Draw(0, total=4), Draw(0, total=4, rows=slice(0, None, 2))
+    >>> torch.equal(full.uniform(2)[::2], half.uniform(2))
     True
     """
 
@@ -33,11 +33,11 @@ class Draw:
         self.total, self.rows, self.device = total, rows, device
 
     def uniform(self, *shape: int) -> Tensor:
-        """Numbers from 0 to 1, (B, *shape)."""
+        """Draw numbers from 0 to 1, (B, *shape)."""
         return torch.rand(self.total, *shape, generator=self.generator)[self.rows].to(self.device)
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
-        """Whole numbers from `low` to `high`, both included, (B, *shape)."""
+        """Draw integers from `low` to `high`, both included, (B, *shape)."""
         drawn = torch.randint(low, high + 1, (self.total, *shape), generator=self.generator)
         return drawn[self.rows].to(self.device)
 
@@ -47,7 +47,7 @@ Transform = Callable[[Tensor, Tensor, Draw], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Flip:
-    """Mirrors each image with a probability, and its mask with it.
+    """Mirror each image and its mask with a `probability`.
 
     >>> Flip(1.0)(torch.arange(3.0).expand(1, 1, 1, 3), torch.tensor([0]), Draw(0, total=1))[0]
     tensor([[[[2., 1., 0.]]]])
@@ -56,15 +56,15 @@ class Flip:
     probability: float = 0.5
 
     def __call__(self, x: Tensor, target: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-        """(B, C, H, W), (B, …) -> the same."""
-        _images(x, "flip")
+        """Transform images (B, C, H, W) and targets (B, …)."""
+        _check_images(x, "flip")
         chosen = draw.uniform() < self.probability
         return _where(chosen, x.flip(-1), x), _where(chosen, target.flip(-1), target) if _is_mask(target) else target
 
 
 @dataclass(frozen=True)
 class Crop:
-    """Shifts each image by up to `shift` pixels each way, and its mask with it; pixels at the edge are repeated.
+    """Shift each image and its mask by up to `shift` pixels in both directions; pixels at the edge are repeated.
 
     >>> x = torch.arange(9.0).view(1, 1, 3, 3)
     >>> Crop(0)(x, torch.tensor([0]), Draw(0, total=1))[0].equal(x)
@@ -74,47 +74,49 @@ class Crop:
     shift: int = 4
 
     def __call__(self, x: Tensor, target: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-        """(B, C, H, W), (B, …) -> the same."""
-        _images(x, "crop")
-        moved = draw.integers(-self.shift, self.shift, 2)
+        """Transform images (B, C, H, W) and targets (B, …)."""
+        _check_images(x, "crop")
+        shift = draw.integers(-self.shift, self.shift, 2)
         rows, columns = (
-            (torch.arange(size, device=x.device) + moved[:, axis, None]).clamp(0, size - 1)
+            (torch.arange(size, device=x.device) + shift[:, axis, None]).clamp(0, size - 1)
             for axis, size in enumerate(x.shape[2:])
         )
         example = torch.arange(len(x), device=x.device)[:, None, None]
-        taken = x.permute(0, 2, 3, 1)[example, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
-        if not _is_mask(target):
-            return taken, target
-        soft = target.ndim == 4  # (B, C, H, W)
-        masks = target.permute(0, 2, 3, 1) if soft else target
-        masks = masks[example, rows[:, :, None], columns[:, None]]
-        return taken, masks.permute(0, 3, 1, 2) if soft else masks
+
+        def cropped(images: Tensor) -> Tensor:
+            moved = images.movedim(1, -1) if images.ndim == 4 else images
+            moved = moved[example, rows[:, :, None], columns[:, None]]
+            return moved.movedim(-1, 1) if images.ndim == 4 else moved
+
+        return cropped(x), cropped(target) if _is_mask(target) else target
 
 
 @dataclass(frozen=True)
 class Color:
-    """Changes brightness and contrast of each image by up to a factor of 1 - `strength` to 1 + `strength`.
+    """Multiply the brightness and contrast of each image by factors between 1 - `strength` and 1 + `strength`.
 
-    >>> grey = torch.full((1, 3, 2, 2), 100, dtype=torch.uint8)
-    >>> Color(0.0)(grey, torch.tensor([0]), Draw(0, total=1))[0].unique()
+    >>> gray = torch.full((1, 3, 2, 2), 100, dtype=torch.uint8)
+    >>> Color(0.0)(gray, torch.tensor([0]), Draw(0, total=1))[0].unique()
     tensor([100], dtype=torch.uint8)
     """
 
     strength: float = 0.3
 
     def __call__(self, x: Tensor, target: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-        """(B, C, H, W), (B, …) -> the same."""
-        _images(x, "color")
+        """Transform images (B, C, H, W) and targets (B, …)."""
+        _check_images(x, "color")
         factor = (1 + self.strength * (2 * draw.uniform(2, 1, 1, 1) - 1)).unbind(1)
-        to_float32 = x.float()
-        mean = to_float32.mean((1, 2, 3), keepdim=True)
-        changed = ((to_float32 - mean) * factor[0] + mean) * factor[1]
+        values = x.float()
+        mean = values.mean((1, 2, 3), keepdim=True)
+        changed = ((values - mean) * factor[0] + mean) * factor[1]
         return (changed.round().clamp(0, 255) if x.dtype == torch.uint8 else changed).to(x.dtype), target
 
 
 @dataclass(frozen=True)
 class Cutout:
-    """Blanks a square in each image, a `part` of its shorter side wide: DeVries & Taylor 2017. Masks stay.
+    """Set a random square in each image to 0: DeVries and Taylor, 2017. Masks do not change.
+
+    The side of the square is the fraction `part` of the image's shorter side.
 
     >>> int((Cutout(0.5)(torch.ones(1, 1, 8, 8), torch.tensor([0]), Draw(0, total=1))[0] == 0).sum()) <= 16
     True
@@ -123,36 +125,46 @@ class Cutout:
     part: float = 0.25
 
     def __call__(self, x: Tensor, target: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-        """(B, C, H, W), (B, …) -> the same."""
-        _images(x, "cutout")
-        side, at = max(round(self.part * min(x.shape[2:])), 1), draw.uniform(2)
-        near = [
-            ((torch.arange(size, device=x.device) - (at[:, axis, None] * size).floor() + side // 2).long())
+        """Transform images (B, C, H, W) and targets (B, …)."""
+        _check_images(x, "cutout")
+        side, center = max(round(self.part * min(x.shape[2:])), 1), draw.uniform(2)
+        offsets = [
+            ((torch.arange(size, device=x.device) - (center[:, axis, None] * size).floor() + side // 2).long())
             for axis, size in enumerate(x.shape[2:])
         ]
-        rows, columns = ((place >= 0) & (place < side) for place in near)
+        rows, columns = ((offset >= 0) & (offset < side) for offset in offsets)
         return x.masked_fill((rows[:, :, None] & columns[:, None])[:, None], 0), target
 
 
 @dataclass(frozen=True)
 class Compose:
-    """Several transforms, one after another."""
+    """Apply several transforms in order."""
 
     transforms: tuple[Transform, ...]
 
     def __call__(self, x: Tensor, target: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-        """(B, …), (B, …) -> the same."""
+        """Transform examples (B, …) and targets (B, …)."""
         for transform in self.transforms:
             x, target = transform(x, target, draw)
         return x, target
 
 
-NAMES = ("flip", "crop", "color", "cutout")
-_READY: tuple[Callable[[], Transform], ...] = (Flip, Crop, Color, Cutout)
+NAMES = ("flip", "crop", "color", "cutout")  # a literal, which the command line reads without importing torch
+_TRANSFORMS: dict[str, Callable[[], Transform]] = dict(zip(NAMES, (Flip, Crop, Color, Cutout), strict=True))
 
 
-def build(names: str | Sequence[str] | None, own: Transform | None = None) -> Transform | None:
-    """The transforms of some names, "flip,crop", in this order, then one of the caller's own; None if there are none.
+def build(names: str | Sequence[str] | None, custom: Transform | None = None) -> Transform | None:
+    """Build a transform from names.
+
+    Args:
+        names: names in `NAMES`, in a list or separated by commas
+        custom: a transform to apply after the named ones
+
+    Returns:
+        The transforms in this order as one, or None if there are none.
+
+    Raises:
+        UsageError: if a name is unknown.
 
     >>> build("flip,crop")
     Compose(transforms=(Flip(probability=0.5), Crop(shift=4)))
@@ -160,39 +172,40 @@ def build(names: str | Sequence[str] | None, own: Transform | None = None) -> Tr
     chosen = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names or ())
     for name in chosen:
         known_name("transform", name, NAMES)
-    transforms = (*(_READY[NAMES.index(name)]() for name in chosen), *([] if own is None else [own]))
+    transforms = (*(_TRANSFORMS[name]() for name in chosen), *([] if custom is None else [custom]))
     return Compose(transforms) if transforms else None
 
 
-def applied(transform: Transform, x: Tensor, target: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-    """The transformed batch; raises UsageError in one line for a transform that fails or changes the batch's size."""
+def apply_transform(transform: Transform, x: Tensor, target: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
+    """Transform a batch (B, …) with targets (B, …).
+
+    Raises:
+        UsageError: if the transform fails, or changes the batch size or the shape of the targets.
+    """
     try:
-        found = transform(x, target, draw)
-        new_x, new_target = found
-        sizes = (len(new_x), tuple(new_target.shape))
+        new_x, new_target = transform(x, target, draw)
+        size, shape = len(new_x), tuple(new_target.shape)
     except UsageError:
         raise
     except Exception as problem:
         raise UsageError(
-            "Expected a transform (x, target, draw) -> (x, target), got "
-            f"{type(problem).__name__}: {problem}. The last checkpoint is kept; resume with a transform that works."
+            f"The transform (x, target, draw) -> (x, target) failed with {type(problem).__name__}: {problem}. "
+            "The last checkpoint is kept; correct the transform and resume."
         ) from problem
-    soft = len(sizes[1]) == target.ndim + 1 and sizes[1][0] == len(x) and new_target.is_floating_point()
-    if sizes != (len(x), tuple(target.shape)) and not (soft and sizes[0] == len(x)):
-        raise UsageError(
-            f"Expected a transform that keeps the number of examples and the shape of targets, {len(x)} and "
-            f"{tuple(target.shape)}, or makes them soft (B, C, …), got {sizes[0]} and {sizes[1]}."
-        )
+    soft = len(shape) == target.ndim + 1 and shape[0] == len(x) and new_target.is_floating_point()
+    if size != len(x) or not (soft or shape == tuple(target.shape)):
+        expected = f"{len(x)} examples and targets {tuple(target.shape)} or (B, C, …)"
+        raise UsageError(f"Expected {expected} from the transform, got {size} and {shape}.")
     return new_x, new_target
 
 
-def _images(x: Tensor, name: str) -> None:
+def _check_images(x: Tensor, name: str) -> None:
     if x.ndim != 4:
         raise UsageError(f"Expected images (B, C, H, W) for {name}, got examples of shape {tuple(x.shape[1:])}.")
 
 
 def _is_mask(target: Tensor) -> bool:
-    """Whether a target moves with the image: classes (B, H, W) or probabilities (B, C, H, W) of its pixels."""
+    """Whether targets are classes (B, H, W) or probabilities (B, C, H, W) of pixels, which move with the image."""
     return target.ndim > 2
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchmcl.data.examples import Examples
-from torchmcl.data.image_files import opened, pixels
+from torchmcl.data.image_files import image_array, open_image
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.inference.answers import Answer
 from torchmcl.inference.predictor import Specialists
@@ -93,13 +93,13 @@ class Session:
     def read(self, content: bytes, name: str) -> Tensor:
         """Decode an uploaded file to the input shape of the model, (C, H, W); it is never written to disk."""
         channels, *size = self.specialists.model_config.shape
-        with self.lock, opened(BytesIO(content), name) as image:
+        with self.lock, open_image(BytesIO(content), name) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise UsageError(
                     f"{name} is too large: it has {image.width} x {image.height} pixels, but at most "
                     f"{MAX_PIXELS // 1_000_000} million pixels are allowed. Resize it."
                 )
-            return torch.from_numpy(pixels(image, size, channels))
+            return torch.from_numpy(image_array(image, size, channels))
 
     def predict(self, image: Tensor, target: Tensor | None = None) -> ExampleAnswer:
         """Predict one image (C, H, W)."""

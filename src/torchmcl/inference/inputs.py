@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from torchmcl._utils.memory_limit import check_memory
 from torchmcl._utils.validation import validate_types
-from torchmcl.data.arrays import as_array, dense
+from torchmcl.data.arrays import as_array, check_dense
 from torchmcl.data.examples import DataSet, Examples, check_labels
-from torchmcl.data.image_files import pixels, read_image
+from torchmcl.data.image_files import image_array, read_image
 from torchmcl.data.lazy import Lazy
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.errors import UsageError
@@ -90,7 +90,7 @@ def labelled_batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[t
 
 def _shaped(x: Any, shape: tuple[int, ...]) -> Tensor:
     """Convert one example or a batch, with channels first, last, or (if grey) omitted, to a tensor (B, *shape)."""
-    x = dense(x.detach(), "examples") if isinstance(x, Tensor) else _tensor(x)
+    x = check_dense(x.detach(), "examples") if isinstance(x, Tensor) else _tensor(x)
     if x.ndim and not len(x):
         raise UsageError("Expected at least one example, got none.")
     for batch in (x, x[None]):
@@ -162,7 +162,7 @@ def _pairs(x: Any, size: int) -> Iterable[Any]:
 
 def _labels(y: Any) -> Tensor:
     try:
-        values = dense(y.detach(), "labels") if isinstance(y, Tensor) else np.array(as_array(y, "labels"))
+        values = check_dense(y.detach(), "labels") if isinstance(y, Tensor) else np.array(as_array(y, "labels"))
         target = torch.as_tensor(values)
     except UsageError:
         raise
@@ -196,7 +196,7 @@ def _pixels(image: Any, size: tuple[int, ...], channels: int) -> NDArray[np.uint
         return read_image(image, size, channels)
     if not _is_image(image):
         raise UsageError(f"Expected only images and paths, got also {type(image).__name__}.")
-    return pixels(image, size, channels)
+    return image_array(image, size, channels)
 
 
 def _is_image(x: Any) -> bool:

@@ -15,7 +15,7 @@ from torchmcl.assignment.memory import Memory
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.examples import Examples
 from torchmcl.data.image_files import image_size
-from torchmcl.data.loader import Loader, at_once
+from torchmcl.data.loader import Loader, inference_batch_size
 from torchmcl.data.masks import write_mask
 from torchmcl.ensemble import Ensemble, Network, auxiliary_outputs
 from torchmcl.ensemble.members import convert_state_dict
@@ -132,7 +132,7 @@ class Specialists:
     @property
     def batch_size(self) -> int:
         """Return the default number of examples per batch, which is smaller for segmentation."""
-        return 64 if self.model_config.dense else at_once(self.device)
+        return 64 if self.model_config.dense else inference_batch_size(self.device)
 
     def to(self, device: str | torch.device) -> "Specialists":
         """Move the weights to another device."""
@@ -185,7 +185,7 @@ class Specialists:
 
     def prepare(self, batch: Tensor) -> Tensor:
         """Preprocess one batch (B, …)."""
-        return preprocessing.apply(self.model_config.preprocess)(batch)
+        return preprocessing.get(self.model_config.preprocess)(batch)
 
     def postprocess(self, output: EnsembleOutput) -> Answer:
         """Convert the members' outputs to an answer: combine them, then apply temperature and threshold."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import yaml
 
 from torchmcl._utils import atomic
-from torchmcl.data.find import whole
+from torchmcl.data.find import check_file
 from torchmcl.errors import DiskFullError, UsageError
 from torchmcl.serialization import checksum
 from torchmcl.serialization.model_config import ModelConfig
@@ -64,7 +64,7 @@ def fetch(repo: str | Path, *, revision: str | None = None) -> Path:
 def read_metrics(folder: Path) -> dict[str, Any]:
     """Return the content of metrics.json, or an empty dictionary if the file does not exist."""
     path = folder / METRICS
-    return checksum.read(whole(path, MAX_BYTES)) if path.is_file() else {}
+    return checksum.read(check_file(path, MAX_BYTES)) if path.is_file() else {}
 
 
 def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:

@@ -82,7 +82,7 @@ class ModelConfig:
         Raises:
             UsageError: if a part is not registered and not passed, or the method has other members or classes.
         """
-        preprocess.apply(self.preprocess)  # raises UsageError if it is not registered
+        preprocess.get(self.preprocess)  # raises UsageError if it is not registered
         network = network or self.network
         if network is None:
             raise UsageError("The model was trained with a network that is not registered. Pass it as network=….")

@@ -21,7 +21,7 @@ from torchmcl._utils.versions import versions
 from torchmcl.data import preprocess, transforms
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.external import External, ExternalLoader
-from torchmcl.data.loader import Loader, at_once
+from torchmcl.data.loader import Loader, inference_batch_size
 from torchmcl.data.transforms import Transform
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
@@ -199,7 +199,7 @@ class Job:
             return ExternalLoader(examples, training=shuffle, **common)
         return Loader(
             examples,
-            batch_size=size if shuffle or self.model_config.dense else max(size, at_once(fabric.device)),
+            batch_size=size if shuffle or self.model_config.dense else max(size, inference_batch_size(fabric.device)),
             shuffle=shuffle,
             rank=fabric.global_rank,
             world=fabric.world_size,
@@ -305,7 +305,7 @@ def _check_networks(ensemble: Ensemble, model_config: ModelConfig, *, custom: bo
         if len(devices) == 1:  # otherwise Fabric moves the weights to one device first
             x = torch.zeros(2, *model_config.shape, dtype=getattr(torch, model_config.dtype), device=devices.pop())
             with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=mixed):
-                ensemble.dry_run(preprocess.apply(model_config.preprocess)(x))
+                ensemble.dry_run(preprocess.get(model_config.preprocess)(x))
         return
     try:
         list(outputs(ensemble, [torch.zeros(1, *model_config.shape)]))

@@ -131,7 +131,7 @@ def test_names_from_the_files(tmp_path) -> None:
     (python / "batches.meta").write_bytes(pickle.dumps({b"label_names": [name.encode() for name in names]}, 2))
     assert data.load("cifar10", directory=str(python)).classes == tuple(names)
     (python / "batches.meta").write_bytes(pickle.dumps({"label_names": names[:9]}, 2))
-    with pytest.raises(UsageError, match=r"Expected 10 different names of classes in .*batches.meta, got 9"):
+    with pytest.raises(UsageError, match=r"Expected 10 different class names in .*batches.meta, got 9"):
         data.load("cifar10", directory=str(python))
 
 
@@ -148,7 +148,7 @@ def test_damaged_binary_files(tmp_path, name) -> None:
     whole = file.read_bytes()
     record = len(whole) // 20
     file.write_bytes(whole[:-1])
-    refused(tmp_path, name, rf"Expected whole records of {record} bytes in .*{file.name}, got {len(whole) - 1}")
+    refused(tmp_path, name, rf"Expected records of {record} bytes in .*{file.name}, got {len(whole) - 1}")
     file.write_bytes(b"")
     refused(tmp_path, name, rf"Expected 1 to \d+ bytes in .*{file.name}, got 0")
     bad = bytearray(whole)
@@ -156,7 +156,7 @@ def test_damaged_binary_files(tmp_path, name) -> None:
     file.write_bytes(bad)
     refused(tmp_path, name, rf"Expected labels below \d+ in .*{file.name}, got 100 in record 2")
     file.unlink()
-    refused(tmp_path, name, rf"Expected the file .*{file.name}, there is none")
+    refused(tmp_path, name, rf"No file .*{file.name}\.")
     assert len(data.load(name, directory=str(tmp_path), parts=("test",)).test) == 20
 
 
@@ -178,7 +178,7 @@ def test_a_file_larger_than_the_set(tmp_path) -> None:
         ({"data": np.zeros((20, 3071), np.uint8)}, r"Expected data \(N, 3072\) uint8 in .*data_batch_2"),
         ({"data": np.zeros((20, 3072), np.float32)}, "Expected an array of bytes in .*data_batch_2"),
         ({"data": [1, 2]}, r"Expected data \(N, 3072\) uint8 in .*data_batch_2"),
-        ({"data": np.zeros((0, 3072), np.uint8)}, "Expected .*data_batch_2"),
+        ({"data": np.zeros((0, 3072), np.uint8)}, "The pickle .*data_batch_2 is not safe"),
     ],
 )
 def test_damaged_python_files(tmp_path, change, match) -> None:
@@ -192,9 +192,9 @@ def test_a_python_file_cut_short(tmp_path, python_2) -> None:
     folder = repack(write_binary(tmp_path / "binary", "cifar10"), tmp_path, "cifar10", python_2)
     file = folder / "data_batch_2"
     file.write_bytes(file.read_bytes()[:-1])
-    refused(folder, "cifar10", "Expected a whole pickle, got .*data_batch_2")
+    refused(folder, "cifar10", "The pickle .*data_batch_2 is damaged")
     file.write_bytes(file.read_bytes()[:1000])
-    refused(folder, "cifar10", "Expected a whole pickle, got .*data_batch_2")
+    refused(folder, "cifar10", "The pickle .*data_batch_2 is damaged")
 
 
 def test_a_malicious_file_leaves_no_mark(tmp_path) -> None:
@@ -204,7 +204,7 @@ def test_a_malicious_file_leaves_no_mark(tmp_path) -> None:
 
     folder = repack(write_binary(tmp_path / "binary", "cifar10"), tmp_path, "cifar10", with_bytes)
     (folder / "data_batch_2").write_bytes(pickle.dumps({"data": Harm(), "labels": [0]}))
-    refused(folder, "cifar10", r"it asks for 'builtins\.exec'\. It comes from .*data_batch_2, which is not trusted")
+    refused(folder, "cifar10", r"The pickle .*data_batch_2 is not safe: it calls 'builtins\.exec'\.")
     assert not (tmp_path / "mark").exists()
 
 
@@ -217,4 +217,4 @@ def test_any_number_of_records(tmp_path) -> None:
 
 @pytest.mark.usefixtures("no_network")
 def test_nothing_there(tmp_path) -> None:
-    refused(tmp_path, "cifar10", "Expected cifar-10-batches-bin or cifar-10-batches-py or .* in one of .*, found none")
+    refused(tmp_path, "cifar10", "Cannot find cifar-10-batches-bin or cifar-10-batches-py or .* in ")

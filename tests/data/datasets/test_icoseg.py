@@ -33,8 +33,8 @@ def test_the_real_set(whole, real) -> None:
         assert abs(test - groups[name] / 5) <= 0.5 or test == 1
         assert train >= 1
     assert whole.choices == {
-        "images": "449 of 643, those of at least 300x500",
-        "split": "a fifth of each group for the test",
+        "images": "449 of 643, at least 300x500",
+        "split": "a fifth of each group held out for testing",
         "split_seed": 0,
     }
     assert whole.classes == ("background", "foreground")
@@ -118,13 +118,13 @@ def refused(small: Path, match: str) -> None:
 def test_masks_that_do_not_fit(small) -> None:
     mask = small / "ground_truth/d/0.png"
     Image.new("1", (501, 301)).save(mask)
-    refused(small, r"Expected a mask of \(301, 502\) for .*0.jpg, got \(301, 501\) in .*0.png")
+    refused(small, r"Expected a mask of size \(301, 502\) for .*0.jpg, got \(301, 501\) in .*0.png")
     Image.fromarray(np.tile(np.arange(3, dtype=np.uint8), (301, 168))[:, :502]).save(mask)
     refused(small, r"Expected a mask of 0 and one other value in .*0.png, got 3 values")
     mask.write_bytes(mask.read_bytes()[:60])
-    refused(small, r"0.png, which cannot be read")
+    refused(small, r"0.png cannot be read")
     mask.unlink()
-    refused(small, r"Expected the mask of .*0.jpg at .*0.png, there is none")
+    refused(small, r"No mask for .*0.jpg. Add .*0.png")
 
 
 @pytest.mark.parametrize("kind", ["L", "P", "RGB"])
@@ -138,7 +138,7 @@ def test_other_kinds_of_masks(small, kind) -> None:
 def test_a_damaged_image(small) -> None:
     image = small / "images/d/0.jpg"
     image.write_bytes(image.read_bytes()[:1500])
-    refused(small, r"0.jpg, which cannot be read")
+    refused(small, r"0.jpg cannot be read")
 
 
 @pytest.mark.usefixtures("no_network")
@@ -146,8 +146,8 @@ def test_nothing_there(small) -> None:
     for path in small.glob("images/*/*.jpg"):
         if path.parent.name != "e":
             path.unlink()
-    refused(small, "Expected images of at least 300x500 in")
+    refused(small, "No images of at least 300x500 pixels in")
     shutil.rmtree(small / "images")
-    refused(small, r"Expected images/GROUP/\*.jpg and ground_truth/GROUP/\*.png in .*icoseg, found no images")
+    refused(small, r"No images in .*icoseg. Put images/GROUP/\*.jpg and ground_truth/GROUP/\*.png there")
     shutil.rmtree(small)
-    refused(small.parent, "Expected icoseg or iCoseg in one of .*, found none; it cannot be downloaded")
+    refused(small.parent, "Cannot find icoseg or iCoseg in .*, and it cannot be downloaded")

@@ -53,16 +53,16 @@ def test_a_table_with_names(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "match"),
     [
-        ({"x": X}, "Expected arrays x and y, .*, got \\['x'\\]"),
+        ({"x": X}, "Expected x and y, .*, got \\['x'\\]"),
         (
             {"x": X, "y": Y, "x_test": X},
             "x and y, and x_test and y_test or neither, .* got \\['x', 'x_test', 'y'\\]",
         ),
-        ({"x": X, "y": Y[:19]}, "Expected x and y of one length"),
+        ({"x": X, "y": Y[:19]}, "Expected x and y of the same length"),
         ({"x": np.full((20, 2), np.nan), "y": Y}, "Expected finite numbers in x"),
-        ({"x": X, "y": np.array([None] * 20)}, "Expected numbers or texts in y of .*, got Python objects"),
-        ({"x": X, "y": Y, "x_test": X[:, :4], "y_test": Y}, "Expected x and x_test of one shape"),
-        ({"x": X[:2], "y": Y[:2]}, "Expected 2 examples of some label to hold one out, got 2 of different ones"),
+        ({"x": X, "y": np.array([None] * 20)}, "Expected numbers or strings in y of .*, got Python objects"),
+        ({"x": X, "y": Y, "x_test": X[:, :4], "y_test": Y}, "Expected x and x_test of the same shape"),
+        ({"x": X[:2], "y": Y[:2]}, "Cannot hold out any of 2 examples: each has a different label"),
     ],
 )
 def test_what_is_no_set(tmp_path, arrays, match) -> None:
@@ -70,14 +70,14 @@ def test_what_is_no_set(tmp_path, arrays, match) -> None:
 
 
 def test_damaged(tmp_path) -> None:
-    refused(tmp_path / "none.npz", "Expected the file .*none.npz, there is none")
+    refused(tmp_path / "none.npz", "No file .*none.npz")
     path = saved(tmp_path, x=X, y=Y)
     whole = path.read_bytes()
     path.write_bytes(b"")
     refused(path, r"Expected 1 to \d+ bytes")
     for content in (whole[:-30], b"hello", b"\x80\x04}.", whole.replace(X.tobytes()[:50], bytes(50))):
         path.write_bytes(content)
-        refused(path, "Expected a whole file of numpy.savez, got .*, which cannot be read")
+        refused(path, "The file .* cannot be read .* Write it with numpy.savez")
 
 
 def test_a_malicious_file_leaves_no_mark(tmp_path) -> None:
@@ -85,7 +85,7 @@ def test_a_malicious_file_leaves_no_mark(tmp_path) -> None:
         def __reduce__(self):
             return exec, (f"open({str(tmp_path / 'mark')!r}, 'w').close()",)
 
-    refused(saved(tmp_path, x=np.array([Harm()] * 2, dtype=object), y=Y[:2]), "got Python objects, which may do harm")
+    refused(saved(tmp_path, x=np.array([Harm()] * 2, dtype=object), y=Y[:2]), "got Python objects .not safe")
     assert not (tmp_path / "mark").exists()
 
 
@@ -100,11 +100,11 @@ def test_an_array_that_claims_too_much(tmp_path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", header((10**12, 8, 8)) + bytes(100))
         archive.writestr("y.npy", header((2,)) + bytes(2))
-    refused(path, r"Expected x of shape \(1000000000000, 8, 8\) in .*, it has another number of bytes")
+    refused(path, r"The size of x in .* does not match its shape \(1000000000000, 8, 8\)")
 
 
 def test_a_bomb(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(npz, "MOST", 10**6)
+    monkeypatch.setattr(npz, "MAX_BYTES", 10**6)
     path = saved(tmp_path, compressed=True, x=np.zeros((2000, 32, 32), np.uint8), y=np.zeros(2000, int))
     assert path.stat().st_size < 10**5
-    refused(path, "Expected at most 1000000 bytes of arrays in .*, it would unpack to more")
+    refused(path, "Expected at most 1000000 bytes of arrays in .*, got ")

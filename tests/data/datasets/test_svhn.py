@@ -28,7 +28,7 @@ def test_training_needs_the_training_file(real) -> None:
     if (real / "svhn/train_32x32.mat").exists():
         pytest.skip("the training file is there")
     for parts in (("train", "test"), ("train",)):
-        with pytest.raises(UsageError, match=r"Expected svhn/train_32x32\.mat or train_32x32\.mat in one of"):
+        with pytest.raises(UsageError, match=r"Cannot find svhn/train_32x32\.mat or train_32x32\.mat in "):
             data.load("svhn", directory=str(real), parts=parts)
 
 
@@ -59,10 +59,10 @@ def test_both_parts(tmp_path, compressed, kind) -> None:
     [
         ({"X": np.zeros((32, 32, 12), np.uint8)}, r"Expected X \(32, 32, 3, N\) and y \(N, 1\) in"),
         ({"X": np.zeros((32, 32, 3, 11), np.uint8)}, r"got \(32, 32, 3, 11\) and \(12, 1\)"),
-        ({"X": np.zeros((32, 32, 3, 12), np.float32)}, "Expected bytes X and labels y from 1 to 10"),
-        ({"y": np.zeros((12, 1), np.uint8)}, "Expected bytes X and labels y from 1 to 10"),
-        ({"y": np.full((12, 1), 11, np.uint8)}, "Expected bytes X and labels y from 1 to 10"),
-        ({"y": np.full((12, 1), 1.5)}, "Expected bytes X and labels y from 1 to 10"),
+        ({"X": np.zeros((32, 32, 3, 12), np.float32)}, "Expected X of uint8 and y from 1 to 10"),
+        ({"y": np.zeros((12, 1), np.uint8)}, "Expected X of uint8 and y from 1 to 10"),
+        ({"y": np.full((12, 1), 11, np.uint8)}, "Expected X of uint8 and y from 1 to 10"),
+        ({"y": np.full((12, 1), 1.5)}, "Expected X of uint8 and y from 1 to 10"),
         ({"y": np.array([["a"]] * 12)}, "Expected"),
     ],
 )
@@ -84,7 +84,7 @@ def test_cut_short(tmp_path, compressed, part) -> None:
     path = saved(tmp_path, small(), do_compression=compressed)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(part * len(whole)) if isinstance(part, float) else part])
-    with pytest.raises(UsageError, match=r"Expected .*test_32x32.mat") as caught:
+    with pytest.raises(UsageError, match=r"(The MATLAB file|Expected) .*test_32x32.mat") as caught:
         read(path)
     assert "\n" not in str(caught.value)
 
@@ -95,12 +95,12 @@ def test_a_file_that_claims_too_much(tmp_path) -> None:
     shape = np.array([32, 32, 3, 12], "<i4").tobytes()
     assert whole.count(shape) == 1
     path.write_bytes(whole.replace(shape, np.array([32, 32, 3, 2**30], "<i4").tobytes()))
-    with pytest.raises(UsageError, match=r"'X' has another number of bytes than its shape \(32, 32, 3, 1073741824\)"):
+    with pytest.raises(UsageError, match=r"the size of 'X' does not match its shape \(32, 32, 3, 1073741824\)"):
         read(path)
 
 
 def test_some_other_file(tmp_path) -> None:
     path = tmp_path / "test_32x32.mat"
     path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(1000))
-    with pytest.raises(UsageError, match=r"Expected a MATLAB file of level 5 in .*, got another. Save it with -v7"):
+    with pytest.raises(UsageError, match=r"Expected a MATLAB file of level 5, got .*. Save it with -v7"):
         read(path)

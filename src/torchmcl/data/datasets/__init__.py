@@ -1,1 +1,2 @@
-"""Data sets, one reader per file: each returns a `DataSet` in memory or one that is read lazily."""
+"""Readers of published data sets and of the user's folders and files, one per file. Each returns a `DataSet`, in memory
+or read on demand. File formats, downloads and the selection of examples belong to `torchmcl.data`."""

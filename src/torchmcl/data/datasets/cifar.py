@@ -8,39 +8,36 @@ from numpy.typing import NDArray
 
 from torchmcl.data.download import obtain
 from torchmcl.data.examples import DataSet, Examples
-from torchmcl.data.find import whole
+from torchmcl.data.find import check_file
 from torchmcl.data.pickles import Array, read_pickle
 from torchmcl.errors import DamagedFileError
 
 PIXELS = 3 * 32 * 32
-MOST = 50_000 * (PIXELS + 500)  # bytes of one file; a pickle names each image besides
+MAX_BYTES = 50_000 * (PIXELS + 500)  # of one file; a pickle also contains the name of each image
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How one version of the set is laid out: the files of each part and of names, and where the labels are."""
+    """The files of one version of the data set, and where they store the labels and the class names."""
 
     folder: str
     train: tuple[str, ...]
     test: tuple[str, ...]
     names: str
-    labels: int = 0  # bytes before the pixels, the last of which counts; 0: pickles
+    labels: int = 0  # bytes before the pixels, the last of which is the label; 0 for pickles
     label_key: str = ""
     names_key: str = ""
 
 
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
+_BINARY = tuple(f"{batch}.bin" for batch in _BATCHES)
 CIFAR10 = (
-    Layout(
-        "cifar-10-batches-bin", tuple(f"{batch}.bin" for batch in _BATCHES), ("test_batch.bin",), "batches.meta.txt", 1
-    ),
-    Layout(
-        "cifar-10-batches-py", _BATCHES, ("test_batch",), "batches.meta", label_key="labels", names_key="label_names"
-    ),
+    Layout("cifar-10-batches-bin", _BINARY, ("test_batch.bin",), "batches.meta.txt", 1),
+    Layout("cifar-10-batches-py", _BATCHES, ("test_batch",), "batches.meta", 0, "labels", "label_names"),
 )
 CIFAR100 = (
     Layout("cifar-100-binary", ("train.bin",), ("test.bin",), "fine_label_names.txt", 2),
-    Layout("cifar-100-python", ("train",), ("test",), "meta", label_key="fine_labels", names_key="fine_label_names"),
+    Layout("cifar-100-python", ("train",), ("test",), "meta", 0, "fine_labels", "fine_label_names"),
 )
 CLASSES10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _FINE = """
@@ -56,12 +53,12 @@ CLASSES100 = tuple(_FINE.split())
 
 
 def cifar10(directory: str | None = None, parts: Sequence[str] = ("train", "test")) -> DataSet:
-    """CIFAR-10 of Krizhevsky 2009, binary or Python version, (N, 3, 32, 32) uint8."""
+    """Load CIFAR-10 (Krizhevsky, 2009), binary or Python version, (N, 3, 32, 32) uint8."""
     return _load("cifar10", CIFAR10, CLASSES10, directory, parts)
 
 
 def cifar100(directory: str | None = None, parts: Sequence[str] = ("train", "test")) -> DataSet:
-    """CIFAR-100 of Krizhevsky 2009 with its 100 fine labels, binary or Python version, (N, 3, 32, 32) uint8."""
+    """Load CIFAR-100 (Krizhevsky, 2009) with its 100 fine labels, binary or Python version, (N, 3, 32, 32) uint8."""
     return _load("cifar100", CIFAR100, CLASSES100, directory, parts)
 
 
@@ -72,68 +69,58 @@ def _load(
     layout = next(layout for layout in layouts if layout.folder == folder.name)
     classes = _names(folder, layout, classes)
     files = {"train": layout.train, "test": layout.test}
-    return DataSet(
-        name,
-        {part: _part([folder / file for file in files[part]], layout, classes) for part in parts},
-        choices={"version": layout.folder},
-    )
+    made = {part: _part([folder / file for file in files[part]], layout, classes) for part in parts}
+    return DataSet(name, made, choices={"version": layout.folder})
 
 
 def _part(paths: Sequence[Path], layout: Layout, classes: tuple[str, ...]) -> Examples:
     read = [_binary(path, layout) if layout.labels else _pickled(path, layout) for path in paths]
     for path, (_, label) in zip(paths, read, strict=True):
         if (wrong := np.flatnonzero(label >= len(classes))).size:
-            raise DamagedFileError(
-                f"Expected labels below {len(classes)} in {path}, got {label[wrong[0]]} in record {wrong[0]}. "
-                "Get it again."
-            )
+            got = f"{label[wrong[0]]} in record {wrong[0]}"
+            raise DamagedFileError(f"Expected labels below {len(classes)} in {path}, got {got}. Download it again.")
     images = np.concatenate([pixels.reshape(-1, 3, 32, 32) for pixels, _ in read])
     target = np.concatenate([label for _, label in read]).astype(np.int64)
     return Examples(torch.from_numpy(images), torch.from_numpy(target), classes)
 
 
 def _binary(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.integer]]:
-    """Records of label bytes, the fine one last, and 3,072 pixels -> pixels (N, 3072), labels (N,)."""
+    """Read records of label bytes and 3,072 pixels: pixels (N, 3072), labels (N,)."""
     record = layout.labels + PIXELS
-    bytes_ = np.fromfile(whole(path, MOST), dtype=np.uint8)
-    if len(bytes_) % record:
-        raise DamagedFileError(
-            f"Expected whole records of {record} bytes in {path}, got {len(bytes_)} bytes. Get it again."
-        )
-    records = bytes_.reshape(-1, record)
+    content = np.fromfile(check_file(path, MAX_BYTES), dtype=np.uint8)
+    if len(content) % record:
+        raise DamagedFileError(f"Expected records of {record} bytes in {path}, got {len(content)}. Download it again.")
+    records = content.reshape(-1, record)
     return records[:, layout.labels :], records[:, layout.labels - 1]
 
 
 def _pickled(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.integer]]:
-    """A pickled dictionary -> pixels (N, 3072), labels (N,)."""
-    content = read_pickle(whole(path, MOST))
+    """Read a pickled dictionary: pixels (N, 3072), labels (N,)."""
+    content = read_pickle(check_file(path, MAX_BYTES))
     data, label = content.get("data"), content.get(layout.label_key)
     pixels = data.bytes_(path) if isinstance(data, Array) else None
-    fits = pixels is not None and pixels.ndim == 2 and pixels.shape[1] == PIXELS and len(pixels) > 0
-    if pixels is None or not fits:
-        raise DamagedFileError(f"Expected data (N, {PIXELS}) uint8 in {path}, got another. Get it again.")
+    if pixels is None or pixels.ndim != 2 or pixels.shape[1] != PIXELS or len(pixels) == 0:
+        raise DamagedFileError(f"Expected data (N, {PIXELS}) uint8 in {path}. Download it again.")
     if not isinstance(label, list) or not all(type(each) is int and 0 <= each < 256 for each in label):
-        raise DamagedFileError(f"Expected {layout.label_key} as a list of labels in {path}, got another. Get it again.")
+        raise DamagedFileError(f"Expected {layout.label_key} as a list of labels in {path}. Download it again.")
     if len(label) != len(pixels):
         raise DamagedFileError(f"Expected a label for each of {len(pixels)} images in {path}, got {len(label)}.")
     return pixels, np.array(label, dtype=np.int64)
 
 
-def _names(folder: Path, layout: Layout, built_in: tuple[str, ...]) -> tuple[str, ...]:
-    """The classes' names, from their file if there is one."""
+def _names(folder: Path, layout: Layout, default: tuple[str, ...]) -> tuple[str, ...]:
+    """Read the names of the classes, or return the default if their file is missing."""
     path = folder / layout.names
     if not path.exists():
-        return built_in
-    whole(path, 10**6)
+        return default
+    check_file(path, 10**6)
     if layout.labels:
         names: object = path.read_text(encoding="utf-8", errors="replace").split()
     else:
         names = read_pickle(path).get(layout.names_key)
     listed = names if isinstance(names, list) else []
-    # A file written by Python 3 may hold bytes.
-    texts = tuple(
-        name.decode("latin-1") if isinstance(name, bytes) else name for name in listed if isinstance(name, bytes | str)
-    )
-    if len(texts) != len(built_in) or len(set(texts)) != len(texts):
-        raise DamagedFileError(f"Expected {len(built_in)} different names of classes in {path}, got {len(set(texts))}.")
+    listed = [name.decode("latin-1") if isinstance(name, bytes) else name for name in listed]  # bytes from Python 3
+    texts = tuple(name for name in listed if isinstance(name, str))
+    if len(texts) != len(default) or len(set(texts)) != len(texts):
+        raise DamagedFileError(f"Expected {len(default)} different class names in {path}, got {len(set(texts))}.")
     return texts

@@ -7,82 +7,85 @@ import torch
 
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.image_files import EXTENSIONS, ImageFiles, image_size
-from torchmcl.data.strata import Purpose, hold_out
+from torchmcl.data.strata import train_test_split
 from torchmcl.errors import UsageError
 
-LOOKED_AT = 100  # images whose sizes decide
+SIZE_SAMPLE = 100  # images whose median determines the size
 
 
 def load(
-    path: str,
-    parts: Sequence[str] = ("train", "test"),
-    *,
-    seed: int = 0,
-    size: tuple[int, int] | None = None,
+    path: str, parts: Sequence[str] = ("train", "test"), *, seed: int = 0, size: tuple[int, int] | None = None
 ) -> DataSet:
-    """Images in one folder per class, `ImageFiles` of (N, 3, H, W), resized to `size`, by default the median of 100.
+    """Load images (N, 3, H, W) from a folder with one subfolder per class.
 
-    Classes are in PATH/train and PATH/test (or PATH/val; of both, val is for validation), or in PATH itself, where a
-    fifth of each class, chosen by `seed`, is the test set.
+    If PATH has the folders train and test (or val), they contain the classes. With all three, val is the validation
+    part. Otherwise, PATH itself contains the classes, and a fifth of each class is held out for testing.
+
+    Args:
+        path: the folder
+        parts: the parts to return
+        seed: chooses the test set if the folder has none
+        size: the height and width to resize to; by default the median of 100 training images
+
+    Returns:
+        A `DataSet` of `ImageFiles`.
+
+    Raises:
+        UsageError: if there are fewer than two classes, or a class without images.
     """
     root = Path(path).expanduser()
     if not root.is_dir():
-        raise UsageError(f"Expected a folder of images, one folder a class, got {path!r}, which is no folder.")
-    split = _published(root)
-    if split:
-        classes = _classes(split["train"])
-        found = {part: _examples(folder, classes) for part, folder in split.items()}
-        choices: dict[str, object] = {part: folder.name for part, folder in split.items()}
+        raise UsageError(f"No folder {path!r}. Pass a folder with one subfolder of images per class.")
+    folders = _parts(root)
+    classes = tuple(_subfolders(folders.get("train", root)))
+    if len(classes) < 2:
+        where = folders.get("train", root)
+        raise UsageError(f"Expected a folder for each of 2 or more classes in {where}, got {len(classes)}.")
+    if folders:
+        files = {part: _examples(folder, classes) for part, folder in folders.items()}
+        choices: dict[str, object] = {part: folder.name for part, folder in folders.items()}
     else:
-        classes = _classes(root)
         paths, label = _examples(root, classes)
-        held = hold_out(torch.tensor(label), 0.2, seed=seed, purpose=Purpose.TEST)
-        found = {
-            part: ([paths[at] for at in places.tolist()], [label[at] for at in places.tolist()])
-            for part, places in zip(("train", "test"), held, strict=True)
+        split = train_test_split(torch.tensor(label), seed=seed)
+        files = {
+            part: ([paths[at] for at in index.tolist()], [label[at] for at in index.tolist()])
+            for part, index in split.items()
         }
-        choices = {"split": "a fifth of each class for the test", "split_seed": seed}
-    # The whole set decides the size, so that it does not depend on which part is asked for.
-    size = size or median_size(found["train"][0])
-    wanted = {*parts, *(["validation"] if "train" in parts else [])}
+        choices = {"split": "a fifth of each class held out for testing", "split_seed": seed}
+    # The training images determine the size, whichever parts are requested.
+    size = size or median_size(files["train"][0])
+    requested = {*parts, *(["validation"] if "train" in parts else [])}
     made = {
         part: Examples(ImageFiles(tuple(paths), size), torch.tensor(label), classes)
-        for part, (paths, label) in found.items()
-        if part in wanted
+        for part, (paths, label) in files.items()
+        if part in requested
     }
     return DataSet(f"folder:{path}", made, choices={**choices, "size": list(size)})
 
 
-def _published(root: Path) -> dict[str, Path]:
-    """The folder of each part, where both train and test are; one alone may be a class, for trains are photographed."""
-    there = {name: root / name for name in ("train", "test", "val") if _folders(root / name)}
-    if "train" not in there or len(there) < 2:
+def _parts(root: Path) -> dict[str, Path]:
+    """Return the folder of each part if there are train and test or val; a single one of them may be a class."""
+    found = {name: root / name for name in ("train", "test", "val") if _subfolders(root / name)}
+    if "train" not in found or len(found) < 2:
         return {}
-    if "test" not in there:
-        return {"train": there["train"], "test": there["val"]}
-    return {"validation" if name == "val" else name: folder for name, folder in there.items()}
+    if "test" not in found:
+        return {"train": found["train"], "test": found["val"]}
+    return {"validation" if name == "val" else name: folder for name, folder in found.items()}
 
 
-def _classes(root: Path) -> tuple[str, ...]:
-    classes = _folders(root)
-    if len(classes) < 2:
-        raise UsageError(f"Expected a folder for each of 2 or more classes in {root}, got {len(classes)}.")
-    return tuple(classes)
+def _subfolders(root: Path) -> list[str]:
+    paths = root.iterdir() if root.is_dir() else ()
+    return sorted(path.name for path in paths if path.is_dir() and _visible(path.name))
 
 
-def _folders(root: Path) -> list[str]:
-    """The names of the folders in it, those hidden left out."""
-    return sorted(path.name for path in root.iterdir() if path.is_dir() and _seen(path.name)) if root.is_dir() else []
-
-
-def _seen(name: str) -> bool:
+def _visible(name: str) -> bool:
     return not name.startswith((".", "__MACOSX"))
 
 
 def _examples(root: Path, classes: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Paths of all images, class by class, and their labels."""
-    if unknown := [name for name in _folders(root) if name not in classes]:
-        raise UsageError(f"Expected only classes of the training set in {root}, got {', '.join(unknown[:5])} besides.")
+    """List the paths of all images, class by class, and their labels."""
+    if unknown := [name for name in _subfolders(root) if name not in classes]:
+        raise UsageError(f"The classes {', '.join(unknown[:5])} in {root} are not in the training set. Remove them.")
     paths, label = [], []
     for c, name in enumerate(classes):
         if not (root / name).is_dir():  # a test set may lack a class
@@ -90,21 +93,18 @@ def _examples(root: Path, classes: Sequence[str]) -> tuple[list[str], list[int]]
         images, others = _images(root / name)
         if not images:
             kinds = ", ".join(sorted(EXTENSIONS))
-            raise UsageError(
-                f"Expected images ({kinds}) in {root / name}, found none and {others} other files. "
-                "Fill the folder or remove it."
-            )
+            raise UsageError(f"No images ({kinds}) in {root / name}, only {others} other files. Add some or remove it.")
         paths += images
         label += [c] * len(images)
     return paths, label
 
 
 def _images(folder: Path) -> tuple[list[str], int]:
-    """The images in a folder and below, and how many files are none."""
+    """List the images in a folder and its subfolders, and count the other files."""
     images, others = [], 0
     for at, below, files in os.walk(folder):
-        below[:] = sorted(filter(_seen, below))
-        for file in sorted(filter(_seen, files)):
+        below[:] = sorted(filter(_visible, below))
+        for file in sorted(filter(_visible, files)):
             if os.path.splitext(file)[1].lower() in EXTENSIONS:
                 images.append(os.path.join(at, file))
             else:
@@ -113,7 +113,7 @@ def _images(folder: Path) -> tuple[list[str], int]:
 
 
 def median_size(paths: Sequence[str]) -> tuple[int, int]:
-    """Median height and median width of images spread over the set."""
-    step = max(len(paths) // LOOKED_AT, 1)
-    heights, widths = zip(*(image_size(path) for path in paths[::step][:LOOKED_AT]), strict=True)
+    """Return the median height and the median width of images spread over the list."""
+    step = max(len(paths) // SIZE_SAMPLE, 1)
+    heights, widths = zip(*(image_size(path) for path in paths[::step][:SIZE_SAMPLE]), strict=True)
     return median_high(heights), median_high(widths)
