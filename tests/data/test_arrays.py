@@ -114,9 +114,9 @@ def test_names_of_classes() -> None:
     x = np.zeros((4, 2))
     assert all_of(x, [0, 2, 0, 2], classes=["cat", "cow", "dog"]).target.tolist() == [0, 2, 0, 2]
     assert all_of(x, ["dog", "cat"] * 2, classes=["dog", "cow", "cat"]).target.tolist() == [0, 2, 0, 2]
-    with pytest.raises(UsageError, match="Unknown labels in y: 2, first in example 1. The classes are cat, dog"):
+    with pytest.raises(UsageError, match=r"Unknown labels in y: 2, first in example 1. The classes are cat, dog"):
         all_of(x, [0, 2, 0, 2], classes=["cat", "dog"])
-    with pytest.raises(UsageError, match="Unknown labels in y: eel, first in example 1. The classes are cat, dog"):
+    with pytest.raises(UsageError, match=r"Unknown labels in y: eel, first in example 1. The classes are cat, dog"):
         all_of(x, ["cat", "eel"] * 2, classes=["cat", "dog"])
     with pytest.raises(UsageError, match="Expected different class names"):
         all_of(x, [0, 1] * 2, classes=["cat", "cat"])

@@ -137,7 +137,7 @@ def test_another_checksum(served, monkeypatch, empty_cache) -> None:
 def test_more_than_announced(served, monkeypatch, empty_cache) -> None:
     folder, address = served
     publish(monkeypatch, tar(folder / "set.tar.gz", {"set/file.txt": b"hello"}), address, most=10)
-    with pytest.raises(UsageError, match=r"Expected at most 10 bytes from .*, the server announces \d+"):
+    with pytest.raises(UsageError, match=r"Expected at most 10 bytes from .*, \d+ announced"):
         obtain(["set"])
     assert list(empty_cache.iterdir()) == []
 
@@ -218,7 +218,7 @@ def test_a_redirect_stays_with_https(secure, monkeypatch, empty_cache) -> None:
     monkeypatch.setattr(download, "SOURCES", {"set": RemoteFile(address + "set.tar.gz", md5, 1000)})
     for onward in ("http://127.0.0.1:9/set.tar.gz", "//127.0.0.1:9/x", "ftp://127.0.0.1/x", "file:///etc/passwd"):
         leads["/set.tar.gz"] = onward
-        with pytest.raises(UsageError, match="set.tar.gz") as caught:
+        with pytest.raises(UsageError, match=r"set\.tar\.gz") as caught:
             obtain(["set"])
         if not onward.startswith("//"):  # which is https still, where nobody listens
             assert f"redirects from https to {onward}" in one_line(caught)
@@ -335,7 +335,7 @@ def test_a_damaged_archive(tmp_path, monkeypatch, name, empty_cache) -> None:
     archive = MAKERS[name](tmp_path / name, {"set/file": content})
     archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
     publish(monkeypatch, archive, "https://nowhere.invalid/", most=10**6)
-    with pytest.raises(UsageError, match="The archive .* is damaged"):
+    with pytest.raises(UsageError, match=r"The archive .* is damaged"):
         obtain(["set"], tmp_path)
     assert list(empty_cache.iterdir()) == []
 

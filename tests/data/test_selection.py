@@ -48,7 +48,7 @@ def test_classes_that_are_none(classes, match) -> None:
 
 def test_many_classes_are_not_all_listed() -> None:
     many = data.from_arrays(np.zeros((60, 1)), [f"class {i:02d}" for i in range(30)] * 2)
-    with pytest.raises(UsageError, match="Unknown class 'zzz'. The classes are .*class 09 and 20 more"):
+    with pytest.raises(UsageError, match=r"Unknown class 'zzz'. The classes are .*class 09 and 20 more"):
         select(many, classes="zzz")
 
 

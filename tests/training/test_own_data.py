@@ -239,7 +239,7 @@ def test_a_loader_that_fails_in_the_middle_leaves_a_run_that_resumes(tmp_path):
         first = DataLoader(kind(*good[0].tensors), batch_size=60, shuffle=True)
         return data.from_loaders(first, DataLoader(good[1], 50), classes=CLASSES)
 
-    with pytest.raises(UsageError, match="got OSError after 1 batches: gone"):
+    with pytest.raises(UsageError, match="failed after 1 batches with OSError: gone"):
         fit("ie", data=made(Failing), out=tmp_path / "run", **TINY)
     resumed = fit("ie", data=made(TensorDataset), out=tmp_path / "run", resume=True, **TINY)
     assert same(resumed.ensemble.state_dict(), fit("ie", data=made(TensorDataset), **TINY).ensemble.state_dict())

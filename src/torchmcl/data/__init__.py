@@ -30,7 +30,7 @@ ABOUT = {
 }
 NAMES = tuple(ABOUT)  # the built-in ones
 Reader = Callable[..., DataSet]
-_REGISTERED: Registry[Reader] = Registry("data set")
+_REGISTERED: Registry[Reader] = Registry("data set", aliases=dict(zip(NAMES, NAMES, strict=True)))  # NAMES are taken
 
 __all__ = [
     "ABOUT",
@@ -72,20 +72,14 @@ def register(reader: Reader) -> Reader:
             `directory` is the folder passed to `load` or None, and `seed` chooses a test set if none is published.
             `load` selects classes, limits the examples and holds out a validation part
 
-    Returns:
-        The reader.
-
     Raises:
         UsageError: if the name is taken.
 
-    >>> @register
+    >>> @register  # doctest: +IGNORE_EXCEPTION_DETAIL
     ... def digits(parts, *, directory, seed): ...
     Traceback (most recent call last):
-        ...
-    torchmcl.errors.UsageError: The name 'digits' is taken by another data set. Rename the function.
+    torchmcl.errors.UsageError: the name is taken
     """
-    if reader.__name__ in NAMES:
-        raise UsageError(f"The name {reader.__name__!r} is taken by another data set. Rename the function.")
     return _REGISTERED.register(reader)
 
 

@@ -112,11 +112,7 @@ def _read(loader: DataLoader) -> tuple[Tensor, Any]:
 
 
 def as_array(values: Any, what: str) -> NDArray[Any]:
-    """Convert to a NumPy array.
-
-    Raises:
-        UsageError: if values are masked, or if a range or other sequence is too long for memory.
-    """
+    """Convert to a NumPy array; raise UsageError for masked values and for a range that is too long for memory."""
     if np.ma.is_masked(values):  # NumPy would use the values behind the mask
         raise UsageError(f"Expected {what} without masked values. Fill or remove them.")
     if not hasattr(values, "__array__"):
@@ -149,11 +145,7 @@ def _array(values: Any, what: str) -> Any:
 
 
 def _all_strings(values: Sequence[Any]) -> bool:
-    """Whether all values are strings, or all bytes. NumPy converts other values among them, NaN to "nan".
-
-    >>> _all_strings(["a", "b"]), _all_strings(["a", float("nan")]), _all_strings([1, "1"])
-    (True, False, False)
-    """
+    """Whether all values are strings, or all bytes. NumPy converts other values among them, NaN to "nan"."""
     flat = np.array(values, dtype=object).ravel()
     return any(all(isinstance(value, kind) for value in flat) for kind in (str, bytes))
 
@@ -201,9 +193,6 @@ def as_targets(
     """Convert labels to targets (N,) int64; return them, the labels as an array (N,) and the class names.
 
     `names` are the class names, if other labels have determined them already.
-
-    >>> as_targets(["dog", "cat"], "y", None)[0]
-    tensor([1, 0])
     """
     label = _labels(_array(y, what), what)
     names = names or _class_names(label, classes)

@@ -96,8 +96,7 @@ def _download(source: RemoteFile, folder: Path) -> Path:
         if response.is_redirect and urlsplit(onward).scheme != SCHEME:
             raise UsageError(f"The address {source.url} redirects from {SCHEME} to {onward}. Download it by hand.")
         if not announced.isdecimal() or int(announced) > source.max_bytes:
-            limit = source.max_bytes
-            raise UsageError(f"Expected at most {limit} bytes from {source.url}, the server announces {announced}.")
+            raise UsageError(f"Expected at most {source.max_bytes} bytes from {source.url}, {announced} announced.")
 
     bar = VERBOSE.get() and sys.stderr.isatty() and find_spec("tqdm") is not None
     fetch = pooch.HTTPDownloader(progressbar=bar, timeout=30, hooks={"response": check_response})

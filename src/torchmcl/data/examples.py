@@ -107,11 +107,7 @@ def _fingerprint(*parts: Tensor | None) -> str:
 
 
 def check_labels(label: Tensor, classes: int) -> None:
-    """Check that labels (N,) or masks (N, H, W) are class indices; masks may also contain 255.
-
-    Raises:
-        UsageError: if a label is below 0 or not below `classes`.
-    """
+    """Raise UsageError unless labels (N,) or masks (N, H, W) are class indices; masks may also contain 255."""
     known = label[label != IGNORE] if label.ndim > 1 and classes <= IGNORE else label
     if known.numel() and not 0 <= int(known.min()) <= int(known.max()) < classes:
         raise UsageError(f"Expected labels from 0 to {classes - 1}, got {int(known.min())} to {int(known.max())}.")

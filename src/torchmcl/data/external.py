@@ -83,10 +83,8 @@ class External:
 
     def __init__(self, loader: Any, classes: tuple[str, ...], name: str, like: Tensor | None = None) -> None:
         if not isinstance(loader, Iterable) or isinstance(loader, Iterator | Tensor | str | Dataset):
-            raise UsageError(
-                f"The {name} loader must be iterable once per epoch, got {type(loader).__name__}. "
-                "Pass a DataLoader, or use data.from_dataset for a Dataset."
-            )
+            got = f"{type(loader).__name__}. Pass a DataLoader, or use data.from_dataset for a Dataset."
+            raise UsageError(f"The {name} loader must be iterable once per epoch, got {got}")
         self.loader, self.classes, self.name, self.count = loader, classes, name, 0
         self.target = torch.empty(0, dtype=torch.int64)
         with preserve_generators():
@@ -139,10 +137,8 @@ class External:
             reason = (str(problem).strip().splitlines() or [""])[-1]
             if "DataLoader worker" in str(problem):  # the message contains the traceback
                 problem.__traceback__ = None  # it would keep all workers alive
-            raise UsageError(
-                f"The {self.name} loader failed after {number} batches with {type(problem).__name__}: {reason}. "
-                "Saved checkpoints are kept; correct the loader and resume."
-            ) from problem
+            what = f"{type(problem).__name__}: {reason}. Saved checkpoints are kept; correct the loader and resume."
+            raise UsageError(f"The {self.name} loader failed after {number} batches with {what}") from problem
 
 
 @final
@@ -201,11 +197,7 @@ class ExternalLoader:
 
 
 def _merge_single(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Merge a last batch of one example into the one before it.
-
-    >>> [x.tolist() for x, _ in _merge_single((part, part) for part in torch.arange(5).split(2))]
-    [[0, 1], [2, 3, 4]]
-    """
+    """Merge a last batch of one example into the one before it."""
     pending: list[tuple[Tensor, Tensor]] = []
     for batch in batches:
         pending.append(batch)

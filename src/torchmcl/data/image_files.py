@@ -83,9 +83,6 @@ def read_image(path: str | PathLike[str], size: Sequence[int] | None = None, cha
         size: the height and width to resize to (bicubic); None keeps the size
         channels: 3 for color, 1 for gray
 
-    Returns:
-        An array (C, H, W) uint8.
-
     Raises:
         UsageError: if the file is missing, damaged, too large or in another format.
 
@@ -141,8 +138,7 @@ def open_image(path: str | PathLike[str] | BinaryIO, name: str | None = None) ->
     except FileNotFoundError as error:
         raise UsageError(f"No image at {name}. Check the path.") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        limit = Image.MAX_IMAGE_PIXELS
-        raise UsageError(f"The image {name} has more than {limit} pixels. Make it smaller.") from error
+        raise UsageError(f"The image {name} has more than {Image.MAX_IMAGE_PIXELS} pixels. Make it smaller.") from error
     except Exception as error:  # decoders raise many kinds of exceptions for damaged bytes
         reason = " ".join(str(error).split()) or type(error).__name__
         message = f"The image {name} cannot be read: {reason}. Supported formats are {', '.join(FORMATS)}."

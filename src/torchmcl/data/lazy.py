@@ -39,9 +39,7 @@ class Lazy(ABC):
         return self.read(index, index)
 
     def _stack(self, images: list[Tensor]) -> Tensor:
-        """Stack images to (B, …).
-
-        In a worker process, `default_collate` allocates the batch in shared memory. A batch on the heap would be copied
-        there, and would leave a heap of a hundred batches behind.
-        """
+        """Stack images to (B, …)."""
+        # In a worker process, `default_collate` allocates the batch in shared memory. A batch on the heap would be
+        # copied there, and would leave a heap of a hundred batches behind.
         return default_collate(images) if images else torch.empty(0, *self.shape[1:], dtype=self.dtype)

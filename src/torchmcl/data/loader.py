@@ -129,17 +129,11 @@ class Loader:
         """Iterate over the batches of an epoch from index `start` on."""
         if number < 0 or not 0 <= start <= len(self):
             raise UsageError(f"Expected epoch >= 0 and 0 <= start <= {len(self)}, got {number} and {start}.")
-        batches = self._order(number).split(self._sizes)[start : len(self)]
-        totals = self._sizes[start : len(self)]
-        steps = [(number, start + step) for step in range(len(totals))]
-        return self._read([batch[self.rank :: self.world] for batch in batches], totals, steps)
+        return self._read(number, start, self._split(self._order(number), start))
 
-    def _augment(self, x: Tensor, target: Tensor, total: int, step: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        if self._transform is None:
-            return x, target
-        rows = slice(self.rank, None, self.world)
-        draw = Draw(seed_of(self.seed, *step, AUGMENT), total=total, rows=rows, device=self.device)
-        return apply_transform(self._transform, x, target, draw)
+    def _split(self, order: Tensor, start: int) -> list[Tensor]:
+        """Split an epoch (N,) into batches and return this process's part of each one from `start` on."""
+        return [batch[self.rank :: self.world] for batch in order.split(self._sizes)[start : len(self)]]
 
     def _order(self, epoch: int) -> Tensor:
         count = len(self.examples)
@@ -151,31 +145,30 @@ class Loader:
             return balanced_order(self._by_class, generator)
         return torch.randperm(count, generator=generator)
 
-    def _read_seeds(self, epoch: int, start: int) -> list[Tensor]:
-        """Draw a seed below 2**63 for each position in the epoch; return those of this process's batches, (B,) each.
-
-        An example that appears twice in an epoch gets two seeds.
-        """
-        generator = torch.Generator().manual_seed(seed_of(self.seed, epoch, 0, READ))
-        numbers = torch.randint(2**63 - 1, (len(self.examples),), generator=generator)
-        return [part[self.rank :: self.world] for part in numbers.split(self._sizes)[start : len(self)]]
-
-    def _read(self, batches: list[Tensor], totals: list[int], steps: list[tuple[int, int]]) -> Iterator[Batch]:
+    def _read(self, epoch: int, start: int, batches: list[Tensor]) -> Iterator[Batch]:
         all_targets, *optional = self._labels
-        for index, images, total, step in zip(batches, self._images(batches, steps), totals, steps, strict=True):
-            index = index.to(self.device)
-            x, target = self._augment(images.to(self.device), all_targets[index], total, step)
+        images = self._images(epoch, start, batches)
+        for step, (index, x) in enumerate(zip(batches, images, strict=True), start):
+            index, x, total = index.to(self.device), x.to(self.device), self._sizes[step]
+            target = all_targets[index]
+            if self._transform is not None:
+                rows, seed = slice(self.rank, None, self.world), seed_of(self.seed, epoch, step, AUGMENT)
+                draw = Draw(seed, total=total, rows=rows, device=self.device)
+                x, target = apply_transform(self._transform, x, target, draw)
             group, weight = (None if part is None else part[index] for part in optional)
             target = target if target.is_floating_point() else target.long()
             yield Batch(self._preprocess(preprocessing.channels_last(x)), target, index, group, total, weight)
 
-    def _images(self, batches: list[Tensor], steps: list[tuple[int, int]]) -> Iterator[Tensor]:
+    def _images(self, epoch: int, start: int, batches: list[Tensor]) -> Iterator[Tensor]:
         images = self._resident
         if isinstance(images, Tensor):
             for index in batches:
                 yield images[index.to(images.device)]
         elif batches:
-            yield from _read_lazy(images, list(zip(batches, self._read_seeds(*steps[0]), strict=True)), self.workers)
+            # Each position in the epoch gets a seed, so an example that appears twice gets two.
+            generator = torch.Generator().manual_seed(seed_of(self.seed, epoch, 0, READ))
+            seeds = self._split(torch.randint(2**63 - 1, (len(self.examples),), generator=generator), start)
+            yield from _read_lazy(images, list(zip(batches, seeds, strict=True)), self.workers)
 
     # Moved to the device on first use, because not every loader is used.
     @cached_property
@@ -204,11 +197,7 @@ class Loader:
 
 
 def _sizes(count: int, batch_size: int, least: int) -> list[int]:
-    """Return the sizes of an epoch's batches; a last one below `least` is merged into the one before it.
-
-    >>> _sizes(7, 3, least=1), _sizes(7, 3, least=2)
-    ([3, 3, 1], [3, 4])
-    """
+    """Return the sizes of an epoch's batches; a last one below `least` is merged into the one before it."""
     full, rest = divmod(count, batch_size)
     sizes = [batch_size] * full + [rest] * (rest > 0)
     if len(sizes) > 1 and sizes[-1] < least:
@@ -242,10 +231,8 @@ def _read_lazy(images: Lazy, batches: list[tuple[Tensor, Tensor]], workers: int)
     try:
         items = iter(reader)
     except (AttributeError, TypeError, PicklingError) as problem:  # if processes are not forked
-        raise UsageError(
-            f"Cannot send the data to worker processes ({type(problem).__name__}: {problem}). "
-            "Define the class of the Dataset at the top of a module, or pass workers=0."
-        ) from problem
+        advice = "Define the class of the Dataset at the top of a module, or pass workers=0."
+        raise UsageError(f"Cannot send the data to worker processes ({problem}). {advice}") from problem
     try:
         for item in items:
             if isinstance(item, TorchmclError):

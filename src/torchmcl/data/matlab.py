@@ -20,9 +20,9 @@ _COMPLEX = 0x0800
 def read_matlab(path: Path, *, max_bytes: int) -> dict[str, NDArray[Any]]:
     """Read the numeric arrays of a MATLAB file of level 5 (-v6 or -v7), at most `max_bytes` packed and unpacked.
 
-    SciPy's reader can crash the process on damaged bytes, so this one checks everything. For the layout, see "MAT-File
-    Format" by MathWorks: each element has a tag (type, size) and content, padded to 8 bytes.
+    SciPy's reader can crash the process on damaged bytes, so this one checks everything.
     """
+    # For the layout, see "MAT-File Format" by MathWorks: each element is a tag (type, size) and its padded content.
     content = memoryview(check_file(path, max_bytes).read_bytes())
     order = {b"IM": "<", b"MI": ">"}.get(bytes(content[126:128]))
     if order is None or content[125 if order == "<" else 124] != 1:

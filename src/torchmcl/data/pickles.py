@@ -15,16 +15,14 @@ _RECONSTRUCT = {("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiar
 def read_pickle(path: Path) -> dict[str, Any]:
     """Read a pickled dictionary of lists, numbers, strings and arrays of bytes, without executing anything.
 
-    Unpickling normally imports and calls the functions that a file names. This reader calls none of them: it keeps the
-    description of an array in an `Array`, whose bytes are checked later. Anything else in the file is an error.
+    Anything else in the file is an error. The content of an array is checked later, by `Array.bytes_`.
     """
     try:
         content = _Reader(io.BytesIO(path.read_bytes()), encoding="latin-1").load()
     except DamagedFileError as error:
         raise DamagedFileError(f"The pickle {path} is not safe: {error} Download it again.") from error
     except Exception as error:  # the unpickler raises many kinds of exceptions for damaged bytes
-        reason = type(error).__name__
-        raise damaged(f"The pickle {path} is damaged ({reason}). Download it again.", error) from error
+        raise damaged(f"The pickle {path} is damaged ({type(error).__name__}). Download it again.", error) from error
     if not isinstance(content, dict):
         raise DamagedFileError(f"Expected a dictionary in {path}, got {type(content).__name__}. Download it again.")
     return {key.decode("latin-1") if isinstance(key, bytes) else str(key): value for key, value in content.items()}

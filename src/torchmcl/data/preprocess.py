@@ -9,16 +9,10 @@ from torchmcl._utils.registry import Registry
 
 
 def global_contrast(x: Tensor) -> Tensor:
-    """Normalize each image to mean 0 and root mean square 1 over all pixels and channels.
+    """Normalize each image to mean 0 and root mean square 1 over pixels and channels, (B, …) -> (B, …) float32.
 
     Computes (x - mean) / rms(x - mean), without the division if the root mean square is below 1e-8. This is global
     contrast normalization, the paper's only preprocessing (pylearn2's with scale sqrt(D)).
-
-    Args:
-        x: images (B, …) of any type
-
-    Returns:
-        Images (B, …) float32.
 
     >>> global_contrast(torch.tensor([[[[1, 3]]], [[[7, 7]]]], dtype=torch.uint8)).flatten(1)
     tensor([[-1.,  1.],
@@ -73,10 +67,7 @@ def default(dtype: torch.dtype) -> str:
 
 
 def get(name: str) -> Callable[[Tensor], Tensor]:
-    """Return the preprocessing function (B, …) -> (B, …) of that name.
-
-    Raises:
-        UsageError: if the name is unknown.
+    """Return the preprocessing function (B, …) -> (B, …) of that name; raise UsageError for an unknown name.
 
     >>> get("none")(torch.tensor([7], dtype=torch.uint8))
     tensor([7.])

@@ -84,25 +84,13 @@ def from_dataset(
 @final
 @dataclass(frozen=True, eq=False)
 class Streamed(Lazy):
-    """Examples of a `Dataset`, read on demand.
+    """Examples of a `Dataset`, read on demand."""
 
-    Args:
-        dataset: the data set of items (x, y)
-        name: its name in error messages
-        indices: the indices of the examples in the data set, (N,)
-        template: an empty tensor (0, …) with the shape and type of the examples
-        labels: the label of each item of the data set, which y must equal; None ignores y
-
-    >>> examples = Streamed([(torch.zeros(3), 0), (torch.ones(3), 1)], "train", torch.arange(2), torch.empty(0, 3))
-    >>> examples[torch.tensor([1, 1])].sum()
-    tensor(6.)
-    """
-
-    dataset: Any
-    name: str
-    indices: Tensor
-    template: Tensor
-    labels: NDArray[Any] | None = None
+    dataset: Any  # items (x, y)
+    name: str  # in error messages
+    indices: Tensor  # of the examples in the data set, (N,)
+    template: Tensor  # an empty tensor (0, …) with the shape and type of the examples
+    labels: NDArray[Any] | None = None  # of all items of the data set, to compare with y; None ignores y
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -136,11 +124,7 @@ class Streamed(Lazy):
 
 
 def read_item(dataset: Any, index: int, seed: int, name: str, *, labelled: bool = True) -> tuple[Tensor, Any]:
-    """Read an item with seeded generators: x (C, H, W) uint8 or float32, or (D,) float32, and its label.
-
-    Raises:
-        UsageError: if the data set fails or returns something else.
-    """
+    """Seed the generators and read an item: x (C, H, W) uint8 or float32, or (D,) float32, and its label."""
     seed_generators(seed)
     where = f"example {index} of {name}"
     try:
@@ -148,10 +132,8 @@ def read_item(dataset: Any, index: int, seed: int, name: str, *, labelled: bool 
     except TorchmclError:
         raise
     except Exception as problem:
-        raise UsageError(
-            f"Reading {where} failed with {type(problem).__name__}: {problem}. "
-            "Correct the Dataset, or leave the example out with torch.utils.data.Subset."
-        ) from problem
+        advice = "Correct the Dataset, or leave the example out with torch.utils.data.Subset."
+        raise UsageError(f"Reading {where} failed with {type(problem).__name__}: {problem}. {advice}") from problem
     is_pair = isinstance(item, tuple | list) and len(item) > labelled
     x = item[0] if is_pair else item
     if not isinstance(x, Tensor) or (labelled and not is_pair):
@@ -210,12 +192,10 @@ def _examples(
 
 def _length(dataset: Any, name: str) -> int:
     """Return the number of examples; raise UsageError unless it is a map-style data set with examples."""
-    kind = type(dataset).__name__
-    if isinstance(dataset, DataLoader | IterableDataset):
-        raise UsageError(f"Expected a map-style Dataset as {name}, got {kind}. Use data.from_loaders for a DataLoader.")
     indexed = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-    if not indexed or isinstance(dataset, str | Tensor | dict):
-        raise UsageError(f"Expected a map-style Dataset of (x, y) as {name}, got {kind}.")
+    if not indexed or isinstance(dataset, str | Tensor | dict | DataLoader | IterableDataset):
+        got = f"{type(dataset).__name__}. Use data.from_loaders for a DataLoader."
+        raise UsageError(f"Expected a map-style Dataset of (x, y) as {name}, got {got}")
     if len(dataset) < 1:
         raise UsageError(f"Expected a Dataset with examples as {name}, got an empty one.")
     return len(dataset)

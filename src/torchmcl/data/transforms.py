@@ -177,21 +177,15 @@ def build(names: str | Sequence[str] | None, custom: Transform | None = None) ->
 
 
 def apply_transform(transform: Transform, x: Tensor, target: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-    """Transform a batch (B, …) with targets (B, …).
-
-    Raises:
-        UsageError: if the transform fails, or changes the batch size or the shape of the targets.
-    """
+    """Transform a batch; raise UsageError if that fails, or changes the batch size or the shape of the targets."""
     try:
         new_x, new_target = transform(x, target, draw)
         size, shape = len(new_x), tuple(new_target.shape)
     except UsageError:
         raise
     except Exception as problem:
-        raise UsageError(
-            f"The transform (x, target, draw) -> (x, target) failed with {type(problem).__name__}: {problem}. "
-            "The last checkpoint is kept; correct the transform and resume."
-        ) from problem
+        what = f"{type(problem).__name__}: {problem}. The last checkpoint is kept; correct the transform and resume."
+        raise UsageError(f"The transform (x, target, draw) -> (x, target) failed with {what}") from problem
     soft = len(shape) == target.ndim + 1 and shape[0] == len(x) and new_target.is_floating_point()
     if size != len(x) or not (soft or shape == tuple(target.shape)):
         expected = f"{len(x)} examples and targets {tuple(target.shape)} or (B, C, …)"

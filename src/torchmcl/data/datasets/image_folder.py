@@ -16,22 +16,12 @@ SIZE_SAMPLE = 100  # images whose median determines the size
 def load(
     path: str, parts: Sequence[str] = ("train", "test"), *, seed: int = 0, size: tuple[int, int] | None = None
 ) -> DataSet:
-    """Load images (N, 3, H, W) from a folder with one subfolder per class.
+    """Load `ImageFiles` (N, 3, H, W) from a folder with one subfolder per class.
 
     If PATH has the folders train and test (or val), they contain the classes. With all three, val is the validation
-    part. Otherwise, PATH itself contains the classes, and a fifth of each class is held out for testing.
-
-    Args:
-        path: the folder
-        parts: the parts to return
-        seed: chooses the test set if the folder has none
-        size: the height and width to resize to; by default the median of 100 training images
-
-    Returns:
-        A `DataSet` of `ImageFiles`.
-
-    Raises:
-        UsageError: if there are fewer than two classes, or a class without images.
+    part. Otherwise, PATH itself contains the classes, and a fifth of each class, chosen by `seed`, is the test set.
+    Images are resized to `size`, by default the median of 100 training images. Raises UsageError if there are fewer
+    than two classes, or a class without images.
     """
     root = Path(path).expanduser()
     if not root.is_dir():

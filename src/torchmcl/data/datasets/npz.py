@@ -35,8 +35,9 @@ def read(file: Path) -> dict[str, NDArray[Any]]:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             arrays = {name: members[name] for name in NAMES if name in members}
             if arrays.keys() not in ({"x", "y"}, set(NAMES)):
-                got = sorted(members)[:10]
-                raise UsageError(f"Expected x and y, and x_test and y_test or neither, in {file}, got {got}.")
+                raise UsageError(
+                    f"Expected x, y and optionally x_test with y_test in {file}, got {sorted(members)[:10]}."
+                )
             size = sum(info.file_size for info in arrays.values())
             if size > MAX_BYTES:
                 raise UsageError(f"Expected at most {MAX_BYTES} bytes of arrays in {file}, got {size}.")
@@ -48,8 +49,7 @@ def read(file: Path) -> dict[str, NDArray[Any]]:
     except UsageError:
         raise
     except Exception as error:  # zipfile and NumPy raise many kinds of exceptions for damaged bytes
-        reason = type(error).__name__
-        raise damaged(f"The file {file} cannot be read ({reason}). Write it with numpy.savez.", error) from error
+        raise damaged(f"Cannot read {file} ({type(error).__name__}). Write it with numpy.savez.", error) from error
 
 
 def _check(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, file: Path) -> None:

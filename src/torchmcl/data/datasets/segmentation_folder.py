@@ -21,20 +21,9 @@ def load(
 
     The mask of an image is the PNG file of the same name. Its pixels are the classes 0, 1, …, or 255 for pixels to
     ignore. If all masks are black and white (0 and 255), the classes are 0 and 1. PATH/classes.txt can name the
-    classes, one per line. The group of an image is its folder in PATH/images. Images are resized by bicubic
-    interpolation, masks by nearest neighbor.
-
-    Args:
-        path: the folder
-        parts: the parts to return
-        seed: chooses the test set, a fifth of each group
-        size: the height and width to resize to; by default the median of the images
-
-    Returns:
-        A `DataSet` in memory.
-
-    Raises:
-        UsageError: if a folder or a mask is missing, or if a mask has the wrong size, type or values.
+    classes, one per line. The group of an image is its folder in PATH/images; a fifth of each group, chosen by `seed`,
+    is the test set. Images are resized by bicubic interpolation and masks by nearest neighbor, to `size` or to the
+    median size of the images. Raises UsageError if a folder or mask is missing, or if a mask has the wrong form.
     """
     root = Path(path).expanduser()
     if not (root / "images").is_dir() or not (root / "masks").is_dir():
