@@ -1,5 +1,5 @@
-"""Data: loading it by name (`load`) or from the user's objects (`from_arrays`, `from_dataset`, `from_loaders`), splits,
-augmentation, preprocessing and batches. Losses, metrics and training loops do not belong here."""
+"""This folder loads data, by name (`load`) or from the user's objects (`from_arrays`, `from_dataset`, `from_loaders`),
+and splits, augments, preprocesses and batches it. Losses, metrics and training loops do not belong here."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -113,10 +113,9 @@ class Loader:
         if sampling == "classes" and examples.labels.dim() > 1:
             raise UsageError("Cannot sample by class: the examples have only masks. Use sampling='examples'.")
         self.examples, self.seed, self.shuffle, self.sampling = examples, seed, shuffle, sampling
-        self.rank, self.world, self.workers = rank, world, workers
+        self.rank, self.world, self.workers, self._transform = rank, world, workers, transform
         self.device = torch.device(device)
         self._preprocess = preprocessing.get(preprocess) if isinstance(preprocess, str) else preprocess
-        self._transform = transform
         self._sizes = _sizes(len(examples), batch_size, least=2 * world if shuffle else 1)
 
     def __len__(self) -> int:

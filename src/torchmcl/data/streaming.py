@@ -69,16 +69,16 @@ def from_dataset(
     if classes is None and _are_names(known := getattr(train, "classes", None)):
         classes = known
     parts = {"train": _examples(train, targets, "train", classes)}
-    held = {"test": 0.0, "validation": 0.0}  # fractions
+    fractions = {"test": 0.0, "validation": 0.0}
     for part, given, labels in (("test", test, test_targets), ("validation", validation, validation_targets)):
         if not isinstance(given, int | float) or isinstance(given, bool):
             parts[part] = _examples(given, labels, part, classes, like=parts["train"])
         elif labels is not None:
             raise UsageError(f"Expected no {part}_targets with a fraction as {part}. Leave them out.")
         else:
-            held[part] = float(given)
+            fractions[part] = float(given)
     data = DataSet(name, parts, preprocess or preprocessing.default(parts["train"].images.dtype))
-    return select(data, test=held["test"], validation=held["validation"], limit=limit, seed=seed)
+    return select(data, test=fractions["test"], validation=fractions["validation"], limit=limit, seed=seed)
 
 
 @final

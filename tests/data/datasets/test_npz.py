@@ -53,10 +53,10 @@ def test_a_table_with_names(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "match"),
     [
-        ({"x": X}, "Expected x, y and optionally x_test with y_test in .*, got \\['x'\\]"),
+        ({"x": X}, "Expected x and y, and x_test and y_test or neither, in .*, got \\['x'\\]"),
         (
             {"x": X, "y": Y, "x_test": X},
-            "x, y and optionally x_test with y_test in .*, got \\['x', 'x_test', 'y'\\]",
+            "x and y, and x_test and y_test or neither, in .*, got \\['x', 'x_test', 'y'\\]",
         ),
         ({"x": X, "y": Y[:19]}, "Expected x and y of the same length"),
         ({"x": np.full((20, 2), np.nan), "y": Y}, "Expected finite numbers in x"),

@@ -35,9 +35,8 @@ def read(file: Path) -> dict[str, NDArray[Any]]:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             arrays = {name: members[name] for name in NAMES if name in members}
             if arrays.keys() not in ({"x", "y"}, set(NAMES)):
-                raise UsageError(
-                    f"Expected x, y and optionally x_test with y_test in {file}, got {sorted(members)[:10]}."
-                )
+                got = sorted(members)[:10]
+                raise UsageError(f"Expected x and y, and x_test and y_test or neither, in {file}, got {got}.")
             size = sum(info.file_size for info in arrays.values())
             if size > MAX_BYTES:
                 raise UsageError(f"Expected at most {MAX_BYTES} bytes of arrays in {file}, got {size}.")

@@ -39,11 +39,11 @@ def _train(folder: Path, number: dict[str, int]) -> tuple[list[str], list[int]]:
     paths, label = [], []
     for wnid, c in number.items():
         images = folder / "train" / wnid / "images"
-        found = sorted(str(path) for path in images.glob("*.JPEG") if not path.name.startswith("."))
-        if not found:
+        files = sorted(str(path) for path in images.glob("*.JPEG") if not path.name.startswith("."))
+        if not files:
             raise UsageError(f"No images *.JPEG in {images}. Download the data set again.")
-        paths += found
-        label += [c] * len(found)
+        paths += files
+        label += [c] * len(files)
     return paths, label
 
 
