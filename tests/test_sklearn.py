@@ -372,7 +372,7 @@ def test_learning_goes_on_after_fit_and_fit_begins_anew():
         (lambda: small("mcl_kd").fit(X, Y).partial_fit(X, Y), "mcl_kd needs the complete training set. Use fit"),
         (lambda: small("amlc").fit(X, Y), r"Did you mean 'amcl'\?"),
         (lambda: small(k=4).fit(X, Y), "1 <= k <= 3 members"),
-        (lambda: small(method_options={"alpha": 1}).fit(X, Y), "options of amcl"),
+        (lambda: small(method_options={"alpha": 1}).fit(X, Y), "amcl has no option alpha"),
         (lambda: small(network_options={"wide": 1}).fit(X, Y), "options of mlp"),
         (lambda: small(network="simple_cnn").fit(X, Y), "Expected images"),
         (lambda: small(optimizer="adamm").fit(X, Y), "kind of optimizer"),

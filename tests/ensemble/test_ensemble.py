@@ -317,7 +317,7 @@ def test_members_of_different_architectures():
         (lambda: Ensemble.build(methods.build("ie", 3, 4), tiny, members=2), "3 members and 4 classes"),
         (lambda: Ensemble.build("ie", tiny, width=8), r"Options \(width\)"),
         (lambda: Ensemble.build("ie", lambda outputs: "network"), "return an nn.Module, got str"),
-        (lambda: Ensemble.build("amcl", tiny, cut=3), "1 to 2 of 3 layers"),
+        (lambda: Ensemble.build("amcl", tiny, cut=3), "from 1 to 2 for 3 layers"),
         (lambda: Ensemble.build("amcl", Own, cut=1), "nn.Sequential to cut at 1, got Own"),
         (
             lambda: Ensemble.build("amcl", tiny, cut=1, exchange="gossip"),
@@ -337,7 +337,7 @@ def test_members_of_different_architectures():
             ),
             "The gate of vmcl requires split networks",
         ),
-        (lambda: Ensemble.from_modules([nn.LSTM(4, 3)])(torch.zeros(2, 4)), "return logits .B, C, …., got tuple"),
+        (lambda: Ensemble.from_modules([nn.LSTM(4, 3)])(torch.zeros(2, 4)), "returns logits .B, C, …., got tuple"),
         (lambda: Split(nn.Identity(), nn.Identity()).features, "features=…"),
     ],
 )
