@@ -13,7 +13,7 @@ from torchmcl.structures.state import State
 class Memory(nn.Module):
     """The memory of AMCL: counts how often each member takes each class, then assigns classes to members.
 
-    Implements the memory-based assignment in eq. 4 and 6 of Kim et al. 2022. The buffer `counts` (classes, M) is summed
+    Implements section 3.2 and eq. 6 of Kim et al. 2022. The buffer `counts` (classes, M) of assignments is summed
     over all processes at every step; it holds integers until an example has a sample weight. The first call of `recall`
     that can record (see `State.record`) fixes the buffer `flags` (classes, M): each class belongs to the k members that
     took it most often. Ties go to the first member.
