@@ -74,7 +74,7 @@ def test_3_durations_follow_the_schedule():
         fit("amcl", **TINY, epochs=5, warmup=5)
     with pytest.raises(UsageError, match=r"whole number of epochs or a share such as '5%', got 1.0"):
         fit("amcl", **TINY, epochs=5, warmup=1.0)
-    assert "Training ends before amcl has its final form" in warnings_of(fit("amcl", **TINY, epochs=1))[0]
+    assert "Training ends before amcl reaches its final phase" in warnings_of(fit("amcl", **TINY, epochs=1))[0]
 
 
 def test_4_k_is_the_methods(tmp_path):

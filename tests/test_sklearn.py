@@ -338,7 +338,7 @@ def test_so_many_calls_are_one_fit():
 
 
 def test_one_epoch_is_all_warm_up():
-    with pytest.warns(UserWarning, match="Training ends before amcl has its final form"):
+    with pytest.warns(UserWarning, match="Training ends before amcl reaches its final phase"):
         small(epochs=1).fit(X, Y)
     assert small(epochs=2).fit(X, Y).objective_.memory.fixed
 

@@ -39,7 +39,7 @@ REPLACEMENTS = {
 class SpecialistModule(LightningModule):
     """A method, an ensemble and a recipe as a LightningModule, with the objective, combiner and metrics of `fit`.
 
-    Batches are (x, target); (x, target, index) for methods that remember single examples (MCL, MCL-KD); or
+    Batches are (x, target); (x, target, index) for methods that store values for individual examples (MCL, MCL-KD); or
     (x, target, index, group) if a memory counts groups of images. The data loader preprocesses x. The objective is a
     submodule, so the checkpoints of the `Trainer` contain its memory. The module logs `train_loss`, the share of the
     examples that each member takes, and the metrics of the task as fractions, such as `val_top1_error`.
@@ -170,7 +170,7 @@ class SpecialistModule(LightningModule):
             x, target, index, _ = self._parts(self.trainer.precision_plugin.convert_input(batch))
             if index is None:
                 raise UsageError(
-                    f"Expected batches (x, target, index) for {self.method.name}, which remembers single examples, "
-                    "got (x, target). Add the index of each example in the training set."
+                    f"Expected batches (x, target, index) for {self.method.name}, which stores values for individual "
+                    "examples, got (x, target). Add the index of each example in the training set."
                 )
             yield x, target, index

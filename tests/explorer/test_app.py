@@ -139,7 +139,7 @@ def test_a_damaged_result_is_said(tmp_path):
     (tmp_path / "ablation" / "smoke").mkdir(parents=True)
     (tmp_path / "ablation" / "smoke" / "0.json").write_text("{")
     page = studies_page.page("ablation", "smoke", tmp_path)
-    assert "Damaged result" in page
+    assert "is damaged" in page
     assert str(tmp_path) not in page
 
 

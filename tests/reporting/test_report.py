@@ -281,7 +281,7 @@ def test_an_untrained_auxiliary_class_is_noticed(masks_look, digits_look):
         assert any("assigns only 0.0 %" in text for text in diagnostics(digits_look))
         for note in recorder.records:
             note["left"] = torch.ones_like(note["left"])
-        assert any("it has not learned them" in text for text in diagnostics(digits_look))
+        assert any("it has not learned these classes" in text for text in diagnostics(digits_look))
     finally:
         for note, before in zip(recorder.records, left, strict=True):
             note["left"] = before

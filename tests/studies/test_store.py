@@ -74,7 +74,7 @@ def test_a_damaged_file_is_refused_in_one_line(results, change, problem, capsys)
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00"])
 def test_a_file_of_something_else(results, text):
     first(results).write_text(text)
-    with pytest.raises(UsageError, match="Damaged result"):
+    with pytest.raises(UsageError, match=r"The result .* is damaged"):
         Store(results).read("exchange", "smoke")
 
 

@@ -73,4 +73,4 @@ def test_members_of_amcl_are_not_blamed_before_they_were_told():
     assert blamed == [True, False]
     early = fit("amcl", "mlp", "digits", **{**sure, "epochs": 1}).metrics["warnings"]  # one epoch is all warm-up
     assert not any("overconfident" in text for text in early)
-    assert any("Training ends before amcl has its final form" in text for text in early)
+    assert any("Training ends before amcl reaches its final phase" in text for text in early)

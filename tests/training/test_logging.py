@@ -15,7 +15,7 @@ from torchmcl.training import fit
 
 # One epoch, and a warning.
 TINY = {"method": "amcl", "network": "mlp", "data": "digits", "members": 2, "width": 8, "data_limit": 200, "epochs": 1}
-WARNING = "Training ends before amcl has its final form, after 1 of 1 epochs. Train longer."
+WARNING = "Training ends before amcl reaches its final phase, which starts after 1 of 1 epochs. Train longer."
 SCRIPT = f"""
 import logging, os, sys
 from torchmcl import fit

@@ -16,10 +16,10 @@ from torchmcl.errors import TorchmclError
 from torchmcl.training import fit
 
 COMPARED = ("ie", "smcl", "cmcl", "vmcl", "amcl")
-WARMUP = 5  # the published number of epochs, for trainings that are long enough
+WARMUP = 5  # the published number of epochs, for runs that are long enough
 CAPTION = (
-    "Oracle error: every member is wrong. Share: part of the training set that a member took in the last epoch.\n"
-    "Purity: part of these examples that went to the member that took most of their class."
+    "Oracle error: every member is wrong. Share: fraction of the assignments in the last epoch that went to a member.\n"
+    "Purity: fraction of these assignments that went to the member that took most of the example's class."
 )
 
 
@@ -71,8 +71,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Train, print the comparison and AMCL's assignment table, and write a report."""
     parser = argparse.ArgumentParser(prog="python -m torchmcl.cli.demo", description=__doc__)
     parser.add_argument("--members", type=int, default=5, help="number of networks in each ensemble (default 5)")
-    parser.add_argument("--epochs", type=int, default=30, help="epochs per training (default 30)")
-    parser.add_argument("--seed", type=int, default=0, help="random seed of weights and order (default 0)")
+    parser.add_argument("--epochs", type=int, default=30, help="epochs per run (default 30)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="random seed for the weights and the order of the examples (default 0)"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the runs (default runs/demo)")
     parser.add_argument("--quiet", action="store_true", help="print only the results, not the progress of training")
     options = parser.parse_args(arguments)

@@ -32,12 +32,12 @@ def add_arguments(parser: Any) -> None:
             add_option(own, "scale", f"one of {', '.join(scales.NAMES)}", str, scale)
             add_option(own, "seeds", "number of seeds; set by the scale if not given", int)
         if required:
-            add_option(own, "results", "folder of the results", str, "results")
+            add_option(own, "results", "folder for the results", str, "results")
         if action == "run":
             add_run_options(own)
         if action == "show":
             add_option(own, "out", "folder to write to; that of --results if not given")
-            add_option(own, "select", "split to choose K on: validation or test", str, "validation")
+            add_option(own, "select", "split on which K is chosen: validation or test", str, "validation")
         if action == "cost":
             add_option(own, "tflops", "assumed sustained TFLOP/s of a GPU", float, 10.0)
             own.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="numbers of GPUs to compare")
@@ -48,8 +48,10 @@ def add_arguments(parser: Any) -> None:
 def add_run_options(parser: Any) -> None:
     """Add the options of `study run`: where runs are trained and on how many machines."""
     add_option(parser, "workers", "number of parallel runs; 0 trains in this process, one run at a time", int, 1)
-    add_option(parser, "work", "folder of the run folders", str, "runs/studies")
-    cluster = parser.add_argument_group("cluster", "Needs the extra torchmcl[cluster]; see docs/cluster.md.")
+    add_option(parser, "work", "folder for the run folders", str, "runs/studies")
+    cluster = parser.add_argument_group(
+        "cluster", "These options need the extra torchmcl[cluster]; see docs/cluster.md."
+    )
     add_option(cluster, "on", "Ray cluster: ray://HOST:PORT, auto (the cluster of this node) or local (temporary)")
     add_option(cluster, "cpus_per_run", "CPUs per run, also its number of threads", float, 1)
     about = "GPUs per run, 0.5 to share one between two runs; 1 if not given and the cluster has GPUs"

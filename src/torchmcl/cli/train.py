@@ -54,7 +54,7 @@ def add_model(parser: Any) -> None:
     add_options(parser, "network", of_networks)
     add_option(model, "transform", SUPPRESS)  # likewise
     add_option(model, "task", f"one of {tasks}; the task of the data set if not given")
-    add_option(model, "seed", "random seed of the weights, the order and the splits", int, 0)
+    add_option(model, "seed", "random seed for the weights, the order of the examples and the splits", int, 0)
     add_options(parser, "method", shared.method_options(of_networks))
 
 

@@ -34,8 +34,9 @@ def from_loaders(
 
     Before each epoch, the global generators of torch, NumPy and Python are seeded from the seed and the epoch, so a
     `DataLoader` that shuffles without its own generator is reproducible. Its examples have no index. Therefore, a run
-    that stops within an epoch resumes at the start of that epoch, and methods that remember single examples (MCL,
-    MCL-KD), sampling by class and several processes raise an error. `from_dataset` has none of these limits.
+    that stops within an epoch resumes at the start of that epoch, and methods that store values for
+    individual examples (MCL, MCL-KD), sampling by class and several processes raise an error. `from_dataset` has none
+    of these limits.
 
     Args:
         train: the loader of training batches

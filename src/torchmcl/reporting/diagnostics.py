@@ -54,19 +54,20 @@ def unused_auxiliary(evaluation: RunEvaluation) -> list[str]:
         on_own, on_other = left[own, m], left[~own, m]
         if len(on_own) and float(on_own.mean()) > MAX_AUXILIARY_OWN:
             warnings.append(
-                f"Member {m + 1} assigns {on_own.mean():.0f} % of its own classes to the auxiliary class: it has not "
-                "learned them. Train longer."
+                f"Member {m + 1} assigns {on_own.mean():.0f} % of the examples of its own classes to the auxiliary "
+                "class: it has not learned these classes. Train longer."
             )
         if len(on_other) and float(on_other.mean()) < MIN_AUXILIARY_OTHER:
             warnings.append(
-                f"Member {m + 1} assigns only {on_other.mean():.1f} % of other classes to the auxiliary class, so it "
-                "answers for classes that it has not learned. Raise gamma, or train longer."
+                f"Member {m + 1} assigns only {on_other.mean():.1f} % of the examples of other classes to the "
+                "auxiliary class, so it makes predictions for classes that it has not learned. Raise gamma, or train "
+                "longer."
             )
     return warnings
 
 
 def short_training(evaluation: RunEvaluation) -> list[str]:
-    """Warn of a training with fewer epochs after the warm-up than in it."""
+    """Warn about a run with fewer epochs after the warm-up than in it."""
     epochs = len(evaluation.history)
     if evaluation.specialists.memory is None or not epochs:
         return []
@@ -110,8 +111,8 @@ CHECKS: dict[str, Callable[[RunEvaluation], list[str]]] = {
     f"{MAX_ERROR_GAP} points above the oracle error": uneven_shares,
     "a class had no examples when the memory was fixed": uncounted_classes,
     "purity is closer to chance (K/M, with K of M members per example) than to 100 %": low_purity,
-    f"a member assigns over {MAX_AUXILIARY_OWN} % of its own classes, or under {MIN_AUXILIARY_OTHER} % of other "
-    "classes, to the auxiliary class": unused_auxiliary,
+    f"a member assigns over {MAX_AUXILIARY_OWN} % of the examples of its own classes, or under "
+    f"{MIN_AUXILIARY_OTHER} % of those of other classes, to the auxiliary class": unused_auxiliary,
     "fewer epochs come after the warm-up than belong to it": short_training,
     f"the calibration error is over {MAX_CALIBRATION_ERROR} %": miscalibration,
     f"no score detects the unseen data with an AUROC of {MIN_UNSEEN_AUROC}": undetected_unseen,

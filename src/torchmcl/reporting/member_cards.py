@@ -24,9 +24,9 @@ def card(evaluation: RunEvaluation, m: int) -> dict[str, Any]:
     if evaluation.owners is None:
         note = "The run has no record of its assignments."
     elif not owned:
-        note = "Owns no class."
+        note = "This member owns no class."
     elif bool(evaluation.owners.all()):
-        note = "Owns all classes, like every other member."
+        note = "This member owns all classes, like every other member."
     return {
         "colour": style.line(m)["color"],
         "facts": _facts(evaluation, m, own),

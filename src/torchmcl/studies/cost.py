@@ -268,7 +268,7 @@ def traffic_table(*, members: int = 5, tflops: float = RATE, gpus: Sequence[int]
         f"AMCL, M = {members}. MB: sent per step by each GPU, 2 (n - 1) / n x 4 bytes per parameter. ms: per step of "
         f"{BATCH} images over all GPUs, computing at {tflops:g} TFLOP/s + sending at {LINK:g} GB/s, partly overlapping."
     )
-    return Table("Traffic of one training on several GPUs", columns, rows, about)
+    return Table("Traffic of one run on several GPUs", columns, rows, about)
 
 
 PAPER_NETWORKS: Mapping[str, str] = {

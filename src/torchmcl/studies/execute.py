@@ -109,7 +109,7 @@ def collect_result(spec: Spec, run: str | Path) -> Result:
 
 
 def environment() -> dict[str, Any]:
-    """Describe what a training depends on besides its configuration."""
+    """Describe what a run depends on besides its configuration."""
     return {
         "commit": commit(),
         "torchmcl": torchmcl.__version__,

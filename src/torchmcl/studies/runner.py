@@ -65,8 +65,8 @@ def run(
         names: names of studies
         scale: name of the scale
         runner: trains the runs, such as `local_runner(2)`
-        results: folder of the results
-        work: folder of the run folders
+        results: folder for the results
+        work: folder for the run folders
         seeds: number of seeds; by default that of the scale
         verbose: whether to print progress, which the logger `torchmcl.studies` records in any case
 

@@ -106,7 +106,7 @@ def validate(result: Any, path: Path) -> None:
 
 def _damaged(path: Path, problem: object) -> errors.UsageError:
     reason = str(problem).rstrip(".")
-    return errors.damaged(f"Damaged result {path}: {reason}. Remove the file and run the study again.", problem)
+    return errors.damaged(f"The result {path} is damaged: {reason}. Remove the file and run the study again.", problem)
 
 
 def pack(errors: NDArray[np.floating]) -> dict[str, Any]:

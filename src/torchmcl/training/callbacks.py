@@ -44,7 +44,7 @@ class Callback:
 
 
 class Callbacks:
-    """The callbacks of a training, called in order. An exception in a callback becomes a one-line `UsageError`."""
+    """The callbacks of a run, called in order. An exception in a callback becomes a one-line `UsageError`."""
 
     def __init__(self, callbacks: Sequence[Any]) -> None:
         for callback in callbacks:

@@ -1,4 +1,4 @@
-"""The configuration of a training, shared by the command line, `fit`, run folders and studies."""
+"""The configuration of a run, shared by the command line, `fit`, run folders and studies."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -181,7 +181,7 @@ class NetworkConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The frozen configuration of a training.
+    """The frozen configuration of a run.
 
     `TrainConfig.of` reads the options of `fit` and of the command line, and `flat` returns them. `resolved` replaces
     every default by its value; run folders and results store the resolved configuration.

@@ -97,7 +97,7 @@ def fit(
         unit: The unit that a member takes or leaves in segmentation: an image, or each pixel by its class.
         cut: The number of layers before the exchange, for a custom `nn.Sequential`.
         task: A name in `tasks.names()` or a `Task`. By default segmentation for masks, otherwise classification.
-        seed: The seed of initial weights, order of examples and splits.
+        seed: The random seed for the initial weights, the order of the examples and the splits.
         out: The run folder. Without it, nothing is written.
         overwrite: Replace an earlier run in the folder.
         resume: Continue an interrupted run in the folder. The configuration must be the same.
@@ -169,7 +169,7 @@ def _resolved(config: TrainConfig, folder: RunFolder) -> TrainConfig:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A training that is ready to start: the resolved configuration, the data and an untrained ensemble."""
+    """A training run that is ready to start: the resolved configuration, the data and an untrained ensemble."""
 
     config: TrainConfig
     data: DataSet

@@ -49,15 +49,18 @@ def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, 
 
 
 def check_schedule(method: Method, epochs: int) -> list[str]:
-    """Return a warning if training ends before the objective has its final form, for example within the warm-up.
+    """Return a warning if training ends before the objective reaches its final phase, for example within the warm-up.
 
     >>> check_schedule(methods.build("amcl"), 1)
-    ['Training ends before amcl has its final form, after 1 of 1 epochs. Train longer.']
+    ['Training ends before amcl reaches its final phase, which starts after 1 of 1 epochs. Train longer.']
     """
     after = method.schedule_end(epochs)
     if after < epochs:
         return []
-    return [f"Training ends before {method.name} has its final form, after {after} of {epochs} epochs. Train longer."]
+    return [
+        f"Training ends before {method.name} reaches its final phase, which starts after {after} of {epochs} epochs. "
+        "Train longer."
+    ]
 
 
 def check_counts(counts: Tensor, classes: Sequence[str]) -> list[str]:
@@ -65,7 +68,7 @@ def check_counts(counts: Tensor, classes: Sequence[str]) -> list[str]:
 
     >>> import torch
     >>> check_counts(torch.tensor([[3, 0], [0, 0]]), ["cat", "dog"])
-    ['No member had seen dog when the memory was fixed. The first member takes it. Lengthen warmup, or drop the class.']
+    ['No member had seen dog when the memory was fixed. The first member takes it. Increase warmup, or drop the class.']
     """
     missing = [name for name, row in zip(classes, counts.tolist(), strict=True) if not any(row)]
     if not missing:
@@ -73,5 +76,5 @@ def check_counts(counts: Tensor, classes: Sequence[str]) -> list[str]:
     listed = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
     return [
         f"No member had seen {listed} when the memory was fixed. The first member takes "
-        f"{'it' if len(missing) == 1 else 'them'}. Lengthen warmup, or drop the class."
+        f"{'it' if len(missing) == 1 else 'them'}. Increase warmup, or drop the class."
     ]

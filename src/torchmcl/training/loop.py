@@ -43,7 +43,7 @@ Schedule = Callable[[int, int], float]
 
 @dataclass
 class Position:
-    """The progress of a training. Every field is stored in checkpoints.
+    """The progress of a run. Every field is stored in checkpoints.
 
     `epoch` is the current epoch and `batch` the number of its finished batches. `loss`, `taken` and `wanted` (groups,
     M) are sums over the current epoch: `taken` counts the examples that each member took, `wanted` those that it would
@@ -64,10 +64,10 @@ class Position:
 
 
 class Training:
-    """A training, whose result depends only on data, method, recipe and seed, even if it is interrupted and resumed.
+    """A run, whose result depends only on data, method, recipe and seed, even if it is interrupted and resumed.
 
     Random numbers of a step depend on (seed, epoch, batch, process), the order of the examples on (seed, epoch) and the
-    learning rate on the epoch. A checkpoint therefore needs no generator, sampler or scheduler. Each training creates
+    learning rate on the epoch. A checkpoint therefore needs no generator, sampler or scheduler. Each run creates
     its own objective from the method. `unshuffled` loads the training set for dataset passes.
     """
 
@@ -218,7 +218,7 @@ class Training:
         self.progress.line(self._line(row))
         self.last_taken = taken
         self._warn(row, taken)
-        # Errors are comparable only once the objective has its final form.
+        # Errors are comparable only once the objective has reached its final phase.
         monitored = row.get(self.method.task.monitor, np.inf)
         if self.recipe.patience and epoch > self.schedule_end and monitored < at.best:
             at.best, at.best_epoch = monitored, epoch

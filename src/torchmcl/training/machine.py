@@ -16,7 +16,7 @@ Precision = Literal["32", "bf16-mixed", "16-mixed"]
 
 @dataclass(frozen=True)
 class Machine:
-    """The hardware and precision of a training.
+    """The hardware and precision of a run.
 
     Args:
         accelerator: auto, cpu, cuda or mps

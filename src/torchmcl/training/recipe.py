@@ -20,7 +20,7 @@ PUBLISHED_DROP = 25
 
 @dataclass(frozen=True)
 class Recipe:
-    """The optimisation settings of a training. The defaults are those of Kim et al. 2022, appendix B.2.
+    """The optimisation settings of a run. The defaults are those of Kim et al. 2022, appendix B.2.
 
     Args:
         epochs: number of passes over the training set; by default the paper's number for the data set
