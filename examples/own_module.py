@@ -17,7 +17,7 @@ def network(outputs):
 
 
 method = methods.build("amcl", members=5, classes=10, k=1, warmup=3)
-objective = method.new_objective()  # belongs to this training: it counts which member took which class
+objective = method.new_objective()  # belongs to this training run: it counts which member took which class
 ensemble = Ensemble.build(method, network, cut=2)
 optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.1, momentum=0.9, nesterov=True)
 for epoch in range(1, 11):
