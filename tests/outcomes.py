@@ -42,5 +42,5 @@ def one_clear_line(said: str) -> None:
     assert said == said.strip(), said
     assert len(said.splitlines()) == 1, said
     assert "Traceback" not in said, said
-    assert said.endswith((".", '"', "'", "…")) or COMMAND.search(said), said
+    assert said.endswith((".", "?", '"', "'", "…")) or COMMAND.search(said), said
     assert 20 < len(said) <= LONGEST, f"{len(said)} characters: {said[:300]}"

@@ -405,7 +405,7 @@ def test_distillation_outside_the_training_set_is_refused():
 
     run_dataset_passes(objective, lambda x: EnsembleOutput(logits), [(logits, target, index)], State(2, 9))
     objective(logits, target, State(2, 9, index=index))
-    with torch.no_grad(), pytest.raises(UsageError, match="teachers only for those"):
+    with torch.no_grad(), pytest.raises(UsageError, match="teachers only for training examples"):
         objective(logits, target, State(2, 9, index=index))
 
 

@@ -46,7 +46,7 @@ def test_types() -> None:
     assert floats.train.images.dtype == torch.float32
     assert floats.preprocess == "none"
     assert from_arrays(x, Y, preprocess="scale").preprocess == "scale"
-    with pytest.raises(UsageError, match="Expected a preprocessing out of"):
+    with pytest.raises(UsageError, match="Unknown preprocessing"):
         from_arrays(x, Y, preprocess="gnc")
 
 

@@ -192,7 +192,7 @@ def test_parts_that_differ_and_names_that_are_none():
     refused("list of different class names", [batch()], classes="abc")
     refused("list of different class names", [batch()], classes=["a", "a"])
     refused("list of different class names", [batch()], classes=3)
-    refused("preprocessing out of", [batch()], preprocess="gnc")
+    refused("Unknown preprocessing", [batch()], preprocess="gnc")
 
 
 class Failing(TensorDataset):

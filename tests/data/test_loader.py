@@ -191,7 +191,7 @@ def test_a_damaged_file_is_one_line(folder, workers) -> None:
         ({"batch_size": 1, "world": 2}, "Expected a batch size of at least 2 for 2 processes, got 1"),
         ({"world": 11}, "Expected at least 11 examples for 11 processes, got 10"),
         ({"seed": -1}, "Expected seed and workers of at least 0"),
-        ({"preprocess": "gnc"}, "Expected a preprocessing out of"),
+        ({"preprocess": "gnc"}, "Unknown preprocessing"),
     ],
 )
 def test_what_cannot_be(options, message) -> None:

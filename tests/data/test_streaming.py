@@ -205,7 +205,7 @@ def test_what_is_no_data_set():
     refused("with examples as train, got an empty one", Subset(fine, []))
     refused("fraction between 0 and 1 to hold out, got 1.5", fine, 1.5)
     refused("validation as a fraction of at least 0 and below 1", fine, 0.2, 1)
-    refused("preprocessing out of", fine, preprocess="gnc")
+    refused("Unknown preprocessing", fine, preprocess="gnc")
     refused("target for each of 30 examples of train, got 2", fine, targets=[0, 1])
     refused("no test_targets with a fraction as test", fine, 0.2, test_targets=[0])
     refused(

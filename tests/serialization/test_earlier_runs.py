@@ -105,5 +105,5 @@ def test_a_result_of_format_1_is_refused_in_one_line(tmp_path):
 
     (tmp_path / "ablation" / "mini").mkdir(parents=True)
     (tmp_path / "ablation" / "mini" / "099c3ea9fc69c3d3.json").write_text('{"format": 1}')
-    with pytest.raises(UsageError, match=r"Try: python results/migrate.py"):
+    with pytest.raises(UsageError, match=r"Convert it to format 2: python results/migrate.py"):
         Store(tmp_path).read("ablation", "mini")

@@ -75,7 +75,7 @@ def test_nothing_of_the_file_is_stored(done):
     assert not [path for path in kept if b"sharp.py" in path.read_bytes()]
     again = torchmcl("study show sharp", done)
     assert again.returncode == 2
-    assert "Expected a study out of" in again.stderr
+    assert "Unknown study 'sharp'" in again.stderr
     results = [json.loads(path.read_text()) for path in done.glob("results/sharp/smoke/*.json")]
     assert not [result for result in results if "import" in str(result)]
 

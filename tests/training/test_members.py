@@ -84,7 +84,7 @@ def test_names_callables_and_modules_mix(modules, tmp_path):
         (
             lambda: [perceptron(), nn.Sequential(nn.Flatten(), nn.LSTM(64, 10))],
             {},
-            "return logits .B, C, …., got tuple",
+            "returns logits .B, C, …., got tuple",
         ),
         (
             lambda: [perceptron(), perceptron().half()],

@@ -51,5 +51,5 @@ def test_other_schedules_and_optimisers():
     ],
 )
 def test_bad_recipes(wrong):
-    with pytest.raises(UsageError, match="Expected"):
+    with pytest.raises(UsageError, match=r"Expected|Unknown"):
         Recipe(**wrong)
