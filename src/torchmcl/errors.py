@@ -5,7 +5,7 @@
 | `UsageError` | an argument, option or input is wrong | `ValueError` |
 | `DamagedFileError` | a file is damaged, truncated or of another kind | `UsageError` |
 | `DivergedError` | a loss is not finite | `ArithmeticError` |
-| `LostProcessError` | another process of a distributed training is gone | `RuntimeError` |
+| `LostProcessError` | another process in distributed training is gone | `RuntimeError` |
 | `DiskFullError` | the disk or the quota is full | `OSError` |
 
 All of them are `TorchmclError`. Any other exception is a bug or comes from the system.
@@ -56,7 +56,7 @@ class DivergedError(TorchmclError, ArithmeticError):
 
 
 class LostProcessError(TorchmclError, RuntimeError):
-    """Another process of a distributed training ended early."""
+    """Another process in distributed training ended early."""
 
 
 class DiskFullError(TorchmclError, OSError):

@@ -90,7 +90,7 @@ class SpecialistModule(LightningModule):
         if not isinstance(network, Ensemble):
             network = Ensemble.build(method, network, exchange=exchange, seed=seed, **options)
         elif options:
-            raise UsageError(f"Expected no options for an Ensemble that is already built, got {', '.join(options)}.")
+            raise UsageError(f"Cannot apply options to an Ensemble that is already built: {', '.join(options)}.")
         if len(network.bodies) != method.members:
             raise UsageError(f"Expected an ensemble of {method.members} members, got {len(network.bodies)}.")
         self.ensemble = network
@@ -136,7 +136,7 @@ class SpecialistModule(LightningModule):
         return self.method.combine(self(x))
 
     def configure_optimizers(self) -> Any:
-        """Return the optimizer and the learning rate schedule of the recipe."""
+        """Return the optimiser and the learning rate schedule of the recipe."""
         if not isinstance(self.optimizer, str):
             built = build_optimizer(self.optimizer, self.ensemble)
         else:
@@ -170,7 +170,7 @@ class SpecialistModule(LightningModule):
             x, target, index, _ = self._parts(self.trainer.precision_plugin.convert_input(batch))
             if index is None:
                 raise UsageError(
-                    f"Expected batches (x, target, index) for {self.method.name}, which stores values for individual "
-                    "examples, got (x, target). Add the index of each example in the training set."
+                    f"Expected batches (x, target, index) for {self.method.name}, which stores values per example, "
+                    "got (x, target). Add the index of each example in the training set."
                 )
             yield x, target, index

@@ -158,7 +158,7 @@ def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...
     trained = _trained(one, case.output, target, late=late)
     outcome = _check_outcome(case, trained)
     _check_precision(lambda x: case.outcome(trained, x).loss, logits, where)
-    random = not torch.equal(case.outcome(trained, seed=1).loss, outcome.loss)  # a random loss is equal on average only
+    random = not torch.equal(case.outcome(trained, seed=1).loss, outcome.loss)  # a random loss is equal only on average
     _check_permutation(case, outcome, random=random)
     _check_sample_weight(case, trained, random=random)
     if k == 4:

@@ -15,7 +15,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})  # a full disk, an exhausted 
 
 
 def write(path: Path, content: Callable[[IO[bytes]], object] | str | bytes) -> None:
-    """Write text, bytes or the output of a function to a draft, then rename it to `path`; raises DiskFullError.
+    """Write text, bytes or the output of a function to a draft, then rename it; raise DiskFullError if it does not fit.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "note.txt"
@@ -43,7 +43,7 @@ def write(path: Path, content: Callable[[IO[bytes]], object] | str | bytes) -> N
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents if they do not exist; raises DiskFullError if the disk or the quota is full."""
+    """Create a folder and its parents if they do not exist; raise DiskFullError if the disk or the quota is full."""
     with report_full_disk(path):
         path.mkdir(parents=True, exist_ok=True)
 

@@ -1,4 +1,4 @@
-"""Collective operations over the processes of a distributed training; with one process, they change nothing."""
+"""Collective operations over the processes in distributed training; with one process, they change nothing."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -70,7 +70,7 @@ def _module_name(path: Path) -> str:
     if not path.is_file():
         raise UsageError(f"Cannot import {path}: no such file. Check the path.")
     if path.suffix != ".py" or "." in name:
-        raise UsageError(f"Cannot import {path}: its name is not that of a module, such as my_module.py. Rename it.")
+        raise UsageError(f"Cannot import {path}: its name is not a valid module name, such as my_module.py. Rename it.")
     if Path(getattr(sys.modules["__main__"], "__file__", None) or "").resolve() == path:
         return "__main__"  # the running program
     if str(path.parent) not in sys.path:

@@ -41,7 +41,7 @@ def exclusive_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     try:
         yield
     finally:
-        if os.getpid() == process:  # otherwise a fork of the holder leaves this block
+        if os.getpid() == process:  # otherwise, a forked child of the holder is leaving this block
             # filelock leaves the file on Unix, where it would look like a part of the run. It is removed while it is
             # locked; `_sign` detects this in a process that opened it before. On Windows, filelock removes it.
             with suppress(OSError):
@@ -74,7 +74,7 @@ def _sign(path: Path, descriptor: int) -> None:
 
 
 def _holder(path: Path) -> str:
-    with suppress(OSError):  # it was removed meanwhile; on Windows the lock excludes readers
+    with suppress(OSError):  # it has been removed in the meantime; on Windows the lock excludes readers
         if number := path.read_bytes()[:20].decode(errors="replace"):
             return f"process {number}"
     return "another process"

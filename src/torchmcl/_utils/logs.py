@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-# Whether to show progress, for code that no argument reaches, such as a download while data is loaded.
+# Whether to show progress, for code that has no argument for it, such as a download while data is loaded.
 VERBOSE: ContextVar[bool] = ContextVar("verbose", default=True)
 
 

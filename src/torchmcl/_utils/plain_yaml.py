@@ -12,10 +12,10 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a mapping of options from a file; raises DamagedFileError if it is not plain YAML."""
+    """Read a mapping of options from a file; raise DamagedFileError if it is not plain YAML."""
     try:
         if path.stat().st_size > MAX_LENGTH:
-            raise yaml.YAMLError(f"more than {MAX_LENGTH} bytes")
+            raise yaml.YAMLError(f"it has more than {MAX_LENGTH} bytes")
         config = parse(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise DamagedFileError(f"Cannot read {path} as YAML: {str(problem).rstrip('.')}.") from problem
@@ -25,7 +25,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def parse(text: str) -> Any:
-    """Parse a text; raises YAMLError for any problem with it.
+    """Parse YAML; raise YAMLError if it is invalid or unsafe.
 
     >>> parse("{epochs: 3, classes: [cat, dog]}")
     {'epochs': 3, 'classes': ['cat', 'dog']}
@@ -48,11 +48,11 @@ def check(text: str) -> None:
     yaml.error.YAMLError: anchors and aliases are not supported
     """
     if len(text) > MAX_LENGTH:
-        raise yaml.YAMLError(f"more than {MAX_LENGTH} characters")
+        raise yaml.YAMLError(f"it has more than {MAX_LENGTH} characters")
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if getattr(event, "anchor", None) is not None:
             raise yaml.YAMLError("anchors and aliases are not supported")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise yaml.YAMLError(f"more than {MAX_DEPTH} levels")
+            raise yaml.YAMLError(f"it is nested more than {MAX_DEPTH} levels deep")

@@ -31,7 +31,7 @@ class Registry(dict[str, F]):
         return tuple(self)
 
     def find(self, name: str) -> F:
-        """Return the function with this name or alias; raises UsageError for an unknown name."""
+        """Return the function with this name or alias; raise UsageError for an unknown name."""
         name = self.aliases.get(name, name) if isinstance(name, str) else name
         known_name(self.kind, name, self, register=True)
         return self[name]

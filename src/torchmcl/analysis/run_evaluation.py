@@ -84,7 +84,7 @@ class RunEvaluation:
 
     @cached_property
     def owners(self) -> Tensor | None:
-        """Whether each member owns each group, bool (groups, M), see `Method.owners`; None if unknown."""
+        """Whether each member owns each group, bool (groups, M) (see `Method.owners`); None if unknown."""
         memory = self.specialists.memory
         if memory is not None and memory.flags.shape != (len(self.groups), self.members):
             memory = None

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words of the command line; `sys.argv[1:]` by default
 
     Returns:
-        The exit code: 0 on success, 2 after an error, 128 + n if signal n stopped a run, which was saved.
+        The exit code: 0 on success, 2 after an error, 128 + n if signal n stopped a training run, which was saved.
     """
     given = [normalize_option(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     imports.reset()

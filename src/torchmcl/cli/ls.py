@@ -10,7 +10,7 @@ OWN_DATA = {
 
 
 def add_arguments(parser: Any) -> None:
-    """Add no options besides those of every command."""
+    """Add no options, because this command has none of its own."""
 
 
 def run(options: dict[str, Any]) -> int:

@@ -94,7 +94,7 @@ def method_options(taken: Container[str] = ()) -> dict[str, tuple[Any, str]]:
 
 
 def network_options() -> dict[str, tuple[Any, str]]:
-    """Return the type and help text of each network option that neither the data nor the method decides."""
+    """Return the type and help text of each network option that neither the data nor the method determines."""
     return options_of(network_builders(), ("classes", "channels", "inputs", "cut"))
 
 

@@ -7,7 +7,7 @@ from torchmcl.cli.options import add_option
 
 
 def add_arguments(parser: Any) -> None:
-    """Add the run, the images and the output format."""
+    """Add the arguments for the run and the images, and the output options."""
     parser.add_argument("run", type=str, help="folder of a trained run")
     parser.add_argument("images", type=str, nargs="+", help="image files")
     add_option(parser, "out", "folder for predicted masks (segmentation runs)")

@@ -125,7 +125,7 @@ def load(
     options = {"limit": limit, "validation": validation, "size": size, "seed": seed, "in_memory": in_memory}
     validate_types({"name": name, "directory": directory, "parts": parts, **options}, load)
     if not parts or not set(parts) <= {"train", "test"}:
-        raise UsageError(f"Expected parts out of train and test, got {', '.join(parts) or 'none'}.")
+        raise UsageError(f"Expected parts to be train, test or both, got {', '.join(parts) or 'none'}.")
     if seed < 0:
         raise UsageError(f"Expected a seed of at least 0, got {seed}.")
     with verbosity(verbose and VERBOSE.get()):
@@ -162,7 +162,7 @@ def _height_and_width(name: str, size: int | tuple[int, int] | None) -> tuple[in
     if size is None:
         return None
     if not name.startswith(("folder:", "segmentation-folder:")) and name not in ("tiny-imagenet", "icoseg"):
-        raise UsageError(f"Cannot resize images of {name} to size {size}. Only folders, tiny-imagenet and icoseg can.")
+        raise UsageError(f"Cannot resize {name} to size {size}. Only folders, tiny-imagenet and icoseg support this.")
     height, width = (size, size) if isinstance(size, int) else size
     if not (1 <= height <= 10_000 and 1 <= width <= 10_000):
         raise UsageError(f"Expected a height and width of 1 to 10,000 pixels, got {height} and {width}.")

@@ -106,7 +106,7 @@ def _read(loader: DataLoader) -> tuple[Tensor, Any]:
         raise UsageError(f"Expected batches (x, y) from the loader, got {type(error).__name__}: {error}.") from error
     xs, ys = zip(*batches, strict=True) if batches else ((), ())
     if not xs or not all(isinstance(part, Tensor) for part in xs):
-        raise UsageError("Expected batches (x, y) with a tensor x from the loader, got none.")
+        raise UsageError("The loader returned no batches (x, y) with a tensor x.")
     label = torch.cat(ys) if isinstance(ys[0], Tensor) else [each for part in ys for each in part]
     return torch.cat(xs), label
 
@@ -114,14 +114,14 @@ def _read(loader: DataLoader) -> tuple[Tensor, Any]:
 def as_array(values: Any, what: str) -> NDArray[Any]:
     """Convert to a NumPy array; raise UsageError for masked values and for a range that is too long for memory."""
     if np.ma.is_masked(values):  # NumPy would use the values behind the mask
-        raise UsageError(f"Expected {what} without masked values. Fill or remove them.")
+        raise UsageError(f"Masked values in {what} are not supported. Fill or remove them.")
     if not hasattr(values, "__array__"):
         try:
             check_memory(what, 8 * len(values))
         except TypeError:
             pass  # a single value, or an object without a length
         except OverflowError as error:
-            raise UsageError(f"Not enough memory for {what}, got {shown(values)}. Pass fewer values.") from error
+            raise UsageError(f"Not enough memory for {what}: {shown(values)}. Pass fewer values.") from error
     return np.asarray(values)
 
 
@@ -170,7 +170,7 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
         x = x.float()
         if not bool(x.isfinite().all()):
             raise UsageError(f"Expected finite numbers in {what}, got NaN or infinity. Fill or remove them.")
-    elif not 0 <= int((x := x.long()).min()) <= int(x.max()) <= 255:  # not all integer types compare
+    elif not 0 <= int((x := x.long()).min()) <= int(x.max()) <= 255:  # torch cannot compare all integer types
         raise UsageError(f"Expected integer images from 0 to 255 in {what}, got {int(x.min())} to {int(x.max())}.")
     else:
         x = x.to(torch.uint8)
@@ -221,7 +221,7 @@ def _class_names(label: NDArray[Any], classes: Sequence[str] | None) -> tuple[st
     except TypeError as problem:
         raise UsageError(f"Expected a list of class names, got {shown(classes)}.") from problem
     if len(set(names)) != len(names):
-        raise UsageError(f"Expected different class names, got {', '.join(names)}.")
+        raise UsageError(f"Expected unique class names, got {', '.join(names)}.")
     return names
 
 

@@ -96,7 +96,7 @@ def _download(source: RemoteFile, folder: Path) -> Path:
         if response.is_redirect and urlsplit(onward).scheme != SCHEME:
             raise UsageError(f"The address {source.url} redirects from {SCHEME} to {onward}. Download it by hand.")
         if not announced.isdecimal() or int(announced) > source.max_bytes:
-            raise UsageError(f"Expected at most {source.max_bytes} bytes from {source.url}, {announced} announced.")
+            raise UsageError(f"Expected at most {source.max_bytes} bytes from {source.url}, got {announced}.")
 
     bar = VERBOSE.get() and sys.stderr.isatty() and find_spec("tqdm") is not None
     fetch = pooch.HTTPDownloader(progressbar=bar, timeout=30, hooks={"response": check_response})
@@ -135,11 +135,11 @@ def _check_md5(file: Path, source: RemoteFile) -> None:
     import pooch
 
     if pooch.file_hash(str(file), alg="md5") != source.md5:
-        raise DamagedFileError(f"The md5 of {file} is not {source.md5}. Download it again from {source.url}.")
+        raise DamagedFileError(f"The MD5 checksum of {file} is not {source.md5}. Download it again from {source.url}.")
 
 
 def _unpack_to(file: Path, folder: Path, name: str, source: RemoteFile) -> Path:
-    """Unpack an archive into a temporary folder and rename it, so that other processes never see a part of it."""
+    """Unpack an archive into a temporary folder and rename it, so that other processes never see a partial folder."""
     if not file.name.endswith((".tar.gz", ".zip")):
         return file
     target = folder / name

@@ -90,7 +90,7 @@ class Examples:
     def subset(self, index: Tensor | Sequence[int]) -> "Examples":
         """Return the examples at the indices (K,), in this order."""
         index = torch.as_tensor(index)
-        index = index if index.numel() else index.long()  # torch makes a float tensor of []
+        index = index if index.numel() else index.long()  # torch converts [] to a float tensor
         _check_integers(index, "indices (K,)", (1,))
         index = index.long()
         images = self.images.subset(index) if isinstance(self.images, Lazy) else self.images[index]

@@ -60,7 +60,7 @@ def from_loaders(
     preprocessing.get(preprocess)  # raises if it is unknown
     is_list = isinstance(classes, Sequence) and not isinstance(classes, str)
     if not is_list or not 0 < len(set(classes)) == len(classes):
-        raise UsageError(f"Expected a list of different class names, got {classes!r}.")
+        raise UsageError(f"Expected a list of unique class names, got {classes!r}.")
     parts = {"train": External(train, tuple(map(str, classes)), "train")}
     for part, loader in (("test", test), ("validation", validation)):
         if loader is not None:

@@ -103,7 +103,7 @@ def image_array(image: "Image", size: Sequence[int] | None = None, channels: int
     from PIL import Image, ImageOps
 
     upright = ImageOps.exif_transpose(_to_eight_bits(image))
-    if upright.mode in ("P", "PA"):  # convert by way of RGBA, since a palette may contain transparency
+    if upright.mode in ("P", "PA"):  # convert via RGBA, since a palette may contain transparency
         upright = upright.convert("RGBA")
     picture = upright.convert("RGB" if channels == 3 else "L")
     if size is not None and picture.size != (size[1], size[0]):

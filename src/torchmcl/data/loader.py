@@ -138,7 +138,7 @@ class Loader:
         count = len(self.examples)
         if not self.shuffle:
             return torch.arange(count)
-        # A generator on the CPU draws the same on every device.
+        # A generator on the CPU draws the same numbers for every device.
         generator = torch.Generator().manual_seed(seed_of(self.seed, epoch))
         if self.sampling == "classes":
             return balanced_order(self._by_class, generator)
@@ -196,7 +196,7 @@ class Loader:
 
 
 def _sizes(count: int, batch_size: int, least: int) -> list[int]:
-    """Return the sizes of an epoch's batches; a last one below `least` is merged into the one before it."""
+    """Return the sizes of an epoch's batches; a last batch smaller than `least` is merged into the one before it."""
     full, rest = divmod(count, batch_size)
     sizes = [batch_size] * full + [rest] * (rest > 0)
     if len(sizes) > 1 and sizes[-1] < least:

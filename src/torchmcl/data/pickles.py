@@ -52,7 +52,7 @@ class Array:
             raise DamagedFileError(f"Expected an array of bytes in {path}. Download it again.") from error
 
 
-# The unpickler in Python: its memory grows with the file, not with the sizes that the file states.
+# The pure-Python unpickler: its memory grows with the file, not with the sizes that the file states.
 class _Reader(pickle._Unpickler):
     stack: list[Any]
     pop_mark: Callable[[], list[Any]]

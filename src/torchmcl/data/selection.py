@@ -75,7 +75,7 @@ def _class_names(classes: str | Sequence[str], known: Sequence[str]) -> list[str
     except TypeError as problem:
         raise UsageError(f"Expected a list of class names, got {shown(classes)}.") from problem
     if not names or len(set(names)) != len(names):
-        raise UsageError(f"Expected one or more different classes, got {', '.join(names) or 'none'}.")
+        raise UsageError(f"Expected one or more unique classes, got {', '.join(names) or 'none'}.")
     for name in names:
         if name not in known:
             raise UsageError(_unknown_class(name, known))

@@ -74,7 +74,7 @@ def from_dataset(
         if not isinstance(given, int | float) or isinstance(given, bool):
             parts[part] = _examples(given, labels, part, classes, like=parts["train"])
         elif labels is not None:
-            raise UsageError(f"Expected no {part}_targets with a fraction as {part}. Leave them out.")
+            raise UsageError(f"Cannot use {part}_targets if {part} is a fraction. Leave them out.")
         else:
             fractions[part] = float(given)
     data = DataSet(name, parts, preprocess or preprocessing.default(parts["train"].images.dtype))
@@ -173,7 +173,7 @@ def _type(value: Any) -> str:
 def _examples(
     dataset: Any, targets: Any, name: str, classes: Sequence[str] | None, like: Examples | None = None
 ) -> Examples:
-    """Return the examples of a data set without reading them; `like` are the training examples."""
+    """Return the examples of a data set, which are read on demand; they must match `like`, if given."""
     count = _length(dataset, name)
     labels = _known_labels(dataset) if targets is None else targets
     with preserve_generators():
@@ -182,7 +182,7 @@ def _examples(
             labels = [read_item(dataset, index, index, name)[1] for index in range(count)]
     if like is not None and (first.shape, first.dtype) != (like.images.shape[1:], like.images.dtype):
         expected, got = f"{tuple(like.images.shape[1:])} {like.images.dtype}", f"{tuple(first.shape)} {first.dtype}"
-        raise UsageError(f"Expected {name} of the shape and type of train, {expected}, got {got}. Convert it.")
+        raise UsageError(f"Expected {name} to have the shape and type of train, {expected}, got {got}. Convert it.")
     target, label, names = as_targets(labels, name, classes, None if like is None else like.classes)
     if len(target) != count:
         raise UsageError(f"Expected a target for each of {count} examples of {name}, got {len(target)}.")
@@ -197,7 +197,7 @@ def _length(dataset: Any, name: str) -> int:
         got = f"{type(dataset).__name__}. Use data.from_loaders for a DataLoader."
         raise UsageError(f"Expected a map-style Dataset of (x, y) as {name}, got {got}")
     if len(dataset) < 1:
-        raise UsageError(f"Expected a Dataset with examples as {name}, got an empty one.")
+        raise UsageError(f"The data set {name} is empty. Pass a Dataset with at least one example.")
     return len(dataset)
 
 

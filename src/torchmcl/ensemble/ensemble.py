@@ -99,7 +99,7 @@ class Ensemble(nn.Module):
             method = build_method(method, 5 if count is None else count, 10 if classes is None else classes)
         if members not in (None, method.members) or classes not in (None, method.classes):
             given = f"members={members} and classes={classes}"
-            raise UsageError(f"The method has {method.members} members and {method.classes} classes, got {given}.")
+            raise UsageError(f"The method has {method.members} members and {method.classes} classes, not {given}.")
         several = [cast(Network, network)] * method.members if listed is None else listed
         if len(several) != method.members:
             raise UsageError(f"Expected one network or a list of {method.members}, one per member, got {len(several)}.")
@@ -148,7 +148,7 @@ class Ensemble(nn.Module):
         validate_types(locals(), cls.from_modules)
         modules = list(modules)
         if not modules or not all(isinstance(one, nn.Module) for one in modules):
-            raise UsageError(f"Expected modules of torch.nn, got {shown(modules)}. For names, use Ensemble.build.")
+            raise UsageError(f"Expected torch.nn modules, got {shown(modules)}. For names, use Ensemble.build.")
         if method is None:
             if exchange != "none":
                 raise UsageError(f"The exchange {exchange!r} requires a method. Pass method=….")
@@ -346,7 +346,7 @@ def _seeded(seed: int, part: int) -> Iterator[None]:
 
 
 def _check_distinct(members: Sequence[nn.Module]) -> None:
-    # Equal members would learn the same: the first one takes every example.
+    # With identical members, the first one would take every example.
     seen: dict[tuple[float, ...], int] = {}
     for m, member in enumerate(members):
         if any(map(is_lazy, member.parameters())):

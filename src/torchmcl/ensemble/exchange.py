@@ -160,7 +160,7 @@ def build(name: str, split: Split, members: int, *, preset: str = "default") -> 
 
 
 def check_module(exchange: nn.Module) -> nn.Module:
-    """Return the exchange; raise UsageError unless it is a module with `shared_stem`, see `register`."""
+    """Return the exchange; raise UsageError unless it is a module with `shared_stem` (see `register`)."""
     if not isinstance(exchange, nn.Module) or not isinstance(getattr(exchange, "shared_stem", None), bool):
         raise UsageError(f"Expected an nn.Module with a boolean attribute shared_stem, got {type(exchange).__name__}.")
     return exchange

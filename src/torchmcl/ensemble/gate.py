@@ -8,7 +8,7 @@ from torchmcl.errors import UsageError
 
 
 class Gate(nn.Module):
-    """Weights of the members, computed from their features after the exchange, or from the mean if these differ.
+    """The weights of the members, computed from the mean of their features after the exchange.
 
     Args:
         kind: "conv" is vMCL's choice network, reconstructed: convolution, pooling, linear, softmax. "pool" is ONE's:

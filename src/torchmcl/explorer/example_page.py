@@ -1,4 +1,4 @@
-"""The page of one image: the answer of the ensemble, the outputs of the members, and the images to choose from."""
+"""The page for one image: the prediction of the ensemble, the outputs of the members, and the images to choose from."""
 
 from typing import Any
 

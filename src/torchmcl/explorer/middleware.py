@@ -41,7 +41,7 @@ class Limits:
     """The limits of one client."""
 
     size: int = 14_000_000  # bytes of a request
-    seconds: float = 30  # until a request must have arrived
+    seconds: float = 30  # within which a request must arrive
     concurrent: int = 16  # requests that arrive at the same time; twice as many from all clients together
     rate: float = 40  # requests per second
     burst: int = 120  # requests that may exceed the rate
@@ -158,7 +158,7 @@ class AccessMiddleware:
             digest = _digest(b64decode(secret, validate=True))
         except ValueError:
             digest = b""
-        if sum(compare_digest(digest, known) for known in self.auth):  # compares all, in constant time
+        if sum(compare_digest(digest, known) for known in self.auth):  # compares with all users, in constant time
             return True
         if not _bucket(self.failures, client, 0.5, 10).take(time.monotonic()):
             raise RequestError(429, "Too many wrong passwords. Wait a moment.")

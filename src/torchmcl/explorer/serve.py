@@ -113,7 +113,7 @@ def application(run: Path, results: Path, users: list[str], hosts: tuple[str, ..
 
 
 def credentials(auth: str | None) -> list[str]:
-    """Return the credentials in --auth, which is USER:PASSWORD or a file of such lines.
+    """Return the credentials in --auth, which is USER:PASSWORD or the path of a file with such lines.
 
     >>> credentials("me:secret")
     ['me:secret']
@@ -125,7 +125,9 @@ def credentials(auth: str | None) -> list[str]:
         try:
             lines = [line for line in Path(auth).read_text(encoding="utf-8").splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError("--auth is neither USER:PASSWORD nor a file with such lines that can be read.") from error
+            raise UsageError(
+                "Cannot read the file in --auth. Pass USER:PASSWORD, or a file with such lines."
+            ) from error
     if not lines or any(not user or not word for user, _, word in (line.partition(":") for line in lines)):
         raise UsageError("--auth has a line without a user or a password. Write each line as USER:PASSWORD.")
     return lines

@@ -101,7 +101,7 @@ def export(specialists: Specialists, path: str | Path, *, quantize: Any = None, 
 def to_onnx(graph: Graph) -> bytes:
     """Convert a graph to ONNX, with the names of the classes in its metadata."""
     if missing := [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]:
-        raise UsageError(f"ONNX export needs {' and '.join(missing)}. Install with: pip install 'torchmcl[export]'")
+        raise UsageError(f"ONNX export needs {' and '.join(missing)}. Try: pip install 'torchmcl[export]'")
     program = trace(graph)
     with _quietly():
         names: dict[str, Any] = {"input_names": [input_name(graph.specialists)], "output_names": OUTPUTS}
@@ -127,7 +127,7 @@ def trace(graph: Graph) -> torch.export.ExportedProgram:
     try:
         with _quietly():
             return torch.export.export(graph, (random_input(graph.specialists, 2),), dynamic_shapes=DYNAMIC_SHAPES)
-    except Exception as problem:  # a network can fail to trace in any way
+    except Exception as problem:  # tracing a network can fail in any way
         raise UsageError(
             f"Cannot export the network: torch.export does not support it at any batch size ({str(problem)[:200]})."
         ) from problem
@@ -178,7 +178,7 @@ def compare(graph: Graph, run: Runner) -> float:
         expected = dict(zip(OUTPUTS, graph(x), strict=True))
         try:
             got = run(x)
-        except Exception as problem:  # a graph that was specialized to one batch size can raise anything
+        except Exception as problem:  # a graph that was specialised to one batch size can raise anything
             raise UsageError(
                 f"The exported graph fails on a batch of {size}: {str(problem)[:200]}. Nothing was written."
             ) from problem

@@ -70,7 +70,7 @@ def labelled_batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[t
     """
     if isinstance(x, DataSet):
         if x.validation is None:
-            raise UsageError(f"Expected a validation part of {x.name}, got none. Load the data with validation=0.1.")
+            raise UsageError(f"{x.name} has no validation part. Load the data with validation=0.1.")
         x = x.validation
     x = x.examples if isinstance(x, Loader) else x
     if isinstance(x, Examples):
@@ -195,7 +195,7 @@ def _pixels(image: Any, size: tuple[int, ...], channels: int) -> NDArray[np.uint
     if isinstance(image, str | PathLike):
         return read_image(image, size, channels)
     if not _is_image(image):
-        raise UsageError(f"Expected only images and paths, got also {type(image).__name__}.")
+        raise UsageError(f"Expected only images and paths, but the list also contains {type(image).__name__}.")
     return image_array(image, size, channels)
 
 

@@ -257,7 +257,7 @@ class Specialists:
     def _with_masks(self, rows: list[dict[str, Any]], answer: Answer, folder: Path) -> list[dict[str, Any]]:
         names = [f"{Path(row['image']).stem}.png" for row in rows]
         if len(set(names)) < len(names):
-            raise UsageError("Several images have the same name, as would their masks. Predict them one after another.")
+            raise UsageError("Images with the same name would overwrite each other's masks. Predict them separately.")
         atomic.make_folder(folder)
         for row, name, label in zip(rows, names, answer.label, strict=True):
             row["mask"] = str(folder / name)

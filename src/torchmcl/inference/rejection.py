@@ -137,13 +137,13 @@ def threshold_for_error(confidence: Tensor, wrong: Tensor, max_error: float) -> 
     possible = (last & (risk <= max_error + 1e-9)).nonzero()
     if not len(possible):
         best = 100 * float(risk[last].min())
-        raise UsageError(f"The lowest possible error is {best:.2f} %, above {100 * max_error:g} %. Raise max_error.")
+        raise UsageError(f"The lowest possible error, {best:.2f} %, exceeds {100 * max_error:g} %. Raise max_error.")
     return _threshold(descending, int(possible.max()))
 
 
 def _descending(confidence: Tensor) -> Tensor:
     if confidence.ndim != 1 or not len(confidence) or not bool(confidence.isfinite().all()):
-        raise UsageError(f"Expected finite confidence (B,) of at least one example, got {describe(confidence)}.")
+        raise UsageError(f"Expected finite confidences (B,) for at least one example, got {describe(confidence)}.")
     return confidence.sort(descending=True).values
 
 

@@ -144,7 +144,7 @@ def _check_options(method: Callable[..., Composition], members: int, given: Mapp
 
 
 def in_epochs(method: Method, epochs: int) -> Method:
-    """Return the method with every duration in epochs of a schedule; raises UsageError for one that is too long.
+    """Return the method with every duration in epochs of a schedule; raise UsageError for one that is too long.
 
     >>> in_epochs(build("amcl"), 100).options["warmup"]
     5

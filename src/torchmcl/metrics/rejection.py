@@ -36,7 +36,7 @@ def risk_coverage(confidence: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def aurc(confidence: Tensor, wrong: Tensor) -> Tensor:
-    """Compute the area under the risk-coverage curve: 1/B sum_i risk_i, see `risk_coverage`.
+    """Compute the area under the risk-coverage curve: 1/B sum_i risk_i (see `risk_coverage`).
 
     Args:
         confidence: the confidence of each prediction, (B,)

@@ -34,7 +34,7 @@ def pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None
 
 
 def oracle_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Compute the fraction of wrong pixels of the best member of each image: mean_B min_m e_mb, see `pixel_errors`.
+    """Compute the fraction of wrong pixels of the best member of each image: mean_B min_m e_mb (see `pixel_errors`).
 
     One member is chosen per image, whereas `oracle_error` chooses one per pixel.
 
@@ -71,7 +71,7 @@ def top1_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | 
 
 
 def member_pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Compute the fraction of wrong pixels of each member: mean_B e_mb, see `pixel_errors`.
+    """Compute the fraction of wrong pixels of each member: mean_B e_mb (see `pixel_errors`).
 
     Args:
         probabilities: the members' probabilities or logits, (M, B, C, …)

@@ -83,7 +83,7 @@ class ExampleBuffer(nn.Module):
         self.known[index] = True
 
     def read(self, index: Tensor | None) -> Tensor:
-        """Return the rows (B, …) of the examples `index` (B,); raises UsageError if one has none."""
+        """Return the rows (B, …) of the examples `index` (B,); raise UsageError if one has none."""
         index = self._inspect(index)
         if index.device.type == "cpu" and not (int(index.max()) < len(self.known) and bool(self.known[index].all())):
             raise UsageError(
@@ -177,7 +177,7 @@ class FixedAssignment(DatasetPass):
         self.table.write(state.index, weights.T)
 
     def forward(self, regret: Tensor, state: State) -> Tensor:
-        """Return the stored weights (M, B) of the examples `state.index`; raises UsageError if one has none."""
+        """Return the stored weights (M, B) of the examples `state.index`; raise UsageError if one has none."""
         if not state.recording(self):
             return self.assign(regret, state)
         weights = self.table.read(state.index)
@@ -209,7 +209,7 @@ class ToTeacher(DatasetPass):
         self.table.write(state.index, to_float32(logits).transpose(0, 1))
 
     def forward(self, logits: Tensor, target: Tensor, state: State) -> Tensor:
-        """Return the cost (M, B) of logits (M, B, C, …); raises UsageError outside of training."""
+        """Return the cost (M, B) of logits (M, B, C, …); raise UsageError outside of training."""
         if not state.recording(self):
             raise UsageError("MCL-KD has teachers only for training examples. For other data, compute errors instead.")
         teacher = self.table.read(state.index).transpose(0, 1)
@@ -229,7 +229,7 @@ def run_dataset_passes(
     Args:
         objective: The objective, whose `DatasetPass` modules store results.
         ensemble: Maps inputs to an `EnsembleOutput`. It runs in evaluation mode.
-        batches: Batches (x, target, index) of the training set; in a distributed training, this process's part.
+        batches: Batches (x, target, index) of the training set; in distributed training, this process's part.
         state: The state of training.
 
     Returns:

@@ -213,7 +213,7 @@ class PerPixel(_WithMemory):
         self.objective = objective
 
     def forward(self, output: EnsembleOutput | Tensor, target: Tensor, state: State | None = None) -> Outcome:
-        """Compute the loss, see `Objective.forward`; weights and costs have the shape (M, B * pixels)."""
+        """Compute the loss (see `Objective.forward`); weights and costs have the shape (M, B * pixels)."""
         state = state or State()
         output = EnsembleOutput.of(output)
         target = task_of(self).check(output.logits, target)

@@ -67,7 +67,7 @@ def unused_auxiliary(evaluation: RunEvaluation) -> list[str]:
 
 
 def short_training(evaluation: RunEvaluation) -> list[str]:
-    """Warn about a run with fewer epochs after the warm-up than in it."""
+    """Warn if fewer epochs follow the warm-up than it has."""
     epochs = len(evaluation.history)
     if evaluation.specialists.memory is None or not epochs:
         return []

@@ -40,7 +40,7 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:  # torch writes checksums but does not verify them
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-                raise ValueError("it is compressed, unlike files of torch")  # it could expand to any size
+                raise ValueError("it is compressed, unlike files written by torch")  # it could expand to any size
             if changed := archive.testzip():
                 raise ValueError(f"checksum mismatch in {changed}")
         state = torch.load(path, weights_only=True, map_location=device)

@@ -120,5 +120,5 @@ def _library() -> Any:
     try:
         import huggingface_hub
     except ImportError as problem:
-        raise UsageError("The hub needs huggingface_hub. Install with: pip install 'torchmcl[hub]'") from problem
+        raise UsageError("The hub needs huggingface_hub. Install it with: pip install 'torchmcl[hub]'") from problem
     return huggingface_hub

@@ -132,7 +132,7 @@ class ModelConfig:
         True
         """
         if about.get("version") not in range(1, VERSION + 1):
-            raise ValueError(f"version {about.get('version')}, this torchmcl reads versions 1 to {VERSION}")
+            raise ValueError(f"it has version {about.get('version')}, but this torchmcl reads versions 1 to {VERSION}")
         if about["version"] == 1:  # did not store the type: images were uint8, rows of a table float32
             about = {"dtype": "uint8" if len(about["shape"]) == 3 else "float32", **about}
         if about["version"] < 3:  # did not store default options

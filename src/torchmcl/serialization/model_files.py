@@ -30,7 +30,7 @@ def write(folder: Path, model_config: ModelConfig, tensors: Mapping[str, Tensor]
     of_run = (folder / CONFIG).is_file() and "sha256" not in read_config(folder)
     if of_run and (other := _mismatch(read_config(folder), model_config, folder)):
         raise UsageError(other)
-    # A single entry, because safetensors writes several in any order and equal models must give equal bytes.
+    # A single entry, because safetensors writes several in arbitrary order and equal models must give equal bytes.
     metadata = {"torchmcl": json.dumps({**about, "sha256": digest})}
     if not of_run:
         (folder / CONFIG).unlink(missing_ok=True)  # first, so that an interruption leaves no mismatched pair

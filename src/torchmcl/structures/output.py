@@ -22,7 +22,7 @@ class EnsembleOutput(NamedTuple):
 
     @classmethod
     def of(cls, output: "EnsembleOutput | Tensor") -> "EnsembleOutput":
-        """Check outputs or bare logits (M, B, C, …) and convert them to float32 or wider; raises UsageError.
+        """Check outputs or bare logits (M, B, C, …) and convert them to float32 or wider; raise UsageError if invalid.
 
         >>> EnsembleOutput.of(torch.zeros(5, 2, 10, dtype=torch.bfloat16)).logits.dtype
         torch.float32
@@ -37,7 +37,7 @@ class EnsembleOutput(NamedTuple):
         return cls(to_float32(logits), None if gate is None else to_float32(gate))
 
     def require_gate(self) -> Tensor:
-        """Return the gate (M, B); raises UsageError if there is none."""
+        """Return the gate (M, B); raise UsageError if there is none."""
         if self.gate is None:
             raise UsageError("The output has no gate. Build the ensemble for a method with a gate, such as 'vmcl'.")
         return self.gate

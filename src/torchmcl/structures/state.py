@@ -40,13 +40,13 @@ class State:
     shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def at_epoch(self) -> int:
-        """Return the epoch; raises UsageError if it is not set."""
+        """Return the epoch; raise UsageError if it is not set."""
         if self.epoch is None:
             raise UsageError(f"This objective changes over training and needs the epoch. {HOW_TO_PASS}")
         return self.epoch
 
     def schedule(self) -> tuple[int, int]:
-        """Return the epoch and the number of epochs; raises UsageError if they are not set."""
+        """Return the epoch and the number of epochs; raise UsageError if they are not set."""
         epoch = self.at_epoch()
         if self.epochs is None:
             raise UsageError(f"This objective follows a schedule and needs the number of epochs. {HOW_TO_PASS}")

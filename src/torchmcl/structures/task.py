@@ -105,7 +105,7 @@ class Task(ABC):
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return the content of metrics.json for a data set, by default the mean of each of `metrics`.
 
-        In a distributed training, each process passes its own part. `names` are the names of the classes.
+        In distributed training, each process passes its own part. `names` are the names of the classes.
         """
         sums: dict[str, Tensor] = {}
         count = torch.zeros((), dtype=torch.int64)

@@ -116,7 +116,7 @@ def available_gpus(ray: Any, cpus: float, gpus: float | None) -> float:
     if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= chosen for node in nodes):
         actual = "; ".join(f"{node.get('CPU', 0):g} and {node.get('GPU', 0):g}" for node in nodes)
         raise UsageError(
-            f"No node has the {cpus:g} CPUs and {chosen:g} GPUs of a run: nodes have {actual}. "
+            f"No node has the {cpus:g} CPUs and {chosen:g} GPUs that a run needs: nodes have {actual}. "
             "Request less with --cpus-per-run and --gpus-per-run, or start such a node."
         )
     return chosen
@@ -125,7 +125,7 @@ def available_gpus(ray: Any, cpus: float, gpus: float | None) -> float:
 def tasks(specs: Sequence[Spec], work: Path, *, ray: Any, cpus: float, gpus: float) -> Generator[Event]:
     """Train each run as a task; if its worker is lost, Ray restarts it, and it continues if the work folder is shared.
 
-    If the generator is closed early, tasks are cancelled; those that are running save a checkpoint and are waited for.
+    If the generator is closed early, it cancels all tasks and waits until running ones have saved a checkpoint.
     """
     board = ray.remote(ProgressBoard).options(num_cpus=0, max_restarts=-1).remote()
     resources = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": MAX_RETRIES}

@@ -138,7 +138,7 @@ def one_member(
 def count_module(module: nn.Module, x: Tensor | Sequence[Tensor]) -> Work:
     """Count the parameters of a module and its operations for one image."""
     parameters, bare = sum(p.numel() for p in module.parameters()), deepcopy(module)
-    for parent in list(bare.modules()):  # batch normalization is not counted and takes most of the time on meta
+    for parent in list(bare.modules()):  # batch normalisation is not counted and takes most of the time on meta
         for name, child in parent.named_children():
             if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
                 setattr(parent, name, nn.Identity())

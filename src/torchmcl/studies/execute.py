@@ -1,4 +1,4 @@
-"""Execution of runs: `execute(spec, folder) -> result` is a pure function, and the folder only saves time."""
+"""Execution of runs: `execute(spec, folder) -> result` is a pure function; the folder only lets it resume."""
 
 import json
 import os
@@ -109,7 +109,7 @@ def collect_result(spec: Spec, run: str | Path) -> Result:
 
 
 def environment() -> dict[str, Any]:
-    """Describe what a run depends on besides its configuration."""
+    """Describe the environment of a training run, on which results depend besides the configuration."""
     return {
         "commit": commit(),
         "torchmcl": torchmcl.__version__,

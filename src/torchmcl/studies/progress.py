@@ -20,7 +20,7 @@ LOGGER = logging.getLogger("torchmcl.studies")
 class StudyProgress:
     """Report the progress of a study: one line per finished run and, on a terminal, a table of the current runs.
 
-    Lines are records of the logger `torchmcl.studies`.
+    Lines are logged to `torchmcl.studies`.
 
     Args:
         specs: The runs of the study.

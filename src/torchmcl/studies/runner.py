@@ -129,7 +129,7 @@ def in_process(specs: Sequence[Spec], work: Path) -> Generator[Event]:
 def processes(specs: Sequence[Spec], work: Path, *, workers: int) -> Generator[Event]:
     """Train each run in its own process, `workers` at a time, which share the cores evenly.
 
-    If the generator is closed early, the processes save a checkpoint and are waited for. If this process is killed,
+    If the generator is closed early, it waits until the processes have saved a checkpoint. If this process is killed,
     they exit as well.
     """
     waiting, running = deque(specs), dict[Spec, subprocess.Popen[str]]()
@@ -199,9 +199,9 @@ def result_and_log(spec: Spec, work: Path) -> tuple[Path, Path]:
 
 
 def local_runner(workers: int) -> Runner:
-    """Return the runner for this machine: `workers` processes at a time, or this process if 0."""
+    """Return the runner for this machine: it starts up to `workers` processes, or trains in this process if 0."""
     if workers < 0:
-        raise UsageError(f"Expected 0 workers or more, got {workers}.")
+        raise UsageError(f"Expected at least 0 workers, got {workers}.")
     return partial(processes, workers=workers) if workers else in_process
 
 

@@ -69,7 +69,7 @@ NETWORKS: dict[str, dict[str, Options]] = {
         "mobilenet_v2": {"network": "mobilenet_v2", "width": 8},
     },
 }
-DATA = {"smoke": ("cifar10",), "mini": ("cifar10",)}  # the paper's data sets that a scale has
+DATA = {"smoke": ("cifar10",), "mini": ("cifar10",)}  # the paper's data sets that a scale includes
 MAX_MEMBERS = {"smoke": 3}
 UNSEEN = {"smoke": "digits/7,8,9", "mini": "svhn", "paper": "svhn"}
 FLOW_WARMUP = {"smoke": 1, "mini": 5, "paper": 10}
@@ -119,12 +119,12 @@ class Scale:
         return Spec({**spec.options, **NETWORKS.get(self.name, {}).get(network, {})}, spec.record)
 
     def networks(self, published: Sequence[str]) -> tuple[str, ...]:
-        """Return the paper's networks that this scale has."""
+        """Return the paper's networks that this scale includes."""
         known = NETWORKS.get(self.name)
         return tuple(name for name in published if known is None or name in known)
 
     def data_sets(self, published: Sequence[str]) -> tuple[str, ...]:
-        """Return the paper's data sets that this scale has.
+        """Return the paper's data sets that this scale includes.
 
         >>> scale("mini").data_sets(("cifar10", "cifar100"))
         ('cifar10',)

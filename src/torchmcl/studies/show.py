@@ -51,7 +51,7 @@ def write(table: Table, results: Results, study: Study, out: str | Path) -> list
     try:
         import matplotlib  # noqa: F401
     except ImportError as absent:
-        raise UsageError("Writing tables needs matplotlib. Try: pip install 'torchmcl[plots]'") from absent
+        raise UsageError("Writing tables needs matplotlib. Install it with: pip install 'torchmcl[plots]'") from absent
     folder = Path(out) / study.name
     atomic.make_folder(folder)
     stem = results.scale.name + ("-selected-on-test" if results.select == "test" else "")

@@ -37,14 +37,14 @@ class Spec:
 
     @cached_property
     def configuration(self) -> dict[str, Any]:
-        """The resolved configuration of the training, see `TrainConfig.identity`."""
+        """The resolved configuration of the run (see `TrainConfig.identity`)."""
         from torchmcl.training.config import TrainConfig
 
         return TrainConfig.of(**self.options).identity()
 
     @cached_property
     def hash(self) -> str:
-        """16 hexadecimal digits of the SHA-256 of the resolved configuration."""
+        """The first 16 hexadecimal digits of the SHA-256 of the resolved configuration."""
         return digest(self.configuration)
 
     @property
@@ -60,5 +60,5 @@ def canonical(options: Mapping[str, Any]) -> str:
 
 
 def digest(configuration: Mapping[str, Any]) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of a configuration."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of a configuration."""
     return sha256(canonical(configuration).encode()).hexdigest()[:16]

@@ -139,7 +139,7 @@ def unpack_bytes(packed: dict[str, Any]) -> NDArray[np.uint8]:
 
 
 def example_errors(result: Result) -> NDArray[np.float64]:
-    """Return the errors of the ensemble and of each member on each test example, (1 + M, N), see `pack`.
+    """Return the errors of the ensemble and of each member on each test example, (1 + M, N) (see `pack`).
 
     >>> example_errors({"wrong": {"shape": [2, 2], "bits": "cA=="}})
     array([[0., 1.],

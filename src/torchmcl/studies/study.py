@@ -146,7 +146,7 @@ def compare(name: str, one: Sequence[Result], other: str, two: Sequence[Result])
 
 
 def compare_all(name: str, by_name: Mapping[str, Sequence[Result]], prefix: str = "") -> list[str]:
-    """Compare one configuration with every other one, see `compare`."""
+    """Compare one configuration with every other one (see `compare`)."""
     pairs = [(other, results) for other, results in by_name.items() if other != name]
     return [prefix + note for other, results in pairs for note in compare(name, by_name[name], other, results)]
 

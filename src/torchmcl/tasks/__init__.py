@@ -33,7 +33,7 @@ LABELS = Classification(MAX_CLASSES)  # the task of a plain cost, with one label
 
 
 def as_task(task: "Task | int") -> Task:
-    """Return a task unchanged, or a `Classification` for a number of classes; raises UsageError without `outputs`.
+    """Return a task unchanged, or a `Classification` for a number of classes; raise UsageError without `outputs`.
 
     >>> as_task(10)
     Classification(classes=10)
@@ -82,7 +82,7 @@ def builder(name: str) -> TaskBuilder:
 
 
 def build(name: str, classes: int) -> Task:
-    """Build a task by its name for a number of classes; raises UsageError if the name is unknown.
+    """Build a task by its name for a number of classes; raise UsageError if the name is unknown.
 
     >>> build("classification", 3).outputs
     3

@@ -53,7 +53,7 @@ class Classification(Labels):
 def collected(batches: Iterable[EvaluationBatch]) -> tuple[Tensor, Tensor, Tensor]:
     """Collect the probabilities of members (M, N, C or C + 1), combined ones (N, C) and targets (N,) in one pass.
 
-    In a distributed training, each process passes its own part and gets the full result, ordered by example index.
+    In distributed training, each process passes its own part and gets the full result, ordered by example index.
     """
     parts = [
         (batch.index, batch.output.logits.float().softmax(2).transpose(0, 1), batch.combined, batch.target)

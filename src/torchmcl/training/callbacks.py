@@ -31,7 +31,7 @@ class Callback:
     training: "Training"
 
     def on_train_start(self) -> None:
-        """Called before the first step of a new or resumed training."""
+        """Called before the first step of a new or resumed run."""
 
     def on_step_end(self) -> None:
         """Called after each optimiser step."""
@@ -44,7 +44,7 @@ class Callback:
 
 
 class Callbacks:
-    """The callbacks of a run, called in order. An exception in a callback becomes a one-line `UsageError`."""
+    """The callbacks of a training run, called in order. An exception in a callback becomes a one-line `UsageError`."""
 
     def __init__(self, callbacks: Sequence[Any]) -> None:
         for callback in callbacks:

@@ -1,4 +1,4 @@
-"""The configuration of a run, shared by the command line, `fit`, run folders and studies."""
+"""The configuration of a training run, shared by the command line, `fit`, run folders and studies."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -181,7 +181,7 @@ class NetworkConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The frozen configuration of a run.
+    """The frozen configuration of a training run.
 
     `TrainConfig.of` reads the options of `fit` and of the command line, and `flat` returns them. `resolved` replaces
     every default by its value; run folders and results store the resolved configuration.
@@ -270,7 +270,7 @@ class TrainConfig:
         return {name: _plain(value) for name, value in options.items()}
 
     def identity(self) -> dict[str, Any]:
-        """Return all resolved options that affect the results. Two trainings with equal identities are the same.
+        """Return all resolved options that affect the results. Two runs with equal identities are the same.
 
         The folder of the data, the machine (except for the precision) and the checkpoint interval are left out.
         """
@@ -405,7 +405,7 @@ def _source(data: "DataSet", options: Mapping[str, Any]) -> tuple[str, DataConfi
 
 
 def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:
-    """Return the name of the first option in which two trainings differ, or None.
+    """Return the name of the first option in which two runs differ, or None.
 
     >>> difference({"seed": 0, "epochs": 3}, {"seed": 1, "epochs": 3})
     'seed'

@@ -9,8 +9,8 @@ from torch.optim import Optimizer
 class OneDevice:
     """A minimal replacement for Lightning Fabric: one process, one device, and the precision of the weights.
 
-    It suits many small trainings and trainings inside another program. Importing Fabric takes two seconds, setting it
-    up takes some milliseconds, and Fabric searches the environment for a cluster such as SLURM.
+    It suits many small runs and training inside another program. Importing Fabric takes two seconds, setting it up
+    takes some milliseconds, and Fabric searches the environment for a cluster such as SLURM.
 
     >>> network = nn.Linear(2, 1).double()
     >>> same, _ = OneDevice("cpu").setup(network, torch.optim.SGD(network.parameters()))

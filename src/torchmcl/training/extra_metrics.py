@@ -55,7 +55,7 @@ def named_metrics(given: Any) -> dict[str, Metric]:
 
 
 class ExtraMetrics:
-    """The user's metrics for one run, updated with combined probabilities and targets batch by batch.
+    """The user's metrics for one training run, updated with combined probabilities and targets batch by batch.
 
     The metrics are cloned. With several processes, each metric synchronises itself in `compute`.
 

@@ -21,7 +21,7 @@ class Loggers(Callback):
     """Pass the configuration, one row per epoch and the test metrics to Lightning loggers.
 
     The first process logs an epoch after its checkpoint is saved. The step is recorded in the run folder just before
-    the logger is called. A resumed training therefore never logs an epoch twice, and logs saved epochs that are not
+    the logger is called. A resumed run therefore never logs an epoch twice, and logs saved epochs that are not
     recorded. A row is lost only if the process is killed between the record and the end of the call, or if the logger
     accepts the row and then fails to save it. A logger that is new to the run receives all epochs so far.
 

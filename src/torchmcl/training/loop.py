@@ -43,7 +43,7 @@ Schedule = Callable[[int, int], float]
 
 @dataclass
 class Position:
-    """The progress of a run. Every field is stored in checkpoints.
+    """The progress of a training run. Every field is stored in checkpoints.
 
     `epoch` is the current epoch and `batch` the number of its finished batches. `loss`, `taken` and `wanted` (groups,
     M) are sums over the current epoch: `taken` counts the examples that each member took, `wanted` those that it would
@@ -64,7 +64,7 @@ class Position:
 
 
 class Training:
-    """A run, whose result depends only on data, method, recipe and seed, even if it is interrupted and resumed.
+    """A training run. Its result depends only on data, method, recipe and seed, even if it is interrupted and resumed.
 
     Random numbers of a step depend on (seed, epoch, batch, process), the order of the examples on (seed, epoch) and the
     learning rate on the epoch. A checkpoint therefore needs no generator, sampler or scheduler. Each run creates
@@ -144,7 +144,7 @@ class Training:
             self._report(guardrails.check_schedule(self.method, self.epochs))
             self.callbacks.start(self)
             for epoch in range(self.position.epoch, (self.epochs if until is None else until) + 1):
-                if self._out_of_patience(epoch - 1):  # first, because a resumed training can be at this point
+                if self._out_of_patience(epoch - 1):  # first, because a resumed run can be at this point
                     self.progress.line(f"Stopping: no better top-1 error for {self.recipe.patience} epochs.")
                     break
                 self._epoch(State(epoch, self.epochs))
@@ -287,7 +287,7 @@ class Training:
             if state is None:
                 return
             self.load_state_dict(state)
-            if state["format"] == 1:  # its best epoch can be in the warm-up and has no memory
+            if state["format"] == 1:  # the best epoch in this format can be in the warm-up and has no memory
                 self.position.best, self.position.best_epoch = float("inf"), 0
 
     def _save_best(self) -> None:
@@ -352,7 +352,7 @@ class Training:
         folder, at = self.checkpoints.folder, self.position
         saved = "" if folder is None else f" The last valid checkpoint is in {folder / 'checkpoints'}."
         return DivergedError(
-            f"Expected a finite loss, got {float(loss)} in epoch {at.epoch}, batch {at.batch + 1}. "
+            f"The loss is {float(loss)} in epoch {at.epoch}, batch {at.batch + 1}. "
             f"Lower learning_rate (now {self.recipe.learning_rate}), set clip, or use precision 32.{saved}"
         )
 

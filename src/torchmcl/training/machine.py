@@ -16,7 +16,7 @@ Precision = Literal["32", "bf16-mixed", "16-mixed"]
 
 @dataclass(frozen=True)
 class Machine:
-    """The hardware and precision of a run.
+    """The hardware and precision of a training run.
 
     Args:
         accelerator: auto, cpu, cuda or mps
@@ -63,7 +63,7 @@ class Machine:
 
         try:
             with warnings.catch_warnings(), muted(*ENGINE, when=not verbose):
-                warnings.filterwarnings("ignore", message=".*fp16 is not supported on CPU")  # an error below
+                warnings.filterwarnings("ignore", message=".*fp16 is not supported on CPU")  # raised as an error below
                 fabric = Fabric(
                     accelerator=self.accelerator,
                     devices=self.devices,

@@ -12,9 +12,9 @@ LOGGER = logging.getLogger("torchmcl.training")
 
 
 class TrainingProgress:
-    """Report the progress of a run: a bar for the current epoch, one line per epoch, and warnings.
+    """Report the progress of a training run: a bar for the current epoch, one line per epoch, and warnings.
 
-    Lines are records of the logger `torchmcl.training` of at most the level `level`. With `verbose`, they are also
+    Lines are logged to `torchmcl.training`, at most at the level `level`. With `verbose`, they are also
     shown on the console, and the bar if it is a terminal. Only the process with rank 0 reports.
     """
 

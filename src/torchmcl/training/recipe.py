@@ -20,7 +20,7 @@ PUBLISHED_DROP = 25
 
 @dataclass(frozen=True)
 class Recipe:
-    """The optimisation settings of a run. The defaults are those of Kim et al. 2022, appendix B.2.
+    """The optimisation settings of a training run. The defaults are those of Kim et al. 2022, appendix B.2.
 
     Args:
         epochs: number of passes over the training set; by default the paper's number for the data set
@@ -35,7 +35,7 @@ class Recipe:
         weight_decay: weight decay of all weights
         schedule: step (multiply by drop_to every drop_every epochs), cosine or constant
         drop_every: number of epochs between drops; by default the paper's 25, scaled with the number of epochs
-        drop_to: factor of the learning rate at each drop
+        drop_to: factor by which each drop multiplies the learning rate
         clip: maximum norm of the gradient; by default no clipping
         ema: decay of an exponential moving average of the weights, which becomes the model; by default none
         patience: number of epochs without a better top-1 error on the validation split before stopping; by default off

@@ -37,7 +37,7 @@ class Checkpoints:
         self._best: dict[str, Any] | None = None  # used without a folder
 
     def save_last(self, state: Mapping[str, Any], history: Sequence[dict[str, Any]]) -> None:
-        """Write the state of a run to last.pt, and one row per finished epoch to log.csv."""
+        """Write the state of a training run to last.pt, and one row per finished epoch to log.csv."""
         self._write("last.pt", {"format": FORMAT, "choices": self.identity, **state}, history)
 
     def save_best(self, state: Mapping[str, Any], history: Sequence[dict[str, Any]]) -> None:
@@ -57,7 +57,7 @@ class Checkpoints:
         try:
             if state["format"] not in READABLE:
                 raise UsageError(
-                    f"its format is {state['format']}, this version reads {' and '.join(map(str, READABLE))}"
+                    f"its format is {state['format']}, but this version reads {' and '.join(map(str, READABLE))}"
                 )
             self._check_identity(state)
             yield state

@@ -33,7 +33,7 @@ def first_process() -> bool:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a run, or None to write nothing, and what to do with an earlier run in it."""
+    """The folder of a run, or None to write nothing; an earlier run in it can be overwritten or resumed."""
 
     path: Path | None
     overwrite: bool = False
@@ -66,7 +66,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder against other trainings, and check it again once it is locked."""
+        """Lock the folder against other training runs, and check it again once it is locked."""
         if self.path is None or not first_process():
             yield
             return
@@ -122,7 +122,7 @@ def read_assignment_history(folder: Path) -> NDArray[np.float32] | None:
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
                 return content["flow"]
-        except Exception as problem:  # damaged bytes make zipfile and numpy raise any exception
+        except Exception as problem:  # zipfile and NumPy raise many kinds of exceptions for damaged bytes
             reason = " ".join(str(problem).split())[:300]
             raise damaged(f"Cannot read {path}: {reason}. Remove the file.", problem) from problem
     # During training, and in runs of earlier versions, it is only in the checkpoint.

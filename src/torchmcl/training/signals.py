@@ -14,9 +14,9 @@ class Interrupted(Exception):  # noqa: N818
 
 
 class Stop:
-    """Record a signal that requests the end of a run; `number` is 0 before.
+    """Record a signal that requests the end of training; `number` is 0 before.
 
-    Only the main thread can handle signals, so a run in another thread handles none.
+    Only the main thread can handle signals, so training in another thread handles none.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The task of a run, from the arguments of `fit` and the data."""
+"""The task of a training run, from the arguments of `fit` and the data."""
 
 from dataclasses import replace
 

@@ -122,5 +122,5 @@ def _names(folder: Path, layout: Layout, default: tuple[str, ...]) -> tuple[str,
     listed = [name.decode("latin-1") if isinstance(name, bytes) else name for name in listed]  # bytes from Python 3
     texts = tuple(name for name in listed if isinstance(name, str))
     if len(texts) != len(default) or len(set(texts)) != len(texts):
-        raise DamagedFileError(f"Expected {len(default)} different class names in {path}, got {len(set(texts))}.")
+        raise DamagedFileError(f"Expected {len(default)} unique class names in {path}, got {len(set(texts))}.")
     return texts

@@ -103,7 +103,7 @@ def _images(folder: Path) -> tuple[list[str], int]:
 
 
 def median_size(paths: Sequence[str]) -> tuple[int, int]:
-    """Return the median height and the median width of images spread over the list."""
+    """Return the median height and the median width of up to SIZE_SAMPLE images, spread evenly over the list."""
     step = max(len(paths) // SIZE_SAMPLE, 1)
     heights, widths = zip(*(image_size(path) for path in paths[::step][:SIZE_SAMPLE]), strict=True)
     return median_high(heights), median_high(widths)

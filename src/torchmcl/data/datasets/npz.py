@@ -58,6 +58,6 @@ def _check(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, file: Pat
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, kind = header(stream)
         if kind.hasobject:
-            raise UsageError(f"Expected numbers or strings in {name} of {file}, got Python objects (not safe).")
+            raise UsageError(f"Expected numbers or strings in {name} of {file}, got unsafe Python objects.")
         if prod(shape) * kind.itemsize != info.file_size - stream.tell():
             raise DamagedFileError(f"The size of {name} in {file} does not match its shape {shape}. Write it again.")

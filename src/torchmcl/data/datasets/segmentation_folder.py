@@ -11,7 +11,7 @@ from torchmcl.data.masks import check_mask_size, find_pairs, resize_mask, split_
 from torchmcl.errors import UsageError
 from torchmcl.structures.state import IGNORE
 
-WHITE = 255  # class 1 in a mask of black and white
+WHITE = 255  # class 1 in a black-and-white mask
 
 
 def load(
@@ -27,7 +27,7 @@ def load(
     """
     root = Path(path).expanduser()
     if not (root / "images").is_dir() or not (root / "masks").is_dir():
-        raise UsageError(f"Expected the folders images and masks in {root}. Create both.")
+        raise UsageError(f"The folders images and masks are missing in {root}. Create both.")
     pairs = find_pairs(root / "images", root / "masks", "**/*")
     if len(pairs) < 2:
         raise UsageError(f"Expected at least two images in {root / 'images'}, found {len(pairs)}.")
@@ -59,5 +59,5 @@ def _classes(root: Path, count: int) -> tuple[str, ...]:
         return ("background", "foreground") if count == 2 else tuple(map(str, range(count)))
     names = tuple(line.strip() for line in path.read_text().splitlines() if line.strip())
     if len(names) < max(count, 2) or len(set(names)) < len(names):
-        raise UsageError(f"Expected at least {max(count, 2)} different names in {path}, got {len(set(names))}.")
+        raise UsageError(f"Expected at least {max(count, 2)} unique names in {path}, got {len(set(names))}.")
     return names

@@ -1,4 +1,4 @@
-"""AMCL and ensembles that do not specialize: EMADNN, ONE and KDCL (table 4).
+"""AMCL and ensembles that do not specialise: EMADNN, ONE and KDCL (table 4).
 
 3 PreAct ResNet-10 or MobileNetV2, AMCL with K = 2. The paper's EMADNN "uses 16 multi-branch networks"; here it has the
 same number of members as the others.
@@ -41,4 +41,4 @@ def table(results: Results) -> Table:
             rows.append((used["network"], used["data"], method, *errors(own), *published_errors(published)))
         notes += compare_all("amcl", by_method, f"{used['network']}: ")
     columns = ("network", "data", "method", "oracle", "top-1", "paper oracle", "paper top-1")
-    return Table("Ensembles that do not specialize", columns, rows, "Percent of the test set; AMCL with K = 2.", notes)
+    return Table("Ensembles that do not specialise", columns, rows, "Percent of the test set; AMCL with K = 2.", notes)

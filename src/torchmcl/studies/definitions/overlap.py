@@ -65,7 +65,7 @@ def table(results: Results) -> Table:
 
 
 def row_name(method: str, k: int | None) -> str:
-    """Return the name of a row for a note.
+    """Return the name by which a note refers to a row.
 
     >>> row_name("amcl", 2), row_name("ie", None)
     ('amcl K = 2', 'ie')

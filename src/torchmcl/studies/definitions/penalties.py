@@ -9,7 +9,7 @@ from torchmcl.studies.study import compare, errors, published_errors, spread
 
 BETAS = (0.01, 0.05, 0.1, 0.2, 0.5)
 GAMMAS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0)
-PUBLISHED = (0.01, 0.5)  # the choice of the paper for all other experiments
+PUBLISHED = (0.01, 0.5)  # the choice in the paper for all other experiments
 
 
 def spec(scale: Scale, beta: float, gamma: float, *, seed: int) -> Spec:
