@@ -157,7 +157,7 @@ def test_a_named_optimiser():
 def test_bad_batches():
     with pytest.raises(UsageError, match="batches"):
         trainer(fast_dev_run=True).fit(module(), DataLoader(torch.zeros(8, 64), batch_size=4))
-    with pytest.raises(UsageError, match=r"index.* for mcl, which stores values for individual examples"):
+    with pytest.raises(UsageError, match=r"index.* for mcl, which stores values per example"):
         trainer(fast_dev_run=True).fit(module("mcl"), DataLoader(digits(), batch_size=4))
 
 

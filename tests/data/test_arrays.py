@@ -79,7 +79,7 @@ def test_a_table() -> None:
         ([[1, 2], [3]], "got values of different lengths"),
         (3, "Expected x and y of the same length"),
         (np.full((10, 4), 2**63, np.uint64), r"Expected numbers below 2\*\*63 in x, got 9223372036854775808"),
-        (np.ma.array(np.ones((10, 4)), mask=np.eye(10, 4)), "Expected x and y without masked values"),
+        (np.ma.array(np.ones((10, 4)), mask=np.eye(10, 4)), "Masked values in x and y"),
     ],
 )
 def test_what_is_no_x(x, match) -> None:
@@ -118,7 +118,7 @@ def test_names_of_classes() -> None:
         all_of(x, [0, 2, 0, 2], classes=["cat", "dog"])
     with pytest.raises(UsageError, match=r"Unknown labels in y: eel, first in example 1. The classes are cat, dog"):
         all_of(x, ["cat", "eel"] * 2, classes=["cat", "dog"])
-    with pytest.raises(UsageError, match="Expected different class names"):
+    with pytest.raises(UsageError, match="Expected unique class names"):
         all_of(x, [0, 1] * 2, classes=["cat", "cat"])
 
 
@@ -140,7 +140,7 @@ def test_names_of_classes() -> None:
     ],
 )
 def test_what_is_no_label(y) -> None:
-    with pytest.raises(UsageError, match=r"^Expected") as caught:
+    with pytest.raises(UsageError, match=r"^(Expected|Masked values)") as caught:
         from_arrays(np.zeros((4, 2)), y)
     assert "\n" not in str(caught.value)
 
@@ -212,5 +212,5 @@ class Nothing(Alone):
 
 @pytest.mark.parametrize("source", [Alone(), Texts(), Nothing()])
 def test_a_data_set_of_other_things(source) -> None:
-    with pytest.raises(UsageError, match=r"Expected batches \(x, y\)"):
+    with pytest.raises(UsageError, match=r"batches \(x, y\)"):
         from_arrays(source)

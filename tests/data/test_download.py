@@ -137,7 +137,7 @@ def test_another_checksum(served, monkeypatch, empty_cache) -> None:
 def test_more_than_announced(served, monkeypatch, empty_cache) -> None:
     folder, address = served
     publish(monkeypatch, tar(folder / "set.tar.gz", {"set/file.txt": b"hello"}), address, most=10)
-    with pytest.raises(UsageError, match=r"Expected at most 10 bytes from .*, \d+ announced"):
+    with pytest.raises(UsageError, match=r"Expected at most 10 bytes from .*, got \d+"):
         obtain(["set"])
     assert list(empty_cache.iterdir()) == []
 
@@ -272,7 +272,7 @@ def test_an_archive_that_lies_there(tmp_path, monkeypatch, empty_cache) -> None:
 @pytest.mark.usefixtures("no_network")
 def test_an_archive_that_is_another(tmp_path, monkeypatch) -> None:
     publish(monkeypatch, tar(tmp_path / "set.tar.gz", {"a": b""}), "https://nowhere.invalid/", md5="0" * 32)
-    with pytest.raises(UsageError, match=r"The md5 of .* is not 0{32}"):
+    with pytest.raises(UsageError, match=r"The MD5 checksum of .* is not 0{32}"):
         obtain(["set"], tmp_path)
 
 

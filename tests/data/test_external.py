@@ -189,9 +189,9 @@ def test_what_cannot_be(source, message):
 
 def test_parts_that_differ_and_names_that_are_none():
     refused(r"\(B, 3,\) .* got \(2, 4\) .* in batch 1 of the test loader", [batch()], [batch(torch.zeros(2, 4))])
-    refused("list of different class names", [batch()], classes="abc")
-    refused("list of different class names", [batch()], classes=["a", "a"])
-    refused("list of different class names", [batch()], classes=3)
+    refused("list of unique class names", [batch()], classes="abc")
+    refused("list of unique class names", [batch()], classes=["a", "a"])
+    refused("list of unique class names", [batch()], classes=3)
     refused("Unknown preprocessing", [batch()], preprocess="gnc")
 
 

@@ -31,10 +31,10 @@ def test_a_name_that_is_none(name, hint) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"parts": ()}, "Expected parts out of train and test, got none"),
-        ({"parts": ("train", "validation")}, "Expected parts out of train and test, got train, validation"),
+        ({"parts": ()}, "Expected parts to be train, test or both, got none"),
+        ({"parts": ("train", "validation")}, "Expected parts to be train, test or both, got train, validation"),
         ({"seed": -1}, "Expected a seed of at least 0, got -1"),
-        ({"size": 32}, "Cannot resize images of digits to size 32"),
+        ({"size": 32}, "Cannot resize digits to size 32"),
         ({"limit": 0}, "Expected a limit of at least 1 example"),
     ],
 )

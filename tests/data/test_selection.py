@@ -36,8 +36,8 @@ def test_classes_in_the_order_given() -> None:
         ("airplane", "Unknown class 'airplane'. The classes are cat, cow, dog, eel"),
         ("dogs", r"Unknown class 'dogs'. Did you mean dog\?"),
         ("Cat,dog", r"Unknown class 'Cat'. Did you mean cat\?"),
-        ("cat,cat", "Expected one or more different classes, got cat, cat"),
-        ([], "Expected one or more different classes, got none"),
+        ("cat,cat", "Expected one or more unique classes, got cat, cat"),
+        ([], "Expected one or more unique classes, got none"),
         ("", "Unknown class ''"),
     ],
 )

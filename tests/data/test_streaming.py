@@ -202,14 +202,16 @@ def test_what_is_no_data_set():
     refused("got Stream. Use data.from_loaders", Stream())
     refused(r"map-style Dataset of \(x, y\) as train, got int", 3)
     refused(r"map-style Dataset of \(x, y\) as test, got NoneType", fine, None)
-    refused("with examples as train, got an empty one", Subset(fine, []))
+    refused("The data set train is empty", Subset(fine, []))
     refused("fraction between 0 and 1 to hold out, got 1.5", fine, 1.5)
     refused("validation as a fraction of at least 0 and below 1", fine, 0.2, 1)
     refused("Unknown preprocessing", fine, preprocess="gnc")
     refused("target for each of 30 examples of train, got 2", fine, targets=[0, 1])
-    refused("no test_targets with a fraction as test", fine, 0.2, test_targets=[0])
+    refused("Cannot use test_targets if test is a fraction", fine, 0.2, test_targets=[0])
     refused(
-        r"test of the shape and type of train, \(1, 4, 5\)", fine, TensorDataset(torch.zeros(3, 7), torch.arange(3))
+        r"test to have the shape and type of train, \(1, 4, 5\)",
+        fine,
+        TensorDataset(torch.zeros(3, 7), torch.arange(3)),
     )
     refused("a list of class names", fine, classes="abc")
 

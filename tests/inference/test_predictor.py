@@ -372,7 +372,7 @@ LINEAR = torch.nn.Linear(4, 2)
         (lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=()), "Expected examples of size 1 to"),
         (lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=(4,), preprocess="gnc"), "mean 'gcn'"),
         (lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=(4,), method="amlc"), "Did you mean 'amcl'"),
-        (lambda: Specialists.from_modules(["mlp"], ["a", "b"], shape=(4,)), "Expected modules of torch.nn"),
+        (lambda: Specialists.from_modules(["mlp"], ["a", "b"], shape=(4,)), "Expected torch.nn modules"),
         (lambda: Specialists.from_modules([], ["a", "b"], shape=(4,)), "Expected 1 to 100,000 members"),
         (
             lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=(4,), method=methods.build("ie", 1, 3)),

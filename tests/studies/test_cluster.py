@@ -221,6 +221,6 @@ def test_more_than_any_node_has_is_refused(nodes, tmp_path):
     line = [sys.executable, "-m", "torchmcl", "study", "run", "confidence", "--on", "auto", "--gpus-per-run", "0.5"]
     done = subprocess.run(line, env=nodes[0], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
-    assert "No node has the 1 CPUs and 0.5 GPUs of a run: nodes have 1 and 0; 1 and 0." in done.stderr
+    assert "No node has the 1 CPUs and 0.5 GPUs that a run needs: nodes have 1 and 0; 1 and 0." in done.stderr
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())

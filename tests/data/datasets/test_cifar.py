@@ -131,7 +131,7 @@ def test_names_from_the_files(tmp_path) -> None:
     (python / "batches.meta").write_bytes(pickle.dumps({b"label_names": [name.encode() for name in names]}, 2))
     assert data.load("cifar10", directory=str(python)).classes == tuple(names)
     (python / "batches.meta").write_bytes(pickle.dumps({"label_names": names[:9]}, 2))
-    with pytest.raises(UsageError, match=r"Expected 10 different class names in .*batches.meta, got 9"):
+    with pytest.raises(UsageError, match=r"Expected 10 unique class names in .*batches.meta, got 9"):
         data.load("cifar10", directory=str(python))
 
 

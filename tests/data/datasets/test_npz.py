@@ -60,7 +60,7 @@ def test_a_table_with_names(tmp_path) -> None:
         ),
         ({"x": X, "y": Y[:19]}, "Expected x and y of the same length"),
         ({"x": np.full((20, 2), np.nan), "y": Y}, "Expected finite numbers in x"),
-        ({"x": X, "y": np.array([None] * 20)}, "Expected numbers or strings in y of .*, got Python objects"),
+        ({"x": X, "y": np.array([None] * 20)}, "Expected numbers or strings in y of .*, got unsafe Python objects"),
         ({"x": X, "y": Y, "x_test": X[:, :4], "y_test": Y}, "Expected x and x_test of the same shape"),
         ({"x": X[:2], "y": Y[:2]}, "Cannot hold out any of 2 examples: each has a different label"),
     ],
@@ -85,7 +85,7 @@ def test_a_malicious_file_leaves_no_mark(tmp_path) -> None:
         def __reduce__(self):
             return exec, (f"open({str(tmp_path / 'mark')!r}, 'w').close()",)
 
-    refused(saved(tmp_path, x=np.array([Harm()] * 2, dtype=object), y=Y[:2]), "got Python objects .not safe")
+    refused(saved(tmp_path, x=np.array([Harm()] * 2, dtype=object), y=Y[:2]), "got unsafe Python objects")
     assert not (tmp_path / "mark").exists()
 
 

@@ -53,7 +53,7 @@ def test_names_of_classes(root):
     (root / "classes.txt").write_text("nothing\ncat\ndog\n")
     assert data.load(f"segmentation-folder:{root}").classes == ("nothing", "cat", "dog")
     (root / "classes.txt").write_text("nothing\ncat\n")
-    with pytest.raises(UsageError, match="Expected at least 3 different names"):
+    with pytest.raises(UsageError, match="Expected at least 3 unique names"):
         data.load(f"segmentation-folder:{root}")
 
 

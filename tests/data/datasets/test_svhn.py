@@ -102,5 +102,5 @@ def test_a_file_that_claims_too_much(tmp_path) -> None:
 def test_some_other_file(tmp_path) -> None:
     path = tmp_path / "test_32x32.mat"
     path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(1000))
-    with pytest.raises(UsageError, match=r"Expected a MATLAB file of level 5, got .*. Save it with -v7"):
+    with pytest.raises(UsageError, match=r"Expected a level 5 MATLAB file, got .*. Save it with -v7"):
         read(path)

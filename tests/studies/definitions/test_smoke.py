@@ -114,7 +114,7 @@ def test_ls_names_every_study(capsys):
         ("run ablatio", "Did you mean 'ablation'?"),
         ("run ablation --scale big", "Unknown scale 'big'. Available: smoke, mini, paper"),
         ("run ablation --seeds 0", "Expected at least 1 seed"),
-        ("run ablation --workers -1", "Expected 0 workers or more"),
+        ("run ablation --workers -1", "Expected at least 0 workers"),
         ("show ablation --select hope", "Available: validation, test"),
         ("draw ablation", "invalid choice: 'draw'"),
         ("run", "names"),
