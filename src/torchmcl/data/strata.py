@@ -69,7 +69,7 @@ def _shuffled_strata(label: Tensor, seed: int, purpose: Purpose) -> tuple[Tensor
     """Return all indices sorted by label and shuffled within it, their rank in the label and its size, (N,) each."""
     if seed < 0:
         raise UsageError(f"Expected a seed of at least 0, got {seed}.")
-    # The raw bits of PCG64 are the same in every release of NumPy, which guarantees this for no higher-level function.
+    # The raw bits of PCG64 are the same in every NumPy release; the output of higher-level functions may change.
     # A test set must not change with an upgrade.
     bits = np.random.PCG64(np.random.SeedSequence([seed, purpose])).random_raw(len(label))
     order = torch.from_numpy(bits.argsort(kind="stable"))
