@@ -7,3 +7,8 @@ and the tables of the studies do not belong here.
 >>> [entry.name for entry in catalogue.FIGURES][:2]
 ['assignment_matrix', 'share_over_time']
 """
+
+from torchmcl.analysis.evaluation import calibrate_run, evaluate_run
+from torchmcl.analysis.run_evaluation import RunEvaluation
+
+__all__ = ["RunEvaluation", "calibrate_run", "evaluate_run"]
