@@ -31,7 +31,7 @@ def check_cost(cost: Cost, *, auxiliary: bool = False) -> None:
     """Check a cost.
 
     It must have the shape (M, B), not depend on other members, be computed in float32 or wider, and be finite with its
-    gradient for extreme logits. All of this is checked with and without pixels.
+    gradient for extreme logits. All of this is checked with and without pixel dimensions.
 
     Args:
         cost: The cost, (logits (M, B, C, …), target (B, …), state) -> (M, B).
@@ -84,7 +84,7 @@ def check_assignment(assign: Callable[[int], Assignment], *, members: int = 4) -
 
 
 def check_objective(build: Callable[[int, int, int], Method | Composition | nn.Module]) -> None:
-    """Check an objective in its first and last phase, with and without pixels.
+    """Check an objective in its first and last phase, with and without pixel dimensions.
 
     Each objective must be new and have its own memory. Weights and costs must have the shape (M, B), weights lie in
     [0, 1] and carry no gradient. The gradient must be finite for extreme logits, and 16-bit logits be computed in

@@ -1,4 +1,4 @@
-"""Every objective against a slow loop written from its paper's equation, in value and gradient."""
+"""Every objective against a slow reference implementation of its paper's equation, in value and gradient."""
 
 from dataclasses import dataclass, replace
 from itertools import combinations

@@ -19,7 +19,7 @@ COMPARED = ("ie", "smcl", "cmcl", "vmcl", "amcl")
 WARMUP = 5  # the published number of epochs, for runs that are long enough
 CAPTION = (
     "Oracle error: every member is wrong. Share: fraction of the assignments in the last epoch that went to a member.\n"
-    "Purity: fraction of these assignments that went to the member that took most of the example's class."
+    "Purity: fraction of these assignments that went to the member that took the example's class most often."
 )
 
 

@@ -65,7 +65,7 @@ METRICS = (
     ),
     MetricDescription(
         "Oracle error",
-        "Percentage on which all members are wrong: the error if the best member were always chosen.",
+        "Percentage of the test set on which all members are wrong: the error if the best member were always chosen.",
         _evaluated("oracle_error"),
     ),
     MetricDescription(
@@ -87,8 +87,8 @@ METRICS = (
     ),
     MetricDescription(
         "Calibration error (ECE)",
-        "Mean difference between confidence and accuracy. At 5, answers with a confidence of 90 % may be correct in "
-        "85 % of cases.",
+        "Mean difference between confidence and accuracy. For example, with an error of 5, answers with a "
+        "confidence of 90 % may be correct in 85 % of cases.",
         calibration_error,
     ),
     MetricDescription(
@@ -110,14 +110,14 @@ METRICS = (
     ),
     MetricDescription(
         "Disagreement",
-        "Percentage on which two members give different answers, averaged over all pairs.",
+        "Percentage of the test set on which two members give different answers, averaged over all pairs.",
         _evaluated("disagreement"),
         0,
         "{:,.1f} %",
     ),
     MetricDescription(
         "Purity",
-        "Percentage of the assignments in the last epoch that went to the K members with most examples of the class.",
+        "Percentage of the assignments in the last epoch that went to the K members that took the class most often.",
         _purity,
         0,
         "{:,.1f} %",

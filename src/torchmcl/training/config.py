@@ -405,7 +405,7 @@ def _source(data: "DataSet", options: Mapping[str, Any]) -> tuple[str, DataConfi
 
 
 def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:
-    """Return the name of the first option in which two runs differ, or None.
+    """Return the name of the first option in which two training runs differ, or None.
 
     >>> difference({"seed": 0, "epochs": 3}, {"seed": 1, "epochs": 3})
     'seed'
