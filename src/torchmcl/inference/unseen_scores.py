@@ -1,4 +1,4 @@
-"""Scores that detect unseen (out-of-distribution) data. **A higher score always means that an example is more likely to be unseen.**
+"""Scores that detect unseen (out-of-distribution) data. **A higher score always indicates unseen data.**
 
 Each function takes `MemberScores` of a batch and returns scores (B,), or in segmentation one per pixel (B, …).
 """
