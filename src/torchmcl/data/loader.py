@@ -30,7 +30,7 @@ def inference_batch_size(device: torch.device) -> int:
 class Batch(NamedTuple):
     """The examples of one step on this process.
 
-    Args:
+    Attributes:
         x: preprocessed inputs (B, C, H, W) or (B, D), float32 unless a custom preprocessing returns another type
         target: labels (B,) or masks (B, H, W), or probabilities (B, C, …) if a transform returns them
         index: the indices (B,) of the examples in the set

@@ -6,7 +6,7 @@ from torch import Tensor
 class Outcome(NamedTuple):
     """The result of an objective for a batch.
 
-    Args:
+    Attributes:
         loss: The scalar to minimise.
         weights: (M, B), the assignment: how much each member takes of each example.
         take: (M, B), the cost for each member of taking each example.

@@ -9,7 +9,7 @@ from torchmcl.errors import UsageError
 class EnsembleOutput(NamedTuple):
     """The outputs of an ensemble's members for a batch.
 
-    Args:
+    Attributes:
         logits: (M, B, C, …), members first. The auxiliary class, if there is one, is the last of the C outputs.
         gate: (M, B), positive weights of the members that sum to 1 over M, for methods with a gate.
 
