@@ -258,7 +258,7 @@ def test_14_a_validation_loss_leaves_no_trace():
 
 
 def test_15_labels_are_whole_numbers():
-    with pytest.raises(UsageError, match="as int64"):
+    with pytest.raises(UsageError, match="to be int64"):
         Examples(torch.zeros(3, 4), torch.tensor([0.2, 0.9, 1.7]), ("a", "b"))
 
 

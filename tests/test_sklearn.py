@@ -313,7 +313,7 @@ def test_what_weighs_more_is_predicted_more():
     ("weight", "says"),
     [
         (np.zeros(60), "not all zero"),
-        (np.full(60, -1.0), "of at least 0"),
+        (np.full(60, -1.0), "Expected non-negative weights"),
         (np.full(60, np.nan), "NaN"),
         (np.ones(59), "inconsistent"),
         (np.where(Y == 1, 1.0, 0.0), "at least 2 classes"),
@@ -423,6 +423,6 @@ def test_class_weight_makes_a_rare_class_count():
 
 def test_class_weights_in_partial_fit():
     X, y = np.random.RandomState(0).normal(size=(20, 2)), np.arange(20) % 2
-    with pytest.raises(ValueError, match=r"class_weight as \{label: weight\} for partial_fit"):
+    with pytest.raises(ValueError, match=r"class_weight to be \{label: weight\} for partial_fit"):
         SpecialistClassifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1])
     SpecialistClassifier(class_weight={0: 1.0, 1: 2.0}, epochs=3).partial_fit(X, y, classes=[0, 1])

@@ -5,7 +5,7 @@
 | `UsageError` | an argument, option or input is wrong | `ValueError` |
 | `DamagedFileError` | a file is damaged, truncated or of another kind | `UsageError` |
 | `DivergedError` | a loss is not finite | `ArithmeticError` |
-| `LostProcessError` | another process in distributed training is gone | `RuntimeError` |
+| `LostProcessError` | another process in distributed training was lost | `RuntimeError` |
 | `DiskFullError` | the disk or the quota is full | `OSError` |
 
 All of them are `TorchmclError`. Any other exception is a bug or comes from the system.
@@ -83,7 +83,7 @@ def damaged(message: object, cause: object) -> UsageError:
 
     Returns:
         A plain `UsageError` if permission or memory was missing: the file may be intact, and callers remove damaged
-        files. Otherwise a `DamagedFileError`, also for EINVAL, which zip archives with wrong offsets cause.
+        files. Otherwise, it is a `DamagedFileError`, even for EINVAL, which zip archives with wrong offsets cause.
 
     >>> damaged("Cannot read a.pt.", ValueError("truncated"))
     DamagedFileError('Cannot read a.pt.')
@@ -95,7 +95,7 @@ def damaged(message: object, cause: object) -> UsageError:
 
 
 def known_name(kind: str, name: str, names: Iterable[str], *, register: bool = False) -> None:
-    """Raise UsageError if `name` is not one of `names`; `register` adds a hint on names that users register.
+    """Raise UsageError if `name` is not one of `names`; `register` adds a hint about registering a name.
 
     >>> known_name("fruit", "aple", ["apple", "pear"])
     Traceback (most recent call last):

@@ -84,7 +84,9 @@ class SpecialistModule(LightningModule):
             own = {name: options.pop(name) for name in methods.options(method) if name in options}
             method = methods.build(method, members or 5, classes or 10, **own)
         elif members not in (None, method.members) or classes not in (None, method.classes):
-            raise UsageError(f"The method has {method.members} members and {method.classes} classes. Omit both values.")
+            raise UsageError(
+                f"The method has {method.members} members and {method.classes} classes. Omit members and classes."
+            )
         self.method = method
         self.objective = method.new_objective()
         if not isinstance(network, Ensemble):

@@ -200,7 +200,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         check_consistent_length(X, weight)
         if weight.ndim != 1 or (weight < 0).any() or not weight.any():
             raise UsageError(
-                f"Expected weights ({len(X)},) of at least 0, not all zero, got {weight.shape} "
+                f"Expected non-negative weights ({len(X)},) that are not all zero, got {weight.shape} "
                 f"from {weight.min():g} to {weight.max():g}."
             )
         positive = weight > 0
@@ -223,7 +223,9 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         if self.class_weight is None:
             return None
         if y is None and isinstance(self.class_weight, str):
-            raise UsageError(f"Expected class_weight as {{label: weight}} for partial_fit, got {self.class_weight!r}.")
+            raise UsageError(
+                f"Expected class_weight to be {{label: weight}} for partial_fit, got {self.class_weight!r}."
+            )
         weights = compute_class_weight(self.class_weight, classes=classes, y=classes if y is None else y)
         return tuple(weights.tolist())
 

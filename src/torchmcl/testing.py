@@ -104,9 +104,9 @@ def check_objective(build: Callable[[int, int, int], Method | Composition | nn.M
 def check_exchange(build: Callable[..., nn.Module]) -> None:
     """Check an exchange with vectors and feature maps.
 
-    It must return one tensor per member in the shape of the input and have finite gradients. In evaluation mode it must
-    be deterministic and independent of other examples in the batch. It must have the same weights whenever it is built,
-    so that saved weights can be loaded.
+    It must return one tensor per member, with the shape of the input, and have finite gradients. In evaluation mode, it
+    must be deterministic and independent of other examples in the batch. It must have the same weights whenever it is
+    built, so that saved weights can be loaded.
 
     Args:
         build: A function (split, members) -> module, as `ensemble.exchange.register` takes it.

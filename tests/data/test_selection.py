@@ -98,7 +98,7 @@ def test_a_part_without_the_class() -> None:
 
 @pytest.mark.parametrize("validation", [-0.1, 1, 2, float("nan")])
 def test_a_fraction_that_is_none(validation) -> None:
-    with pytest.raises(UsageError, match="Expected validation as a fraction of at least 0 and below 1"):
+    with pytest.raises(UsageError, match="Expected validation to be a fraction of at least 0 and below 1"):
         select(pets(), validation=validation)
 
 

@@ -204,7 +204,7 @@ def test_what_is_no_data_set():
     refused(r"map-style Dataset of \(x, y\) as test, got NoneType", fine, None)
     refused("The data set train is empty", Subset(fine, []))
     refused("fraction between 0 and 1 to hold out, got 1.5", fine, 1.5)
-    refused("validation as a fraction of at least 0 and below 1", fine, 0.2, 1)
+    refused("validation to be a fraction of at least 0 and below 1", fine, 0.2, 1)
     refused("Unknown preprocessing", fine, preprocess="gnc")
     refused("target for each of 30 examples of train, got 2", fine, targets=[0, 1])
     refused("Cannot use test_targets if test is a fraction", fine, 0.2, test_targets=[0])
@@ -222,11 +222,11 @@ def test_what_is_no_data_set():
         (lambda at: {"x": torch.zeros(2)}, r"\(x, y\) with a tensor x, got dict for example 0 of train"),
         (lambda at: (np.zeros(2), 0), r"got tuple of ndarray, int for example 0 of train. Return torch tensors"),
         (lambda at: (torch.zeros(2),), "got tuple of Tensor for example 0"),
-        (lambda at: (torch.zeros(2), 0.5), "integer as y, got float for example 0 of train"),
-        (lambda at: (torch.zeros(2), torch.zeros(3, 3)), "integer as y, got Tensor"),
-        (lambda at: (torch.zeros(2), 1 / (3 - at)), "integer as y, got float"),
+        (lambda at: (torch.zeros(2), 0.5), "y to be an integer, got float for example 0 of train"),
+        (lambda at: (torch.zeros(2), torch.zeros(3, 3)), "y to be an integer, got Tensor"),
+        (lambda at: (torch.zeros(2), 1 / (3 - at)), "y to be an integer, got float"),
         (lambda at: (torch.zeros(1, 2, 3, 4), 0), r"image \(C, H, W\).* got \(1, 2, 3, 4\)"),
-        (lambda at: (torch.zeros(3, 2, dtype=torch.int64), 0), "bytes or floats, got torch.int64"),
+        (lambda at: (torch.zeros(3, 2, dtype=torch.int64), 0), "uint8 or float values, got torch.int64"),
         (lambda at: (torch.full((2,), torch.nan), 0), "finite numbers, got NaN or infinity for example 0"),
         (lambda at: (torch.zeros(2), [0, 1][at - 4]), "example 0 of train failed with IndexError.*Subset"),
         (lambda at: (torch.zeros(2), 1 // (3 - at)), "example 3 of train failed with ZeroDivisionError"),

@@ -187,8 +187,8 @@ def test_tasks_import_a_study_of_ones_own(nodes, tmp_path):
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("--on nonsense", "Expected a cluster as ray://HOST:PORT, auto or local, got 'nonsense'"),
-        ("--on ray://nowhere", "Expected a cluster as ray://HOST:PORT, auto or local, got 'ray://nowhere'"),
+        ("--on nonsense", "Expected the cluster to be ray://HOST:PORT, auto or local, got 'nonsense'"),
+        ("--on ray://nowhere", "Expected the cluster to be ray://HOST:PORT, auto or local, got 'ray://nowhere'"),
         ("--on ray://127.0.0.1:{port}", "Connection refused"),
         ("--on auto", "Connection refused"),
         ("--on local --gpus-per-run 1.5", "Expected a fraction of 1 or a whole number of GPUs per run, got 1.5"),

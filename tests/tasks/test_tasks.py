@@ -483,5 +483,5 @@ def test_a_task_without_outputs():
         def loss(self, outputs, target, state):
             return outputs.mean(2)
 
-    with pytest.raises(UsageError, match="Nothing has no number of outputs"):
+    with pytest.raises(UsageError, match="Nothing does not define its number of outputs"):
         methods.build("smcl", 2, task=Nothing())

@@ -107,7 +107,7 @@ def test_parts_hold_fewer_activations_at_a_time(monkeypatch):
     [
         (
             {"optimizer": lambda parameters: torch.optim.SGD(parameters[:1], lr=0.1)},
-            "optimiser lacks 21 of the parameters, such as",
+            "optimiser does not contain 21 of the parameters, such as",
         ),
         ({"optimizer": lambda parameters: None}, "failed with AttributeError.*to an optimiser"),
         ({"optimizer": lambda parameters: 1 / 0}, "failed with ZeroDivisionError"),

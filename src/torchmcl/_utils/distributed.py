@@ -67,7 +67,7 @@ def all_gather(x: Tensor) -> Tensor:
 
 @contextmanager
 def report_lost_process(advice: str) -> Iterator[None]:
-    """Raise LostProcessError, ending in `advice`, if another process is gone during collective operations."""
+    """Raise LostProcessError, ending in `advice`, if another process is lost during collective operations."""
     try:
         yield
     except TorchmclError:  # one of them may be a RuntimeError that quotes gloo

@@ -17,12 +17,14 @@ def check_duration(duration: Any, name: str, *, least: int = 1) -> None:
     >>> check_duration(1.0, "warmup")
     Traceback (most recent call last):
         ...
-    torchmcl.errors.UsageError: Expected warmup as a whole number of epochs or a share such as '5%', got 1.0.
+    torchmcl.errors.UsageError: Expected warmup to be a whole number of epochs or a share such as '5%', got 1.0.
     """
     if isinstance(duration, str):
         parse_share(duration, name)
     elif not isinstance(duration, Integral) or isinstance(duration, bool):
-        raise UsageError(f"Expected {name} as a whole number of epochs or a share such as '5%', got {shown(duration)}.")
+        raise UsageError(
+            f"Expected {name} to be a whole number of epochs or a share such as '5%', got {shown(duration)}."
+        )
     elif not least <= int(duration) < 2**63:
         raise UsageError(f"Expected {name} of at least {least} epoch{'s' * (least != 1)}, got {shown(duration)}.")
 
@@ -32,7 +34,7 @@ def parse_share(text: str, name: str) -> Fraction:
     number = text.removesuffix("%").strip()
     plain = text.endswith("%") and len(number) <= 20 and number.replace(".", "", 1).isascii()
     if not plain or not number.replace(".", "", 1).isdigit() or not 0 < Fraction(number) < 100:
-        raise UsageError(f"Expected {name} as a whole number of epochs or a share such as '5%', got {shown(text)}.")
+        raise UsageError(f"Expected {name} to be a whole number of epochs or a share such as '5%', got {shown(text)}.")
     return Fraction(number) / 100
 
 
@@ -63,7 +65,7 @@ def epochs_of(duration: Duration, total: int, name: str, *, remaining: int = 1) 
 
 
 def resolve_duration(duration: Duration, total: int, name: str) -> Duration:
-    """Convert a share to epochs, except in a schedule of one epoch, where nothing can follow it.
+    """Convert a share to epochs, unless the schedule has only one epoch, which leaves no epoch after the share.
 
     >>> resolve_duration("5%", 30, "warmup"), resolve_duration("5%", 1, "warmup"), resolve_duration(7, 30, "warmup")
     (2, '5%', 7)

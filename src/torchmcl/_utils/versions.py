@@ -4,7 +4,7 @@ from platform import python_version
 
 
 def versions(*others: str) -> dict[str, str]:
-    """Return the versions of torchmcl, torch, Python and other installed packages, which results depend on.
+    """Return the versions of the packages that affect results: torchmcl, torch, Python, and `others` if installed.
 
     >>> list(versions("a-missing-package"))
     ['torchmcl', 'torch', 'python']

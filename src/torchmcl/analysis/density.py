@@ -15,7 +15,7 @@ MAX_CROSS_ENTROPY = 15.0  # larger values are counted in the last bin
 
 
 def bin_counts(values: Tensor, highest: float = 1.0) -> list[int]:
-    """Count values in 50 bins from 0 to `highest`; larger values go into the last bin.
+    """Count values in 50 bins from 0 to `highest`; larger values are counted in the last bin.
 
     >>> import torch
     >>> sum(bin_counts(torch.tensor([0.1, 0.5, 7.0]))), bin_counts(torch.tensor([7.0]))[-1]

@@ -195,7 +195,7 @@ def _record(specialists: Specialists, examples: Examples, target: Tensor | None 
 
 
 def _recorded_rejection(recorder: Recorder) -> dict[str, Any]:
-    """Return `rejection_metrics` of the recorded examples that have a label."""
+    """Return the `rejection_metrics` of the recorded examples that have a label."""
     specialists = recorder.specialists
     labelled = None if recorder.target is None else specialists.method.task.counted(recorder.target)
     chosen = slice(None) if labelled is None else labelled

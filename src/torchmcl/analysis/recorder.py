@@ -42,7 +42,7 @@ class Recorder(nn.Module):
         return output
 
     def get(self, name: str) -> Tensor:
-        """Return all recorded values of a name, (N,) or (N, M); `reliability` is (batches, 3, 15)."""
+        """Return all values recorded under a name, (N,) or (N, M); `reliability` is (batches, 3, 15)."""
         return torch.cat([record[name] for record in self.records])
 
     @property

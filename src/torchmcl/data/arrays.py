@@ -38,7 +38,7 @@ def from_arrays(
     A `Dataset` or `DataLoader` is read into memory once. To stream it, use `from_dataset` or `from_loaders`.
 
     Args:
-        x: images (N, H, W), (N, H, W, C) or (N, C, H, W), bytes or floats; a table (N, D); or a `Dataset` or
+        x: images (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or float; a table (N, D); or a `Dataset` or
             `DataLoader` of pairs, without `y`. Tensors with four axes are always (N, C, H, W)
         y: labels (N,), integers or strings
         x_test: the test examples, in the form of `x`
@@ -48,7 +48,7 @@ def from_arrays(
         validation: the fraction of each class to hold out for validation, after `limit`
         limit: the largest number of training examples; each class keeps its proportion
         seed: the seed of `test`, `limit` and `validation`
-        preprocess: a name in `preprocess.names()`; by default "gcn" for bytes and "none" for floats
+        preprocess: a name in `preprocess.names()`; by default "gcn" for uint8 and "none" for float
         name: the name of the data set
 
     Returns:
@@ -87,15 +87,17 @@ def _arrays(x: Any, y: Any, what: str) -> tuple[Any, Any]:
     x, y = _array(x, what), _array(y, what)
     check_memory(what, x.nbytes + y.nbytes)
     if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or len(x) == 0:
-        raise UsageError(f"Expected {what} of the same length, not empty, got {tuple(x.shape)} and {tuple(y.shape)}.")
+        raise UsageError(
+            f"Expected {what} to be non-empty and of the same length, got {tuple(x.shape)} and {tuple(y.shape)}."
+        )
     return x, y
 
 
 def check_dense(x: Tensor, what: str) -> Tensor:
-    """Return the tensor if it is strided and has values; raise UsageError for sparse, quantized or meta tensors."""
+    """Return the tensor if it is strided and has data; raise UsageError for sparse, quantized or meta tensors."""
     if x.layout != torch.strided or x.is_meta or x.is_quantized or x.is_nested:
         kind = "quantized" if x.is_quantized else "nested" if x.is_nested else str(x.layout)[6:]
-        raise UsageError(f"Expected {what} as a dense tensor with values, got a {kind} tensor on {x.device}.")
+        raise UsageError(f"Expected {what} to be a dense tensor with data, got a {kind} tensor on {x.device}.")
     return x
 
 
@@ -134,7 +136,7 @@ def _array(values: Any, what: str) -> Any:
     except UsageError:
         raise
     except ValueError as error:  # ragged
-        raise UsageError(f"Expected {what} as arrays or tensors, got values of different lengths.") from error
+        raise UsageError(f"Expected {what} to be arrays or tensors, got values of different lengths.") from error
     if array.dtype.kind == "O":
         if array.ndim != 1 or not len(array) or not all(isinstance(each, str) for each in array):
             raise UsageError(f"Expected numbers or strings in {what}, got Python objects.")
@@ -145,7 +147,7 @@ def _array(values: Any, what: str) -> Any:
 
 
 def _all_strings(values: Sequence[Any]) -> bool:
-    """Whether all values are strings, or all bytes. NumPy converts other values among them, NaN to "nan"."""
+    """Whether all values are strings, or all are bytes. NumPy would convert other values, such as NaN to "nan"."""
     flat = np.array(values, dtype=object).ravel()
     return any(all(isinstance(value, kind) for value in flat) for kind in (str, bytes))
 
@@ -162,7 +164,7 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
         # torch supports few unsigned integer types.
         x = torch.from_numpy(x if x.dtype.kind in "bf" or x.dtype == np.uint8 else x.astype(np.int64))
     if x.dim() not in (2, 3, 4) or x.numel() == 0:
-        raise UsageError(f"Expected {what} as images (N, C, H, W) or a table (N, D), got {tuple(x.shape)}.")
+        raise UsageError(f"Expected {what} to be images (N, C, H, W) or a table (N, D), got {tuple(x.shape)}.")
     check_memory(what, 4 * x.numel())
     if x.is_complex():
         raise UsageError(f"Expected real numbers in {what}, got {x.dtype}.")
@@ -210,7 +212,7 @@ def _labels(y: Tensor | NDArray[Any], what: str) -> NDArray[Any]:
     try:
         return np.char.decode(label, "utf-8") if label.dtype.kind == "S" else label
     except UnicodeDecodeError as error:  # replacing invalid bytes could merge two classes
-        raise UsageError(f"Expected strings in UTF-8 in {what}, got {shown(error.object)}.") from error
+        raise UsageError(f"Expected UTF-8 strings in {what}, got {shown(error.object)}.") from error
 
 
 def _class_names(label: NDArray[Any], classes: Sequence[str] | None) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ SOURCES = {
 
 
 def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None) -> Path:
-    """Find one of these files or folders, or else unpack its archive or download it.
+    """Find one of these files or folders; otherwise, unpack its archive or download it.
 
     An archive in one of the data folders is unpacked if its checksum is the published one.
     """
@@ -116,7 +116,7 @@ def _download(source: RemoteFile, folder: Path) -> Path:
 
 
 class _LimitedFile:
-    """A file that accepts at most the largest size of its source, whatever size was announced."""
+    """A file that accepts at most the largest size of its source, regardless of the announced size."""
 
     def __init__(self, file: IO[bytes], source: RemoteFile) -> None:
         self.file, self.source, self.left = file, source, source.max_bytes
@@ -170,7 +170,9 @@ def unpack(archive: Path, to: Path, max_bytes: int) -> None:
                     raise _too_large(archive, max_bytes)
                 for name in pack.namelist():
                     if not (to / name).resolve().is_relative_to(to.resolve()):
-                        raise UsageError(f"The archive {archive} is not safe: {name!r} would leave its folder.")
+                        raise UsageError(
+                            f"The archive {archive} is not safe: {name!r} would be written outside its folder."
+                        )
                 pack.extractall(to)
     except (TorchmclError, OSError):
         raise

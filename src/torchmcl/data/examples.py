@@ -77,14 +77,14 @@ class Examples:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the images, targets and weights in their order. Of `Lazy` images, it includes the first 256."""
+        """A hash of the images, targets and weights, in order. It includes only the first 256 of `Lazy` images."""
         images = self.images
         tensor = images if isinstance(images, Tensor) else images[torch.arange(min(len(images), 256))]
         return _fingerprint(tensor, self.target, self.weight)
 
     @property
     def label_fingerprint(self) -> str:
-        """A hash of the targets and weights in their order."""
+        """A hash of the targets and weights, in order."""
         return _fingerprint(self.target, self.weight)
 
     def subset(self, index: Tensor | Sequence[int]) -> "Examples":
@@ -117,7 +117,7 @@ def _check_integers(label: Tensor, what: str, dims: tuple[int, ...]) -> None:
     if not isinstance(label, Tensor):
         raise UsageError(f"Expected {what} in a tensor, got {type(label).__name__}. Use torch.tensor or from_arrays.")
     if label.dtype not in INTEGER_TYPES or label.dim() not in dims:
-        raise UsageError(f"Expected {what} as int64, got {label.dtype} {tuple(label.shape)}. Convert them first.")
+        raise UsageError(f"Expected {what} to be int64, got {label.dtype} {tuple(label.shape)}. Convert them first.")
 
 
 def _check_weights(weight: Tensor, count: int) -> None:

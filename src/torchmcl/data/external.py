@@ -29,7 +29,7 @@ def from_loaders(
 ) -> DataSet:
     """Create a data set from loaders, such as torch `DataLoader`s, and use their batches (x, y) unchanged.
 
-    x is (B, C, H, W) or (B, D), bytes or floats; y is (B,), integers from 0. The loaders determine batch size, order,
+    x is (B, C, H, W) or (B, D), uint8 or float; y is (B,), integers from 0. The loaders determine batch size, order,
     workers and augmentation. A loader must start again whenever it is iterated; its length may be unknown.
 
     Before each epoch, the global generators of torch, NumPy and Python are seeded from the seed and the epoch, so a
@@ -213,11 +213,13 @@ def _checked(batch: Any, classes: int, where: str) -> tuple[Tensor, Tensor]:
     """Check a batch and return x (B, C, H, W) or (B, D), uint8 or float32, and y (B,) int64."""
     if not isinstance(batch, tuple | list) or len(batch) < 2 or not all(isinstance(one, Tensor) for one in batch[:2]):
         kind = type(batch).__name__
-        raise UsageError(f"Expected batches (x, y) of tensors, got {kind} as {where}. Collate them in the loader.")
+        raise UsageError(
+            f"Expected batches (x, y) of tensors, got {kind} for {where}. Use a collate function that returns tensors."
+        )
     x, y = batch[0].detach(), batch[1].detach()
     if x.dim() not in (2, 4) or not (x.dtype == torch.uint8 or x.is_floating_point()) or not x.numel():
         got = f"{tuple(x.shape)} {x.dtype} in {where}"
-        raise UsageError(f"Expected x (B, C, H, W) or (B, D) of bytes or floats, got {got}. Convert it in the loader.")
+        raise UsageError(f"Expected x (B, C, H, W) or (B, D), uint8 or float, got {got}. Convert it in the loader.")
     if tuple(y.shape) != (len(x),) or y.dtype not in INTEGER_TYPES:
         raise UsageError(f"Expected y ({len(x)},) of integers, got {tuple(y.shape)} {y.dtype} in {where}.")
     y = y.long()

@@ -18,7 +18,7 @@ _COMPLEX = 0x0800
 
 
 def read_matlab(path: Path, *, max_bytes: int) -> dict[str, NDArray[Any]]:
-    """Read the numeric arrays of a level 5 MATLAB file (-v6 or -v7) of at most `max_bytes`, also when decompressed.
+    """Read the numeric arrays of a level 5 MATLAB file (-v6 or -v7) of at most `max_bytes`, even when decompressed.
 
     SciPy's reader can crash the process on damaged bytes, so this one checks everything.
     """

@@ -13,7 +13,7 @@ _RECONSTRUCT = {("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiar
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """Read a pickled dictionary of lists, numbers, strings and arrays of bytes, without executing anything.
+    """Read a pickled dictionary of lists, numbers, strings and uint8 arrays, without executing anything.
 
     Anything else in the file is an error. The content of an array is checked later, by `Array.bytes_`.
     """
@@ -39,7 +39,7 @@ class Array:
         self.state = state
 
     def bytes_(self, path: Path) -> NDArray[np.uint8]:
-        """Return the array; raise DamagedFileError unless it contains bytes, as many as its shape requires."""
+        """Return the array; raise DamagedFileError unless it is uint8 and has as many bytes as its shape requires."""
         try:
             _, shape, kind, by_column, raw = self.state
             if not all(type(size) is int for size in shape):  # before they are compared
@@ -49,7 +49,7 @@ class Array:
                 raise ValueError("not bytes, or a negative size")
             return np.frombuffer(bytes_, dtype=np.uint8).reshape(shape, order="F" if by_column else "C")
         except (AttributeError, IndexError, TypeError, ValueError) as error:
-            raise DamagedFileError(f"Expected an array of bytes in {path}. Download it again.") from error
+            raise DamagedFileError(f"Expected a uint8 array in {path}. Download it again.") from error
 
 
 # The pure-Python unpickler: its memory grows with the file, not with the sizes that the file states.
@@ -96,10 +96,10 @@ class _Reader(pickle._Unpickler):
 
 
 def _fresh(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function, so that a file that sets attributes cannot change ours."""
+    """Wrap a function, so that a file that sets attributes cannot change the original."""
     return lambda *arguments: function(*arguments)
 
 
 def _latin(text: str, _: str = "") -> bytes:
-    """Decode bytes as Python 3 encodes them in old protocols."""
+    """Decode bytes in the encoding that Python 3 uses for them in old protocols."""
     return text.encode("latin-1")

@@ -1,4 +1,4 @@
-"""Preprocessing: functions of a batch (B, …) that make network inputs of examples as they were read."""
+"""Preprocessing: functions of a batch (B, …) that convert raw examples to network inputs."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ def global_contrast(x: Tensor) -> Tensor:
 
 
 def scale(x: Tensor) -> Tensor:
-    """Scale bytes from the range 0 to 255 to the range -1 to 1, (B, …) -> (B, …) float32.
+    """Scale uint8 values from the range 0 to 255 to the range -1 to 1, (B, …) -> (B, …) float32.
 
     >>> scale(torch.tensor([0, 255], dtype=torch.uint8))
     tensor([-1.,  1.])
@@ -62,7 +62,7 @@ def register(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
 
 
 def default(dtype: torch.dtype) -> str:
-    """Return "gcn" for bytes and "none" for floats, which are assumed to be preprocessed already."""
+    """Return "gcn" for uint8 and "none" for float examples, which are assumed to be preprocessed already."""
     return "gcn" if dtype == torch.uint8 else "none"
 
 

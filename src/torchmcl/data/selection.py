@@ -24,7 +24,7 @@ def select(
     """Select classes, hold out a missing test part, limit the training examples and hold out a validation part."""
     parts, choices = dict(data.parts), dict(data.choices)
     if not 0 <= validation < 1:
-        raise UsageError(f"Expected validation as a fraction of at least 0 and below 1, got {validation}.")
+        raise UsageError(f"Expected validation to be a fraction of at least 0 and below 1, got {validation}.")
     if limit is not None and limit < 1:
         raise UsageError(f"Expected a limit of at least 1 example, got {limit}.")
     if classes is not None:
@@ -67,7 +67,7 @@ def read_if_smaller(examples: Examples, size: float) -> Examples:
 
 
 def _class_names(classes: str | Sequence[str], known: Sequence[str]) -> list[str]:
-    """Split and check class names; a string is one name, which may contain commas, or several between commas."""
+    """Split and check class names; a string is one name, possibly with commas, or several names separated by commas."""
     if isinstance(classes, str):
         classes = [classes] if classes in known else [name.strip() for name in classes.split(",")]
     try:

@@ -38,7 +38,7 @@ def train_test_split(label: Tensor, *, seed: int, fraction: float = 0.2) -> dict
 
 
 def stratified_subset(label: Tensor, count: int, *, seed: int) -> Tensor:
-    """Choose `count` examples, each label in proportion and at least once if possible, (N,) -> ascending (K,)."""
+    """Choose `count` examples, with each label in proportion and at least once if possible, (N,) -> ascending (K,)."""
     if count < 1:
         raise UsageError(f"Expected a limit of at least 1 example, got {count}.")
     index, rank, size = _shuffled_strata(label, seed, Purpose.LIMIT)
@@ -49,10 +49,10 @@ def stratified_subset(label: Tensor, count: int, *, seed: int) -> Tensor:
 
 
 def balanced_order(by_class: Sequence[Tensor], generator: torch.Generator) -> Tensor:
-    """Draw a random order (N,) of as many examples as there are, in which each class is equally frequent.
+    """Draw a random order (N,) of N examples, with repetitions, in which all classes are equally frequent.
 
-    `by_class` contains the indices of each class. The counts of two classes differ by at most one, and so do the counts
-    of two examples of a class. Each order draws anew which ones appear more often.
+    `by_class` contains the indices of each class. The counts of any two classes differ by at most one, and so do the
+    counts of any two examples of a class. Which ones appear more often is drawn again for each order.
     """
     count = sum(map(len, by_class))
     per_class, remainder = divmod(count, len(by_class))

@@ -34,9 +34,9 @@ def from_dataset(
 ) -> DataSet:
     """Create a data set from map-style torch `Dataset`s, whose examples worker processes read on demand.
 
-    Items are (x, y): x a tensor (C, H, W), (H, W) or (D,) of bytes or floats, always of one shape; y an integer. Items
-    may use the global generators of torch, NumPy and Python for augmentation. They are seeded for each example of each
-    epoch, so training does not depend on the number of workers or processes and resumes exactly.
+    Items are (x, y): x is a uint8 or float tensor (C, H, W), (H, W) or (D,), with the same shape for all items; y is an
+    integer. Items may use the global generators of torch, NumPy and Python for augmentation. They are seeded for each
+    example of each epoch, so training does not depend on the number of workers or processes and resumes exactly.
 
     Args:
         train: the `Dataset` of training examples
@@ -49,7 +49,7 @@ def from_dataset(
         validation_targets: the labels of a `Dataset` given as `validation`
         limit: the largest number of training examples; each class keeps its proportion
         seed: the seed of `limit` and of the examples held out
-        preprocess: a name in `preprocess.names()`; by default "gcn" for bytes and "none" for floats
+        preprocess: a name in `preprocess.names()`; by default "gcn" for uint8 and "none" for float
         name: the name of the data set
 
     Returns:
@@ -145,9 +145,11 @@ def _tensor(x: Tensor, where: str) -> Tensor:
     """Convert to uint8 or float32, and add a channel axis to images without one."""
     if x.dim() not in (1, 2, 3) or x.numel() == 0 or x.is_complex() or x.layout != torch.strided:
         got = f"{tuple(x.shape)} {x.dtype}"
-        raise UsageError(f"Expected x as an image (C, H, W) or (H, W), or a row (D,), got {got} for {where}.")
+        raise UsageError(f"Expected x to be an image (C, H, W) or (H, W), or a row (D,), got {got} for {where}.")
     if x.dtype != torch.uint8 and not x.is_floating_point() and x.dim() > 1:
-        raise UsageError(f"Expected bytes or floats, got {x.dtype} for {where}. Convert it with x.to(torch.uint8).")
+        raise UsageError(
+            f"Expected uint8 or float values, got {x.dtype} for {where}. Convert it with x.to(torch.uint8)."
+        )
     x = x.detach()[None] if x.dim() == 2 else x.detach()
     if x.dtype == torch.uint8 and x.dim() == 3:
         return x
@@ -161,7 +163,7 @@ def _label(y: Any, where: str) -> Any:
     y = y.item() if isinstance(y, Tensor | np.generic | np.ndarray) and tuple(y.shape) in ((), (1,)) else y
     if isinstance(y, int | str):
         return y
-    raise UsageError(f"Expected an integer as y, got {_type(y)} for {where}. Return y as an int.")
+    raise UsageError(f"Expected y to be an integer, got {_type(y)} for {where}. Return y as an int.")
 
 
 def _type(value: Any) -> str:

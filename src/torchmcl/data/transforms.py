@@ -2,7 +2,8 @@
 
 A transform is any callable (x (B, …), target (B, …), draw) -> (x, target). It receives examples before preprocessing
 and must not change their number. `draw` provides random numbers, which depend on the seed, epoch and batch only. They
-are drawn for all examples of a step, and each process takes its rows, so the number of processes has no influence.
+are drawn for all examples of a step, and each process takes its rows, so the result does not depend on the number of
+processes.
 """
 
 from collections.abc import Callable, Sequence
@@ -161,7 +162,7 @@ def build(names: str | Sequence[str] | None, custom: Transform | None = None) ->
         custom: a transform to apply after the named ones
 
     Returns:
-        The transforms in this order as one, or None if there are none.
+        A single transform that applies these in order, or None if there are none.
 
     Raises:
         UsageError: if a name is unknown.

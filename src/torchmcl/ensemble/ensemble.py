@@ -99,7 +99,9 @@ class Ensemble(nn.Module):
             method = build_method(method, 5 if count is None else count, 10 if classes is None else classes)
         if members not in (None, method.members) or classes not in (None, method.classes):
             given = f"members={members} and classes={classes}"
-            raise UsageError(f"The method has {method.members} members and {method.classes} classes, not {given}.")
+            raise UsageError(
+                f"The method has {method.members} members and {method.classes} classes, got {given}. Omit both."
+            )
         several = [cast(Network, network)] * method.members if listed is None else listed
         if len(several) != method.members:
             raise UsageError(f"Expected one network or a list of {method.members}, one per member, got {len(several)}.")
@@ -272,7 +274,7 @@ def _build_exchange(name: str, preset: str, method: Method, members: Sequence[nn
     if len(splits) == len(members):
         if len(widths := {split.features for split in splits}) > 1:
             actual = f"{sorted(widths)}. Pass exchange='none'"
-            raise UsageError(f"The exchange {kind!r} requires equally many features at the cut, got {actual}.")
+            raise UsageError(f"The exchange {kind!r} requires the same number of features at the cut, got {actual}.")
         return exchanges.build(kind, splits[0], len(members), preset=preset)
     if name != "default":
         raise UsageError(f"The exchange {kind!r} requires split networks, got plain modules. {HOW_TO_SPLIT}.")
@@ -288,7 +290,7 @@ def _gate_features(members: Sequence[nn.Module], method: Method) -> int:
     widths = {member.features if isinstance(member, Split) else None for member in members}
     if len(widths) > 1 or None in widths:
         gate = f"The gate of {method.name}"
-        raise UsageError(f"{gate} requires split networks with equally many features at the cut. {HOW_TO_SPLIT}.")
+        raise UsageError(f"{gate} requires split networks with the same number of features at the cut. {HOW_TO_SPLIT}.")
     return cast(int, widths.pop())
 
 

@@ -51,7 +51,7 @@ class MemberLayers(nn.Module):
     """Apply one more layer per member before another exchange, with 37,056 parameters at 64 channels.
 
     For every exchange, table 2 of Kim et al. 2022 counts about 185K more parameters than 5 plain ResNet-18. One such
-    layer per member matches this number to the last digit. The layer is inferred from it [I].
+    layer per member matches this number to the last digit. The layer is inferred from this match [I].
     """
 
     def __init__(self, exchange: Exchange, features: int, members: int) -> None:

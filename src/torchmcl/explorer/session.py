@@ -130,7 +130,7 @@ class Session:
 
     @cached_property
     def claims(self) -> MemberClaims:
-        """The claims on up to 1,000 test examples, equally many per label; computed once."""
+        """The claims on up to 1,000 test examples, the same number per label; computed once."""
         test = self.test_set
         indices = first_of_each(test.labels, CLAIM_EXAMPLES)
         with self.lock:

@@ -64,7 +64,7 @@ def export(specialists: Specialists, path: str | Path, *, quantize: Any = None, 
         specialists: the model
         path: the file to write; its extension selects the format
         quantize: representative examples, in any form that `predict` accepts, to quantize an ONNX graph to 8 bits
-        test: labelled examples, in any form that `calibrate` accepts, to measure the error before and after that
+        test: labelled examples, in any form that `calibrate` accepts, to measure the error with and without `quantize`
 
     Returns:
         The `path`, its size in `bytes`, the sizes of the compared `batches` and the largest `difference`; if quantized,
@@ -250,7 +250,7 @@ def metadata(specialists: Specialists) -> dict[str, str]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Suppress warnings that the exporters raise about their own code and about optional libraries."""
+    """Suppress warnings that the exporters issue about their own code and about optional libraries."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "root", "onnxscript")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():

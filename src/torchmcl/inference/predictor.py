@@ -208,7 +208,7 @@ class Specialists:
                 part, a tuple (x, y), or a loader of batches (x, y)
             coverage: fraction of the examples to accept
             max_error: largest error among the accepted examples; as many as possible are accepted
-            temperature: whether to calibrate the probabilities first, see `apply_temperature`; possible on its own
+            temperature: whether to calibrate the probabilities first, see `apply_temperature`; can be used on its own
             batch_size: number of examples per forward pass; by default, `self.batch_size`
 
         Returns:

@@ -129,5 +129,5 @@ def compute(scores: MemberScores) -> dict[str, Tensor]:
 
 def _auxiliary(scores: MemberScores) -> Tensor:
     if scores.auxiliary is None:
-        raise UsageError("This score needs a method with an auxiliary class, such as amcl.")
+        raise UsageError("The auxiliary scores need a method with an auxiliary class, such as amcl.")
     return scores.auxiliary

@@ -57,8 +57,8 @@ def purity(counts: Tensor, k: int = 1) -> Tensor:
         k: the number of members per class
 
     Returns:
-        A scalar: 1 if each class has its own k members, k/M if all members take equally many examples of each class,
-        and nan if all counts are 0, as in a report before the first epoch.
+        A scalar: 1 if each class has its own k members, k/M if all members take the same number of examples of each
+        class, and nan if all counts are 0, as in a report before the first epoch.
 
     Raises:
         UsageError: if k is not between 1 and M

@@ -30,7 +30,7 @@ def write(
     """
     path = Path(out)
     if not runs:
-        raise UsageError("A report needs at least one run. Name its folder.")
+        raise UsageError("A report needs at least one run. Pass the folder of a run.")
     if path.is_dir():
         raise UsageError(f"Cannot write the report to {path}: it is a folder. Use -o {path / 'report.html'}")
     parent = next(part for part in (path.absolute().parent, *path.absolute().parents) if part.exists())

@@ -53,7 +53,7 @@ class State:
         return epoch, self.epochs
 
     def epochs_in(self, duration: Duration, option: str, *, remaining: int = 1) -> int:
-        """Convert a duration to epochs of this schedule; see `epochs_of`. A whole number needs no schedule."""
+        """Convert a duration to epochs of this schedule; see `epochs_of`. An integer is valid without a schedule."""
         if self.epochs is None and not isinstance(duration, str):
             return duration
         return epochs_of(duration, self.schedule()[1], option, remaining=remaining)

@@ -123,6 +123,6 @@ def _check_weight(weight: Tensor, B: int) -> None:
         raise UsageError(f"Expected a floating point sample_weight (B,) = ({B},), got {describe(weight)}.")
     if weight.device.type == "cpu" and not (bool((weight >= 0).all()) and 0 < float(weight.sum()) < float("inf")):
         raise UsageError(
-            "Expected finite sample weights of at least 0, not all zero, "
+            "Expected finite, non-negative sample weights that are not all zero, "
             f"got {float(weight.min()):g} to {float(weight.max()):g}."
         )

@@ -55,10 +55,10 @@ def check_resources(address: str, cpus: float, gpus: float | None) -> None:
     >>> check_resources("nonsense", 1, None)
     Traceback (most recent call last):
         ...
-    torchmcl.errors.UsageError: Expected a cluster as ray://HOST:PORT, auto or local, got 'nonsense'.
+    torchmcl.errors.UsageError: Expected the cluster to be ray://HOST:PORT, auto or local, got 'nonsense'.
     """
     if address not in ("auto", "local") and host_and_port(address) is None:
-        raise UsageError(f"Expected a cluster as ray://HOST:PORT, auto or local, got {address!r}.")
+        raise UsageError(f"Expected the cluster to be ray://HOST:PORT, auto or local, got {address!r}.")
     if not cpus > 0:
         raise UsageError(f"Expected more than 0 CPUs per run, got {cpus:g}.")
     for name, amount in (("CPUs", cpus), ("GPUs", gpus or 0)):
@@ -101,7 +101,7 @@ def connect(address: str) -> Any:
 
 
 def this_cluster() -> str:
-    """Return the HOST:PORT that `auto` stands for, or an empty text if this version of Ray does not tell."""
+    """Return the HOST:PORT that `auto` stands for, or an empty string if this version of Ray does not report it."""
     try:
         from ray._private.services import canonicalize_bootstrap_address_or_die
     except ImportError:

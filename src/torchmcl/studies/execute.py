@@ -71,7 +71,7 @@ def collect_result(spec: Spec, run: str | Path) -> Result:
     """Evaluate a finished run folder and return the result for the store.
 
     Raises:
-        UsageError: if the run is not finished or has another configuration than the spec.
+        UsageError: if the run is not finished or its configuration differs from the spec.
     """
     run = Path(run)
     actual, expected = TrainConfig.of(**training_config(run)).identity(), spec.configuration
@@ -109,7 +109,7 @@ def collect_result(spec: Spec, run: str | Path) -> Result:
 
 
 def environment() -> dict[str, Any]:
-    """Describe the environment of a training run, on which results depend besides the configuration."""
+    """Describe the environment of a training run, which affects results in addition to the configuration."""
     return {
         "commit": commit(),
         "torchmcl": torchmcl.__version__,
@@ -153,7 +153,7 @@ def errors_by_group(trained: Trained, groups: int) -> list[list[float]]:
 
 
 def record(name: str, trained: Trained) -> Any:
-    """Compute an additional record, 'name' or 'name:argument'."""
+    """Compute the additional record `name`, which can contain an argument: 'name' or 'name:argument'."""
     kind, _, argument = name.partition(":")
     known_name("record", kind, RECORDS)
     return RECORDS[kind](trained, argument)

@@ -127,7 +127,7 @@ def in_process(specs: Sequence[Spec], work: Path) -> Generator[Event]:
 
 
 def processes(specs: Sequence[Spec], work: Path, *, workers: int) -> Generator[Event]:
-    """Train each run in its own process, `workers` at a time, which share the cores evenly.
+    """Train each run in its own process. Up to `workers` processes run at a time and share the cores evenly.
 
     If the generator is closed early, it waits until the processes have saved a checkpoint. If this process is killed,
     they exit as well.

@@ -98,7 +98,7 @@ class Scale:
         record: Sequence[str] = (),
         **options: Any,
     ) -> Spec:
-        """Return a run of the paper, brought to this scale.
+        """Return a run of the paper, adapted to this scale.
 
         Args:
             method: name of the method

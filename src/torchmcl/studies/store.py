@@ -1,4 +1,4 @@
-"""The result store, `results/STUDY/SCALE/HASH.json`: one file per run, so that machines merge by copying files."""
+"""The result store, `results/STUDY/SCALE/HASH.json`: one file per run, so that results are merged by copying files."""
 
 import base64
 import json
@@ -82,7 +82,7 @@ def read(path: Path) -> Result:
 
 
 def validate(result: Any, path: Path) -> None:
-    """Check that a result is complete, consistent, and of the run that the file is named after."""
+    """Check that a result is complete and consistent, and that it belongs to the run that the file is named after."""
     if isinstance(result, dict) and result.get("format") == 1:
         raise errors.UsageError(
             f"{path} has format 1, whose configuration does not include defaults. "
@@ -125,7 +125,7 @@ def pack(errors: NDArray[np.floating]) -> dict[str, Any]:
 
 
 def pack_bytes(values: NDArray[np.uint8]) -> dict[str, Any]:
-    """Encode an array of bytes, such as an image, for JSON.
+    """Encode a uint8 array, such as an image, for JSON.
 
     >>> unpack_bytes(pack_bytes(np.array([[1, 2]], dtype=np.uint8)))
     array([[1, 2]], dtype=uint8)

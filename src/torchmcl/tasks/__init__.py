@@ -41,7 +41,7 @@ def as_task(task: "Task | int") -> Task:
     if not isinstance(task, Task):
         return Classification(task)
     if not isinstance(getattr(task, "outputs", None), int):
-        raise UsageError(f"The task {task.name} has no number of outputs. Add a field: outputs: int.")
+        raise UsageError(f"The task {task.name} does not define its number of outputs. Add the field `outputs: int`.")
     return task
 
 

@@ -176,7 +176,7 @@ def _weights(given: Any, classes: int) -> tuple[float, ...]:
         weights = ()
     if len(weights) != classes or not all(0 <= weight < float("inf") for weight in weights) or not any(weights):
         raise UsageError(
-            f"Expected {classes} finite values of at least 0, not all zero, for class_weight, got {given}."
+            f"Expected class_weight to be {classes} finite, non-negative values, not all of them zero, got {given}."
         )
     return weights
 

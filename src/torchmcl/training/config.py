@@ -62,7 +62,7 @@ class MethodConfig:
     def of(
         cls, method: "str | Method", members: int | None, unit: str, options: Mapping[str, Any], task: Any = None
     ) -> "MethodConfig":
-        """Create the configuration from a method's name, or from a `Method`, which has members and options already."""
+        """Create the configuration from a method's name, or from a `Method`, which already has members and options."""
         from torchmcl import methods
 
         task = cls._task(method, task)
@@ -88,7 +88,7 @@ class MethodConfig:
 
     @staticmethod
     def _task(method: "str | Method", task: Any) -> str | None:
-        """Return the name of a task, which a `Method` can define too, or None if the data decides."""
+        """Return the name of the task, which a `Method` can also define, or None if the data determines it."""
         from torchmcl import tasks
 
         if task is None and not isinstance(method, str) and method.task != tasks.Classification(method.classes or 2):
@@ -184,7 +184,7 @@ class TrainConfig:
     """The frozen configuration of a training run.
 
     `TrainConfig.of` reads the options of `fit` and of the command line, and `flat` returns them. `resolved` replaces
-    every default by its value; run folders and results store the resolved configuration.
+    every default with its value; run folders and results store the resolved configuration.
 
     >>> config = TrainConfig.of(method="amcl", network="mlp", data="digits", epochs=40, width=8)
     >>> config.resolved().method.options["warmup"], config.resolved().network.exchange
@@ -284,7 +284,7 @@ def group_options(options: Mapping[str, Any], method: "str | Method", network: A
     """Group options by the part of the configuration that defines them.
 
     Raises:
-        UsageError: If no part defines an option, or if two parts do.
+        UsageError: If an option is defined by no part, or by two.
 
     >>> group_options({"epochs": 3, "width": 8, "beta": 0.1, "data_limit": 9}, "amcl", "resnet10")["method"]
     {'beta': 0.1}
@@ -354,7 +354,7 @@ def defaults(builder: Callable[..., Any]) -> dict[str, Any]:
 
 
 def name_of(thing: Any) -> str:
-    """Return a name unchanged, and own:NAME for an object.
+    """Return a name unchanged, or own:NAME for an object.
 
     >>> name_of("mlp"), name_of(dict)
     ('mlp', 'own:dict')
@@ -381,7 +381,7 @@ def class_weight_text(weights: Any) -> str:
         return ",".join(f"{float(weight):.17g}" for weight in weights)
     except (TypeError, ValueError) as problem:
         raise UsageError(
-            f"Expected class_weight as 'balanced', one number per class, or {{class: number}}, got {weights!r}."
+            f"Expected class_weight to be 'balanced', one number per class, or {{class: number}}, got {weights!r}."
         ) from problem
 
 

@@ -220,7 +220,7 @@ def prepare(
     extra: Mapping[str, Metric] | None = None,
     task: Task | str | None = None,
 ) -> Job:
-    """Load the data and build the ensemble. Pass objects that the configuration stores only by name again."""
+    """Load the data and build the ensemble. Objects that the configuration stores only by name must be passed again."""
     config = config.resolved()
     data = data if isinstance(data, DataSet) else config.source.load(config.data, config.seed)
     if "test" not in data.parts:

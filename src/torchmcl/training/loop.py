@@ -132,11 +132,11 @@ class Training:
 
     @property
     def final_model(self) -> Ensemble:
-        """The model to save: as `model`, without Fabric's wrapper."""
+        """The model to save: the same as `model`, but without Fabric's wrapper."""
         return self.unwrapped if self.averaged is None else cast(Ensemble, self.averaged.module)
 
     def run(self, until: int | None = None) -> None:
-        """Train from the current position to the end of the schedule or of the epoch `until`, which can be later.
+        """Train from the current position to the end of the schedule, or to the end of epoch `until`, if given.
 
         Signals stop the training only within `stop.listening()`.
         """
@@ -374,7 +374,7 @@ def build_optimizer(build: OptimizerBuilder, ensemble: nn.Module) -> Optimizer:
         ) from problem
     if missing := [name for name, weight in named if weight.requires_grad and id(weight) not in covered]:
         raise UsageError(
-            f"The optimiser lacks {len(missing)} of the parameters, such as {missing[0]}. "
-            "Freeze parameters that should not be trained with requires_grad_(False)."
+            f"The optimiser does not contain {len(missing)} of the parameters, such as {missing[0]}. "
+            "To exclude parameters from training, call requires_grad_(False) on them."
         )
     return optimizer

@@ -21,7 +21,7 @@ class Checkpoints:
     """The last and the best checkpoint of a run. Without a folder, only the best one is kept, in memory.
 
     `every` is the number of steps between checkpoints within an epoch. `identity` has the options that must not change
-    when the run is resumed. `writes` is whether this process writes checkpoints.
+    when the run is resumed. `writes` states whether this process writes checkpoints.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Checkpoints:
 
     @contextmanager
     def last(self, device: torch.device) -> Iterator[dict[str, Any] | None]:
-        """Provide the last state, or None if there is none. An error while it is loaded is raised as a UsageError."""
+        """Provide the last state, or None if there is none. An error during loading is raised as a UsageError."""
         path = None if self.folder is None else self.folder / "checkpoints" / "last.pt"
         if path is None or not path.is_file():
             yield None
@@ -66,7 +66,7 @@ class Checkpoints:
 
     @contextmanager
     def best(self, device: torch.device) -> Iterator[dict[str, Any]]:
-        """Provide the state of the best epoch. An error while it is loaded is raised as a UsageError."""
+        """Provide the state of the best epoch. An error during loading is raised as a UsageError."""
         path = None if self.folder is None else self.folder / "checkpoints" / "best.pt"
         best = self._best if path is None else checkpoint.read(path, device)
         try:

@@ -41,11 +41,11 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run to resume has finished."""
+        """Whether the run to resume has already finished."""
         return self.resume and self.path is not None and (self.path / "metrics.json").is_file()
 
     def check(self) -> None:
-        """Raise UsageError if the folder cannot be written, is not empty, or has no run to resume."""
+        """Raise UsageError if the folder is not writable, is not empty, or has no run to resume."""
         folder = self.path
         if folder is None:
             if self.resume:
@@ -88,7 +88,7 @@ class RunFolder:
 
 
 def _is_leftover(path: Path) -> bool:
-    """Return whether a process that was killed before it wrote anything can have left this file."""
+    """Return whether this file could be left over from a process that was killed before it wrote anything."""
     return path.name == LOCK or atomic.is_draft(path)
 
 

@@ -14,7 +14,7 @@ class Interrupted(Exception):  # noqa: N818
 
 
 class Stop:
-    """Record a signal that requests the end of training; `number` is 0 before.
+    """Record a signal that requests the end of training; `number` is 0 until a signal arrives.
 
     Only the main thread can handle signals, so training in another thread handles none.
     """

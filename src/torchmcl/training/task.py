@@ -65,7 +65,7 @@ def parse_class_weight(text: str, train: Examples | External) -> tuple[float, ..
         weights = tuple(float(weight) for _, _, weight in pairs)
     except ValueError as problem:
         raise UsageError(
-            f"Expected class_weight as balanced, one number per class, or name=number, got {text!r}."
+            f"Expected class_weight to be balanced, one number per class, or name=number, got {text!r}."
         ) from problem
     if any(equals for _, equals, _ in pairs):
         named = {name: weight for (name, _, _), weight in zip(pairs, weights, strict=True)}

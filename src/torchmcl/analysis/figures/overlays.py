@@ -27,7 +27,7 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
     """Plot images with the target mask, the mask of each member, and the mask of the ensemble, one image per row.
 
     Classes are drawn over the image in colour, pixels of the auxiliary class in green. Each title contains the error
-    in percent of the pixels; for it, an auxiliary pixel counts as the member's most probable real class.
+    in percent of the pixels; to compute it, an auxiliary pixel counts as the member's most probable real class.
 
     Args:
         specialists: a trained segmentation ensemble

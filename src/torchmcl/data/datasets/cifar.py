@@ -102,7 +102,9 @@ def _pickled(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != PIXELS or len(pixels) == 0:
         raise DamagedFileError(f"Expected data (N, {PIXELS}) uint8 in {path}. Download it again.")
     if not isinstance(label, list) or not all(type(each) is int and 0 <= each < 256 for each in label):
-        raise DamagedFileError(f"Expected {layout.label_key} as a list of labels in {path}. Download it again.")
+        raise DamagedFileError(
+            f"Expected {layout.label_key} to be a list of labels in {path}. Download the file again."
+        )
     if len(label) != len(pixels):
         raise DamagedFileError(f"Expected a label for each of {len(pixels)} images in {path}, got {len(label)}.")
     return pixels, np.array(label, dtype=np.int64)

@@ -30,7 +30,7 @@ def load(
     classes = tuple(_subfolders(folders.get("train", root)))
     if len(classes) < 2:
         where = folders.get("train", root)
-        raise UsageError(f"Expected a folder for each of 2 or more classes in {where}, got {len(classes)}.")
+        raise UsageError(f"Expected at least 2 class folders in {where}, got {len(classes)}.")
     if folders:
         files = {part: _examples(folder, classes) for part, folder in folders.items()}
         choices: dict[str, object] = {part: folder.name for part, folder in folders.items()}

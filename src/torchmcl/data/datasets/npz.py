@@ -18,7 +18,7 @@ NAMES = ("x", "y", "x_test", "y_test")
 
 
 def load(path: str, parts: Sequence[str] = ("train", "test"), *, seed: int = 0) -> DataSet:
-    """Load a file of `numpy.savez` with x, y and optionally x_test, y_test; see `from_arrays`."""
+    """Load a file written by `numpy.savez` with x, y and optionally x_test and y_test; see `from_arrays`."""
     arrays = read(check_file(Path(path).expanduser(), MAX_BYTES))
     x, y, x_test, y_test = map(arrays.get, NAMES)
     try:
@@ -60,4 +60,6 @@ def _check(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, file: Pat
         if kind.hasobject:
             raise UsageError(f"Expected numbers or strings in {name} of {file}, got unsafe Python objects.")
         if prod(shape) * kind.itemsize != info.file_size - stream.tell():
-            raise DamagedFileError(f"The size of {name} in {file} does not match its shape {shape}. Write it again.")
+            raise DamagedFileError(
+                f"The size of {name} in {file} does not match its shape {shape}. Save the file again."
+            )

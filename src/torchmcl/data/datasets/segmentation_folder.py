@@ -46,7 +46,9 @@ def read_mask(path: Path, image: Path, size: tuple[int, int]) -> NDArray[np.uint
     check_mask_size(path, image)
     with open_image(path) as mask:
         if mask.mode not in ("1", "L", "P"):
-            raise UsageError(f"Expected a mask with one 8-bit channel in {path}, got {mask.mode}. Save it as gray.")
+            raise UsageError(
+                f"Expected a mask with one 8-bit channel in {path}, got {mask.mode}. Convert it to grayscale."
+            )
         # The values of a palette image are its classes; the colors are only for display.
         return resize_mask(mask.convert("L") if mask.mode == "1" else mask, size)
 

@@ -26,6 +26,6 @@ def read(path: Path) -> Examples:
         got = f"{pixels.shape} and {label.shape}"
         raise DamagedFileError(f"Expected X (32, 32, 3, N) and y (N, 1) in {path}, got {got}. Download it again.")
     if pixels.dtype != np.uint8 or not np.isin(label, np.arange(1, 11)).all():
-        raise DamagedFileError(f"Expected X of uint8 and y from 1 to 10 in {path}. Download it again.")
+        raise DamagedFileError(f"Expected uint8 X and y from 1 to 10 in {path}. Download it again.")
     images = torch.from_numpy(np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)))
     return Examples(images, torch.from_numpy(label.ravel().astype(np.int64) % 10), tuple("0123456789"))

@@ -1,7 +1,8 @@
 """Assignment of classes to members at epochs 1, 10 and the last (figure 5).
 
-Simple CNNs on CIFAR-10, K = 1, with the memory fixed after 10 epochs. The ratios are cumulative sums of the loss-based
-assignments, v in eq. 5, over epochs; they are counted for AMCL even after the memory decides.
+The study trains simple CNNs on CIFAR-10 with K = 1 and fixes the memory after 10 epochs. The ratios are computed from
+cumulative sums over epochs of the loss-based assignments, v in eq. 5. For AMCL, these are counted even after the memory
+is fixed.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,7 @@
 """Auxiliary probabilities on a member's own classes, on others' classes and on unseen data (figure 3).
 
-CIFAR-10, 5 ResNet-18, K = 1, with SVHN as unseen data. The memory decides which member owns a class for AMCL; for CMCL
-and vMCL it is the member that took most of it in the last epoch.
+The study trains 5 ResNet-18 on CIFAR-10 with K = 1; SVHN is the unseen data. For AMCL, the memory decides which member
+owns a class. For CMCL and vMCL, the owner is the member that took most of the class in the last epoch.
 """
 
 from typing import TYPE_CHECKING, Any

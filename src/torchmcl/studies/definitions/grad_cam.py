@@ -1,6 +1,7 @@
 """Grad-CAM of the members for each exchange (figures 4 and 6).
 
-5 ResNet-34 on CIFAR-100, AMCL, K = 1, with weight sharing, feature sharing and feature fusion.
+The study trains 5 ResNet-34 on CIFAR-100 with AMCL, K = 1, and each of weight sharing, feature sharing and feature
+fusion.
 """
 
 from typing import TYPE_CHECKING

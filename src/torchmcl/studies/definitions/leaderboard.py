@@ -1,7 +1,7 @@
 """Comparison of all registered methods and balanced memory in one setting; beyond the paper.
 
-CIFAR-10, 5 ResNet-18, every method with its published or inferred defaults. K is 1 or 2, chosen on the validation
-split, for methods with K. Nothing is tuned.
+The study trains 5 ResNet-18 on CIFAR-10 with the published or inferred defaults of every method. For methods with K, it
+is 1 or 2, chosen on the validation split. Nothing else is tuned.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Number K of members that take each example (table 7).
 
-5 GoogLeNets on CIFAR-10, CIFAR-100 and Tiny-ImageNet. K is chosen for each method by the harmonic mean of oracle and
-top-1 error on the validation split.
+The study trains 5 GoogLeNets on CIFAR-10, CIFAR-100 and Tiny-ImageNet. K is chosen for each method by the harmonic mean
+of oracle and top-1 error on the validation split.
 """
 
 from collections.abc import Sequence

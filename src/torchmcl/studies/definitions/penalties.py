@@ -1,6 +1,7 @@
 """Penalties beta and gamma of AMCL (table 6).
 
-CIFAR-10, 5 ResNet-10, K = 1. Beta weights the auxiliary class before the memory is fixed, and gamma afterwards.
+The study trains 5 ResNet-10 on CIFAR-10 with K = 1. Beta weights the auxiliary class before the memory is fixed, and
+gamma afterwards.
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table
