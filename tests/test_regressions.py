@@ -145,7 +145,7 @@ def test_8_the_caller_is_left_as_it_was():
     torch.manual_seed(7)
     before, handler, threads = torch.get_rng_state(), signal.getsignal(signal.SIGINT), torch.get_num_threads()
     alone = fit("cmcl", **TINY, epochs=2, members=2)
-    with pytest.raises(ArithmeticError, match="finite"):
+    with pytest.raises(ArithmeticError, match="The loss is"):
         fit("ie", **TINY, epochs=9, members=2, learning_rate=1e18, schedule="constant")
     assert torch.equal(torch.get_rng_state(), before)
     assert signal.getsignal(signal.SIGINT) is handler
