@@ -108,7 +108,7 @@ def test_networks_without_pooling_have_no_map():
     specialists = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False)
     session = Session("x", specialists)
     page = example_page.page(session, session.predict(torch.zeros(1, 8, 8, dtype=torch.uint8)))
-    assert "No Grad-CAM. Grad-CAM needs global average pooling" in page
+    assert "Grad-CAM is not available. Grad-CAM needs global average pooling" in page
     assert "is not calibrated and accepts every answer" in page
     assert "not mine" not in page
 

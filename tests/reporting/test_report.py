@@ -190,7 +190,7 @@ def test_from_the_command_line(digits_run, tmp_path, capsys):
     assert cli.main(["report", str(digits_run), "-o", str(tmp_path / "deep" / "r.html"), "--limit", "40"]) == 0
     assert str(tmp_path / "deep" / "r.html") in capsys.readouterr().out
     text = (tmp_path / "deep" / "r.html").read_text(encoding="utf-8")
-    assert "Evaluated on 40 of 359 test examples" in text
+    assert "evaluated on only 40 of 359 test examples" in text
 
 
 def test_figures_from_the_command_line(digits_run, tmp_path, capsys, monkeypatch):
@@ -211,7 +211,9 @@ def test_without_captum_the_rest_is_there(digits_look, monkeypatch):
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     (entry,) = entries(["grad_cam_grid"])
     drawn = figures(entry, [digits_look])
-    assert "Not drawn. Grad-CAM needs captum" in TEMPLATES.get_template("figures.html").module.figure(drawn)
+    assert "This figure was not drawn. Grad-CAM needs captum" in TEMPLATES.get_template("figures.html").module.figure(
+        drawn
+    )
 
 
 def test_a_table_has_no_pictures(tmp_path):

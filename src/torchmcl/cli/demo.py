@@ -51,7 +51,7 @@ def assignment_table(values: dict[str, Any]) -> Table:
 
 
 def method_options(method: str, epochs: int) -> dict[str, Any]:
-    """Return the options of a method: AMCL's warm-up is the published number of epochs unless training is short.
+    """Return the options of a method: AMCL's warm-up has the published number of epochs unless the run is short.
 
     >>> method_options("amcl", 30), method_options("amcl", 3), method_options("ie", 30)
     ({'warmup': 5}, {'warmup': '5%'}, {})
@@ -60,7 +60,7 @@ def method_options(method: str, epochs: int) -> dict[str, Any]:
 
 
 def write_report(runs: list[Path], out: Path) -> str:
-    """Write a report on the runs, and return a line on where it is or why it was not written."""
+    """Write a report on the runs, and return a line that says where it is or why it was not written."""
     try:
         return f"Open in a browser: {reporting.write(runs, out)}"
     except TorchmclError as problem:

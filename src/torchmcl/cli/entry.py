@@ -118,7 +118,7 @@ def build_parser(commands: Container[str] = COMMANDS) -> Any:
     parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
     subcommands = parser.add_subcommands(required=True)
     for name, command in COMMANDS.items():
-        dashes = "Option names also accept dashes and dots: --num-nodes, --data.dir."
+        dashes = "Option names can contain dashes or dots instead of underscores: --num-nodes, --data.dir."
         own = ArgumentParser(exit_on_error=False, description=f"{command.__doc__} {dashes}")
         subcommands.add_subcommand(name, own, help=command.__doc__)
         if name in commands:

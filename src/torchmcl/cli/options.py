@@ -34,7 +34,7 @@ def add_runs(parser: Any, *, limit: bool = False) -> None:
     parser.add_argument("runs", type=str, nargs="+", help="folders of trained runs; several are compared")
     add_option(parser, "data", "another data set with the same classes; the test set of the run if not given")
     add_fields(parser, DataConfig, "data_")
-    add_option(parser, "unseen", "data set of unseen classes, or folder:PATH with any images")
+    add_option(parser, "unseen", "data set with unseen classes, or folder:PATH with any images")
     add_option(parser, "unseen_classes", "classes of the unseen data set to use; all if not given")
     if limit:
         add_option(parser, "limit", "largest number of examples to evaluate per data set; all if not given", int)
@@ -77,7 +77,7 @@ def network_builders() -> dict[str, Any]:
 def registered(kind: str) -> dict[str, Any]:
     """Return the functions registered as methods, networks, exchanges or tasks, with their arguments.
 
-    If no module that registers any was imported, there are none, and torch is not imported to find out.
+    If no imported module registers a function, the result is empty, and torch is not imported.
     """
     if (module := sys.modules.get(f"torchmcl.{kind}")) is None:
         return {}
@@ -101,7 +101,7 @@ def network_options() -> dict[str, tuple[Any, str]]:
 def options_of(builders: dict[str, Any], excluded: Sequence[str]) -> dict[str, tuple[Any, str]]:
     """Return the type of each option and a help text with the functions that accept it and their defaults.
 
-    Options of the training are left out: `fit` rejects a method or a network with an option of the same name.
+    Training options are left out, because `fit` rejects a method or a network with an option of the same name.
     """
     from torchmcl.training.config import reserved
 

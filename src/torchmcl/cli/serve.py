@@ -1,4 +1,4 @@
-"""Explore a trained run in the browser: predict images, inspect members, read the studies."""
+"""Explore a trained run in the browser: view predictions for images, inspect members and read the studies."""
 
 from contextlib import suppress
 from typing import Any
@@ -9,9 +9,9 @@ from torchmcl.cli.options import add_option
 def add_arguments(parser: Any) -> None:
     """Add the run, the address and the access control."""
     parser.add_argument("run", type=str, help="folder of a trained run")
-    add_option(parser, "port", "port to listen on; 0 chooses a free one", int, 7860)
+    add_option(parser, "port", "port to listen on; 0 chooses a free port", int, 7860)
     add_option(parser, "host", "address to listen on; 0.0.0.0 for all interfaces", str, "127.0.0.1")
-    add_option(parser, "auth", "USER:PASSWORD, or a file with one per line")
+    add_option(parser, "auth", "USER:PASSWORD, or a file with one USER:PASSWORD per line")
     add_option(parser, "results", "folder of study results", str, "results")
 
 

@@ -24,7 +24,7 @@ def add_arguments(parser: Any) -> None:
     for action, function in ACTIONS.items():
         own = ArgumentParser(exit_on_error=False, description=function.__doc__)
         required = action in ("run", "show")
-        about = f"names out of {', '.join(names())}, or files with your own studies, such as ./my_study.py"
+        about = f"one or more of {', '.join(names())}, or files with your own studies, such as ./my_study.py"
         about += "" if required else "; all if not given"
         own.add_argument("names", type=str, nargs="+" if required else "*", help=about)
         if action != "ls":
@@ -36,7 +36,7 @@ def add_arguments(parser: Any) -> None:
         if action == "run":
             add_run_options(own)
         if action == "show":
-            add_option(own, "out", "folder to write to; that of --results if not given")
+            add_option(own, "out", "folder to write to; the folder of --results if not given")
             add_option(own, "select", "split on which K is chosen: validation or test", str, "validation")
         if action == "cost":
             add_option(own, "tflops", "assumed sustained TFLOP/s of a GPU", float, 10.0)
@@ -53,8 +53,8 @@ def add_run_options(parser: Any) -> None:
         "cluster", "These options need the extra torchmcl[cluster]; see docs/cluster.md."
     )
     add_option(cluster, "on", "Ray cluster: ray://HOST:PORT, auto (the cluster of this node) or local (temporary)")
-    add_option(cluster, "cpus_per_run", "CPUs per run, also its number of threads", float, 1)
-    about = "GPUs per run, 0.5 to share one between two runs; 1 if not given and the cluster has GPUs"
+    add_option(cluster, "cpus_per_run", "number of CPUs per run, which is also its number of threads", float, 1)
+    about = "number of GPUs per run, or 0.5 if two runs share a GPU; by default 1 if the cluster has GPUs"
     add_option(cluster, "gpus_per_run", about, float)
 
 

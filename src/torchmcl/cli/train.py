@@ -15,7 +15,7 @@ EXAMPLE = "torchmcl train --method amcl --network simple_cnn --data cifar10 --me
 
 
 def add_arguments(parser: Any) -> None:
-    """Add the options of the model, the data, the training, the machine and the run folder."""
+    """Add the options of the model, the data, the training recipe, the machine and the run folder."""
     from torchmcl.serialization.data_config import DataConfig
     from torchmcl.training.machine import Machine
     from torchmcl.training.recipe import Recipe
@@ -46,9 +46,11 @@ def add_model(parser: Any) -> None:
     add_option(model, "method", f"one of {', '.join(shared.method_builders())}; see torchmcl ls", str, "amcl")
     add_option(model, "network", f"one of {', '.join(shared.network_builders())}", str, "simple_cnn")
     add_option(model, "members", "number of networks in the ensemble", int, 5)
-    add_option(model, "exchange", f"how members share features: default (of the method), {exchanges}", str, "default")
+    add_option(
+        model, "exchange", f"how members share features: default (the method's own), {exchanges}", str, "default"
+    )
     add_option(model, "preset", f"size of the feature fusion: {presets}", str, "default")
-    add_option(model, "unit", "unit that members take in segmentation: image or pixel", str, "image")
+    add_option(model, "unit", "unit that is assigned to members in segmentation: image or pixel", str, "image")
     add_option(model, "cut", SUPPRESS, int)  # for networks that exist only in Python
     of_networks = shared.network_options()
     add_options(parser, "network", of_networks)
@@ -61,7 +63,7 @@ def add_model(parser: Any) -> None:
 def add_options(parser: Any, kind: str, options: dict[str, tuple[Any, str]]) -> None:
     """Add a group with the options of all methods or all networks."""
     group = parser.add_argument_group(
-        f"{kind} options", f"The help of an option lists the {kind}s that accept it, with their defaults."
+        f"{kind} options", f"The help text of each option lists the {kind}s that accept it, with their defaults."
     )
     for name, (type_, about) in options.items():
         group.add_argument(f"--{name}", type=type_ | None, default=None, help=about)

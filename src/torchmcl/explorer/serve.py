@@ -29,7 +29,7 @@ def serve(
     Args:
         run: the folder of a run on images
         host: the address to listen on; the default is reachable from this machine only
-        port: the port; 0 chooses a free one
+        port: the port; 0 chooses a free port
         auth: USER:PASSWORD, or a file with one such line per user
         results: the folder of the studies' results
         verbose: whether to print the address and errors; they are logged by `torchmcl.explorer` in any case

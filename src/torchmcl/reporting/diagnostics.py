@@ -67,13 +67,13 @@ def unused_auxiliary(evaluation: RunEvaluation) -> list[str]:
 
 
 def short_training(evaluation: RunEvaluation) -> list[str]:
-    """Warn if fewer epochs follow the warm-up than it has."""
+    """Warn if fewer epochs follow the warm-up than it contains."""
     epochs = len(evaluation.history)
     if evaluation.specialists.memory is None or not epochs:
         return []
     try:
         after = evaluation.specialists.method.schedule_end(evaluation.config.get("epochs") or epochs)
-    except UsageError:  # earlier versions allowed a warm-up longer than the training
+    except UsageError:  # earlier versions allowed a warm-up longer than the run
         after = epochs
     if epochs - after >= after:
         return []
@@ -103,25 +103,25 @@ def partial_evaluation(evaluation: RunEvaluation) -> list[str]:
     total, evaluated = evaluation.training_metrics.get("examples"), evaluation.metrics["examples"]
     if not total or evaluated >= total or evaluation.metrics["data"] != evaluation.config.get("data"):
         return []
-    return [f"Evaluated on {evaluated:,} of {total:,} test examples."]
+    return [f"The run was evaluated on only {evaluated:,} of {total:,} test examples."]
 
 
 CHECKS: dict[str, Callable[[RunEvaluation], list[str]]] = {
-    "a member takes no examples, or over 95 % of those that it can take, in the last epoch; the top-1 error is over "
-    f"{MAX_ERROR_GAP} points above the oracle error": uneven_shares,
+    "a member takes no examples, or over 95 % of those that it can take, in the last epoch, or if the top-1 error is "
+    f"over {MAX_ERROR_GAP} points above the oracle error": uneven_shares,
     "a class had no examples when the memory was fixed": uncounted_classes,
-    "purity is closer to chance (K/M, with K of M members per example) than to 100 %": low_purity,
+    "purity is closer to chance (K/M, where K of M members take each example) than to 100 %": low_purity,
     f"a member assigns over {MAX_AUXILIARY_OWN} % of the examples of its own classes, or under "
     f"{MIN_AUXILIARY_OTHER} % of those of other classes, to the auxiliary class": unused_auxiliary,
-    "fewer epochs come after the warm-up than belong to it": short_training,
+    "fewer epochs follow the warm-up than it contains": short_training,
     f"the calibration error is over {MAX_CALIBRATION_ERROR} %": miscalibration,
-    f"no score detects the unseen data with an AUROC of {MIN_UNSEEN_AUROC}": undetected_unseen,
+    f"no score detects the unseen data with an AUROC of at least {MIN_UNSEEN_AUROC}": undetected_unseen,
     "only a part of the test set was evaluated": partial_evaluation,
 }
 
 
 def diagnostics(evaluation: RunEvaluation) -> list[str]:
-    """Return the warnings on a run, followed by those from its training that are not repeated."""
+    """Return the warnings on a run, followed by the warnings during training that are not among them."""
     warnings = [text for check in CHECKS.values() for text in check(evaluation)]
     known = {_without_numbers(text) for text in warnings}
     earlier = [text for text in evaluation.training_metrics.get("warnings", []) if isinstance(text, str)]

@@ -65,7 +65,8 @@ METRICS = (
     ),
     MetricDescription(
         "Oracle error",
-        "Percentage of the test set on which all members are wrong: the error if the best member were always chosen.",
+        "Percentage of the test set on which all members are wrong. This would be the error if the best member "
+        "were always chosen.",
         _evaluated("oracle_error"),
     ),
     MetricDescription(
@@ -75,8 +76,8 @@ METRICS = (
     ),
     MetricDescription(
         "Harmonic mean",
-        "Harmonic mean of oracle and top-1 error. Studies use it to choose K, the number of members that take each "
-        "example.",
+        "Harmonic mean of the oracle error and the top-1 error. Studies use it to choose K, the number of members that "
+        "take each example.",
         _evaluated("harmonic_mean"),
     ),
     MetricDescription(
@@ -93,19 +94,20 @@ METRICS = (
     ),
     MetricDescription(
         "Negative log-likelihood",
-        "Mean negative logarithm of the probability of the correct class. Confident mistakes cost most.",
+        "Mean negative logarithm of the probability of the correct class. Confident mistakes increase it most.",
         _evaluated("nll"),
         template="{:,.3f}",
     ),
     MetricDescription(
         "Brier score",
-        "Squared distance between the predicted probabilities and the correct class, from 0 to 2.",
+        "Mean squared distance between the predicted probabilities and the one-hot label, from 0 (best) to 2.",
         _evaluated("brier"),
         template="{:,.3f}",
     ),
     MetricDescription(
         "Area under the risk-coverage curve (AURC)",
-        "Mean error over all thresholds of confidence. A low value means that rejecting uncertain answers helps.",
+        "Error of accepted answers, averaged over all confidence thresholds. A low value means that "
+        "rejecting uncertain answers helps.",
         _evaluated("aurc"),
     ),
     MetricDescription(
@@ -117,7 +119,8 @@ METRICS = (
     ),
     MetricDescription(
         "Purity",
-        "Percentage of the assignments in the last epoch that went to the K members that took the class most often.",
+        "Percentage of the assignments in the last epoch that went to the K members that took the example's class "
+        "most often.",
         _purity,
         0,
         "{:,.1f} %",
@@ -130,12 +133,13 @@ METRICS = (
     ),
     MetricDescription(
         "FPR95, unseen data",
-        "Percentage of the test set that this score rejects when it detects 95 % of the unseen data.",
+        "Percentage of the test set that the best score mistakes for unseen data when it detects 95 % of the "
+        "unseen data.",
         _of_best_score("fpr95"),
     ),
     MetricDescription(
         "Parameters",
-        "Number of trained parameters of all members together.",
+        "Total number of trained parameters in all members.",
         lambda evaluation: evaluation.training_metrics.get("parameters"),
         0,
         "{:,.0f}",

@@ -84,7 +84,8 @@ def summary(runs: Sequence[RunEvaluation]) -> str:
     return (
         f"An ensemble of {run.members} {network}, trained with {run.specialists.method.name.upper()}{length}. "
         f"Each training example is taken by K = {run.k} of the {run.members} members. {auxiliary}"
-        f"Evaluated on {run.metrics['examples']:,} test examples of {run.metrics['data']}, with {kind}."
+        f"The ensemble was evaluated on {run.metrics['examples']:,} "
+        f"test examples of {run.metrics['data']}, with {kind}."
     )
 
 

@@ -21,7 +21,7 @@ class DataConfig:
         limit: largest number of training examples; the proportions of the classes are preserved
         validation: fraction of the training set that is held out for validation
         size: side of the square to which images of folder:PATH are resized, or their height and width
-        seed: seed of the splits and of the limit; by default, the seed of the training
+        seed: seed of the splits and of the limit; by default, the seed of the run
         in_memory: size in gigabytes up to which a data set is read into memory; worker processes read larger ones
     """
 

@@ -40,7 +40,7 @@ def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, 
         advice = "Train longer, or raise k."
         if not method.composition.teaches_leaving:
             teaching = [name for name in methods.names() if methods.build(name).composition.teaches_leaving]
-            advice = f"Use a method that penalises this ({', '.join(teaching)}), or raise k."
+            advice = f"Use a method that penalises overconfidence ({', '.join(teaching)}), or raise k."
         warnings.append(
             f"The oracle error is {oracle:.1f} %, but the top-1 error is {top1:.1f} %: members are overconfident on "
             f"examples that they do not take. {advice}"

@@ -46,14 +46,15 @@ FIGURES = (
         "assignment_matrix",
         "Assignment of classes",
         "Percentage of each class's training examples that each member took in the last epoch. A frame marks the "
-        "members that own the class. With full specialisation each row has K dark cells; without, its cells are equal.",
+        "members that own the class. With full specialisation, each row has K dark cells; without "
+        "specialisation, all cells of a row are equal.",
         assignment_matrix,
         lambda evaluation: evaluation.assigned is not None and evaluation.owners is not None,
     ),
     Entry(
         "share_over_time",
         "Share over time",
-        "A member's share: the percentage of all assignments that it took in each epoch. A share of 0 means that the "
+        "A member's share is the percentage of all assignments in an epoch that it took. A share of 0 means that the "
         "member no longer learns; a share near the maximum means that it takes almost every example.",
         share_over_time,
         lambda evaluation: len(evaluation.history) > 0,
@@ -61,8 +62,8 @@ FIGURES = (
     Entry(
         "assignment_ratios",
         "Assignment of classes over time",
-        "For each class, the share of each member if examples were assigned by loss only, summed up to an epoch. It "
-        "shows how early the members divide the classes among themselves.",
+        "The share of each class that each member would take up to an epoch if examples were assigned only by loss. "
+        "The figure shows how early the members divide the classes among themselves.",
         assignment_ratios,
         lambda evaluation: (
             evaluation.assignment_history is not None
@@ -72,8 +73,9 @@ FIGURES = (
     Entry(
         "member_errors",
         "Error of each member",
-        "A specialist has a high error on classes that it does not own; compare the errors on own classes. The oracle "
-        "error counts an example as wrong only if all members are wrong; the top-1 error is that of the ensemble.",
+        "A specialist has a high error on classes that it does not own; compare the members' errors on their "
+        "own classes. The oracle error counts an example as wrong only if all members are wrong; the top-1 error is "
+        "that of the ensemble.",
         member_errors,
     ),
     Entry(
@@ -111,8 +113,8 @@ FIGURES = (
     Entry(
         "risk_coverage",
         "Risk and coverage",
-        "The error if only the most confident answers are accepted. The faster it falls to the left, the more "
-        "rejection helps.",
+        "The error if only the most confident answers are accepted. The faster it falls as fewer answers are accepted "
+        "(to the left), the more rejection helps.",
         risk_coverage,
         joint=True,
     ),
@@ -128,7 +130,8 @@ FIGURES = (
         "grad_cam_grid",
         "Grad-CAM",
         "The image regions that each member uses for the target class, on images where the members differ most. The "
-        "number above a map is the member's probability of the target class. A frame marks its owners.",
+        "number above a map is the member's probability of the target class. A frame marks the members that "
+        "own this class.",
         grad_cam_grid,
         lambda evaluation: evaluation.has_images and not evaluation.dense,
         wide=True,
@@ -137,7 +140,8 @@ FIGURES = (
         "overlays",
         "Masks",
         "The target mask, the mask of each member and the mask of the ensemble, on images where the members differ "
-        "most. Orange is the foreground, green the auxiliary class. The number is the percentage of wrong pixels.",
+        "most. Orange marks the foreground, and green marks the auxiliary class. The number is the "
+        "percentage of wrong pixels.",
         lambda evaluation: overlays(evaluation.specialists, evaluation.examples),
         lambda evaluation: evaluation.dense,
         wide=True,
