@@ -1,4 +1,4 @@
-"""The entry point: parse the command line, run a command, and turn errors into one line and an exit code."""
+"""The entry point: parse the command line, run a command, and turn errors into a one-line message and an exit code."""
 
 import re
 import sys

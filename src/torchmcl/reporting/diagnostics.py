@@ -13,7 +13,7 @@ MAX_AUXILIARY_OWN, MIN_AUXILIARY_OTHER, MIN_UNSEEN_AUROC = 99, 1, 60
 
 
 def uneven_shares(evaluation: RunEvaluation) -> list[str]:
-    """Warn of members that take nothing or everything, and of a top-1 error far above the oracle error."""
+    """Warn about members that take nothing or everything, and about a top-1 error far above the oracle error."""
     if evaluation.assigned is None:
         return []
     values = evaluation.metrics
@@ -24,7 +24,7 @@ def uneven_shares(evaluation: RunEvaluation) -> list[str]:
 
 
 def uncounted_classes(evaluation: RunEvaluation) -> list[str]:
-    """Warn of classes without a count in the memory."""
+    """Warn about classes without a count in the memory."""
     memory = evaluation.specialists.memory
     if memory is None or not memory.fixed or len(memory.counts) != len(evaluation.groups):
         return []
@@ -32,7 +32,7 @@ def uncounted_classes(evaluation: RunEvaluation) -> list[str]:
 
 
 def low_purity(evaluation: RunEvaluation) -> list[str]:
-    """Warn of classes that are spread over the members."""
+    """Warn about classes that are spread over the members."""
     if evaluation.assigned is None or not evaluation.specialised or evaluation.k >= evaluation.members:
         return []
     purity = float(100 * metrics.purity(evaluation.assigned, evaluation.k))
@@ -45,7 +45,7 @@ def low_purity(evaluation: RunEvaluation) -> list[str]:
 
 
 def unused_auxiliary(evaluation: RunEvaluation) -> list[str]:
-    """Warn of members that never use the auxiliary class, or use it for their own classes."""
+    """Warn about members that never use the auxiliary class, or use it for their own classes."""
     if not evaluation.auxiliary or evaluation.own is None:
         return []
     left, warnings = 100 * evaluation.test.get("left"), []
@@ -81,7 +81,7 @@ def short_training(evaluation: RunEvaluation) -> list[str]:
 
 
 def miscalibration(evaluation: RunEvaluation) -> list[str]:
-    """Warn of confidence that differs from accuracy."""
+    """Warn about confidence that differs from accuracy."""
     error = calibration_error(evaluation)
     if error <= MAX_CALIBRATION_ERROR:
         return []
@@ -90,7 +90,7 @@ def miscalibration(evaluation: RunEvaluation) -> list[str]:
 
 
 def undetected_unseen(evaluation: RunEvaluation) -> list[str]:
-    """Warn of unseen data that no score detects."""
+    """Warn about unseen data that no score detects."""
     unseen = evaluation.metrics.get("unseen")
     if unseen is None or (auroc := unseen["scores"][unseen["best"]]["auroc"]) >= MIN_UNSEEN_AUROC:
         return []
@@ -99,7 +99,7 @@ def undetected_unseen(evaluation: RunEvaluation) -> list[str]:
 
 
 def partial_evaluation(evaluation: RunEvaluation) -> list[str]:
-    """Warn of an evaluation on a part of the test set."""
+    """Warn about an evaluation on a part of the test set."""
     total, evaluated = evaluation.training_metrics.get("examples"), evaluation.metrics["examples"]
     if not total or evaluated >= total or evaluation.metrics["data"] != evaluation.config.get("data"):
         return []

@@ -1,4 +1,4 @@
-"""The values of the members' cards: share and errors, owned classes, and examples."""
+"""The values on the members' cards: the share, the errors, the owned classes and examples."""
 
 from collections.abc import Sequence
 from typing import Any
