@@ -115,9 +115,9 @@ def test_6_every_option_reaches_one_part(monkeypatch):
         return methods.smcl(members, classes, k=k)
 
     monkeypatch.setitem(methods._FAMILY, "own", own)
-    with pytest.raises(UsageError, match="momentum belongs to both the method own and the recipe"):
+    with pytest.raises(UsageError, match="momentum is defined by both the method own and the recipe"):
         fit("own", **TINY, epochs=1, momentum=0.1)
-    with pytest.raises(UsageError, match="The method has 3 members, got members=7"):
+    with pytest.raises(UsageError, match="The method has 3 members, not 7"):
         fit(methods.build("smcl", 3, 10), **TINY, epochs=1, members=7)
 
     def network(outputs):
@@ -358,7 +358,7 @@ def test_options_of_a_method_object_do_not_overwrite_others(tmp_path):
     def own(members, classes, *, k=1, seed=3):
         return methods.smcl(members, classes, k=k)
 
-    with pytest.raises(UsageError, match="seed belongs to both the method own:own and the training"):
+    with pytest.raises(UsageError, match="seed is defined by both the method own:own and the training"):
         fit(methods.Method(own, 2, 10), **TINY, epochs=1, out=tmp_path / "run")
     with pytest.raises(UsageError, match="Unknown option beta"):
         fit(methods.build("amcl", 2, 10), **TINY, epochs=2, beta=0.3)

@@ -49,7 +49,7 @@ class SpecialistModule(LightningModule):
         network: a name, a callable, or a list with one per member, see `Ensemble.build`; or an `Ensemble`
         members: number of members of a method given by name; 5 by default
         classes: number of classes of a method given by name; 10 by default
-        exchange: what members share; by default, the exchange of the method
+        exchange: kind of exchange between members; by default, the exchange of the method
         seed: seed of the initial weights
         optimizer: sgd, adam or adamw, or a callable that takes all pairs (name, parameter) and returns an optimizer
         options: options of a method or network given by name, and learning_rate, momentum, weight_decay, schedule,
@@ -105,7 +105,7 @@ class SpecialistModule(LightningModule):
         """Return the current epoch and the number of epochs of the `Trainer`."""
         epochs = self.trainer.max_epochs
         if epochs is None or epochs < 1:
-            raise UsageError("Warm-up and learning rate need the number of epochs. Set Trainer(max_epochs=…).")
+            raise UsageError("Warm-up and learning rate depend on the number of epochs. Set Trainer(max_epochs=…).")
         return State(self.current_epoch + 1, epochs)
 
     def on_train_epoch_start(self) -> None:

@@ -46,7 +46,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
     images in float32.
 
     Sample weights multiply the loss of an example and its count in a memory; examples with weight 0 are left out. If
-    all examples fit in one batch and the networks have no batch normalization, as the default network, an integer
+    all examples fit in one batch and the networks have no batch normalization, like the default network, an integer
     weight n is equivalent to n copies.
 
     Args:
@@ -56,7 +56,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
             that takes the number of outputs and returns a module; by default, an MLP with two hidden layers of 64 units
         k: number of members that take each example; by default, that of the method
         shape: shape of one example, such as (1, 8, 8), if the rows of X are flattened images
-        exchange: what members share; by default, nothing for tables and the exchange of the method for images
+        exchange: kind of exchange between members; by default, none for tables and that of the method for images
         method_options: other options of the method, such as {"beta": 0.1}
         network_options: options of a network given by name, such as {"width": 32}
         epochs: number of passes over the training set
@@ -73,7 +73,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
     Attributes:
         classes_: labels, sorted (classes,)
         n_features_in_: number of features
-        n_iter_: number of epochs of training so far
+        n_iter_: number of epochs trained so far
         ensemble_: the trained `Ensemble`
         method_: the `Method`
         objective_: the objective; `objective_.memory.flags` (classes, members) records which member owns which class
@@ -230,7 +230,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         return tuple(weights.tolist())
 
     def _start(self, method: Method, classes: NDArray[Any], X: NDArray[Any]) -> Ensemble:
-        """Build an untrained ensemble and reset the state of the training."""
+        """Build an untrained ensemble and reset the training state."""
         self.method_, self.classes_, self.n_iter_, self._optimizer = method, classes, 0, self.optimizer
         self.shape_ = tuple(X.shape[1:] if self.shape is None else self.shape)
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -257,7 +257,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         return Recipe(epochs=int(self.epochs), batch_size=int(self.batch_size), **options)
 
     def _train(self, ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, *, until: int) -> "SpecialistClassifier":
-        """Train to the end of the epoch `until`, even beyond the schedule, and store the state of the training."""
+        """Train to the end of the epoch `until`, even beyond the schedule, and store the training state."""
         if self._scaler is not None:
             columns = _columns(self._shaped(X))
             weights = None if sample_weight is None else np.repeat(sample_weight, len(columns) // len(X))
@@ -268,7 +268,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         examples = Examples(self._prepare(X).to(like.dtype), target, names, weight=weight)
         training = self._training(ensemble, examples, like.device)
         try:
-            with isolated(), single_process():  # does not touch generators and process groups of the caller
+            with isolated(), single_process():  # leaves the caller's generators and process groups unchanged
                 training.run(until)
         except DivergedError as problem:
             self.__dict__.pop("ensemble_", None)
@@ -285,8 +285,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _training(self, ensemble: Ensemble, examples: Examples, device: torch.device) -> Training:
-        """Return the engine of `torchmcl.fit`, in the stored state of the training."""
-        recipe = replace(self._recipe(), optimizer=self._optimizer)  # of the first call, whose state is stored
+        """Return the engine of `torchmcl.fit`, in the stored training state."""
+        recipe = replace(self._recipe(), optimizer=self._optimizer)  # that of the first call, whose state is stored
         loader = partial(
             Loader, examples, batch_size=recipe.batch_size, seed=self._seed, device=device, preprocess=lambda x: x
         )
@@ -299,7 +299,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
             unshuffled=loader(shuffle=False),
             groups=examples.classes,
             seed=self._seed,
-            progress=TrainingProgress(verbose=False, level=logging.DEBUG),  # a grid search fits many
+            progress=TrainingProgress(verbose=False, level=logging.DEBUG),  # a grid search fits many estimators
         )
         if self.n_iter_:
             training.load_state_dict(self._training_state)

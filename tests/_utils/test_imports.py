@@ -161,7 +161,7 @@ def test_an_option_with_the_name_of_another_is_refused_where_it_matters(tmp_path
     option = ["--import", str(tmp_path / "greedy.py")]
     assert cli.main(["ls", *option]) == 0
     assert cli.main(["train", "--method", "greedy", "--out", str(tmp_path / "run"), *option]) == 2
-    assert "The option epochs belongs to both" in capsys.readouterr().err
+    assert "The option epochs is defined by both" in capsys.readouterr().err
 
 
 def test_annotations_that_name_nothing(tmp_path, untouched, capsys):

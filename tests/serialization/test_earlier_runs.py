@@ -88,7 +88,7 @@ def test_one_that_was_all_warm_up_is_refused_in_one_line(run, capsys):
     config.write_text(config.read_text().replace("epochs: 8", "epochs: 5"))
     assert cli.main(["train", "--resume", str(run / "interrupted"), "--quiet"]) == 2
     said = capsys.readouterr().err
-    assert "an earlier version started it" in said
+    assert "it was started by an earlier version" in said
     assert "Start a new run in another folder" in said
 
 

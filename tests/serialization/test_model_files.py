@@ -112,14 +112,14 @@ def test_a_cut_file(saved):
 
 
 def test_a_folder_without_a_model(tmp_path):
-    refused(tmp_path, "No model.safetensors in")
+    refused(tmp_path, "There is no model.safetensors in")
 
 
 def test_a_foreign_config(saved, tmp_path):
     options = {"members": 3, "epochs": 4, "warmup": 3, "width": 8, "preset": "light", "k": 1}
     fit("amcl", "simple_cnn", "digits", verbose=False, **options).save(tmp_path / "two")
     shutil.copy(tmp_path / "two" / "config.yaml", saved)
-    refused(saved, r"config.yaml in .* belongs to another model than model.safetensors: sha256 is")
+    refused(saved, r"config.yaml in .* does not match model.safetensors: sha256 is")
 
 
 def test_a_config_that_was_changed(saved):
@@ -152,7 +152,7 @@ def test_saving_over_a_saved_model_replaces_it(saved):
 
 def test_saving_into_the_run_of_another_is_refused(run, digits_run):
     before = (run / "model.safetensors").read_bytes()
-    with pytest.raises(UsageError, match="belongs to another model"):
+    with pytest.raises(UsageError, match=r"does not match model\.safetensors"):
         fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False).save(run)
     assert (run / "model.safetensors").read_bytes() == before
     Specialists.load(run).save(run)

@@ -187,7 +187,7 @@ def test_what_cannot_be_recorded_is_said(executed, tmp_path):
     _, folder, _ = executed
     with pytest.raises(UsageError, match=r"Unknown record 'weather'. Available: confidence, auxiliary, flow, grad_cam"):
         execute(Spec(SMALL, ("weather",)), folder)
-    with pytest.raises(UsageError, match=r"No config.yaml in .* Choose the folder of a run"):
+    with pytest.raises(UsageError, match=r"There is no config.yaml in .* Choose the folder of a run"):
         collect_result(Spec(SMALL), tmp_path)
 
 

@@ -51,7 +51,7 @@ def spoil(name, value):
         (lambda result: result.pop("test"), "test missing"),
         (spoil("format", lambda _: 99), "not in format 2"),
         (spoil("configuration", lambda old: {**old, "width": 5}), "the hash of its configuration"),
-        (spoil("wrong", lambda old: {**old, "bits": old["bits"][:-8]}), "bytes of bits"),
+        (spoil("wrong", lambda old: {**old, "bits": old["bits"][:-8]}), " bytes for "),
         (spoil("wrong", lambda old: {**old, "bits": "AAAA" + old["bits"][4:]}), "but its examples give"),
         (spoil("test", lambda old: {**old, "top1_error": 0.5}), "errors"),
         (spoil("wrong", lambda _: "bits"), "TypeError"),

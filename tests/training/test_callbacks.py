@@ -89,7 +89,7 @@ def test_one_that_fails_is_one_line_and_the_run_resumes(hook, tmp_path):
 
 @pytest.mark.parametrize("wrong", [3, Noted, object()])
 def test_what_has_no_hook_is_refused(wrong):
-    with pytest.raises(UsageError, match="A callback needs one of the methods on_train_start"):
+    with pytest.raises(UsageError, match="one or more of the methods on_train_start"):
         fit("ie", **TINY, callbacks=[wrong])
 
 

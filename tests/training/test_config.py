@@ -83,7 +83,7 @@ def test_two_ways_to_say_the_same_are_the_same():
         ({"seed": -1}, "seed >= 0"),
         ({"data_seed": -1}, "seed of at least 0, got -1"),
         ({"unit": "row"}, "Unknown unit .* image, pixel"),
-        ({"cut": 2}, "cut is only for custom networks"),
+        ({"cut": 2}, "cut applies only to custom networks"),
         ({"method": "amlc"}, "Did you mean 'amcl'"),
         ({"network": "mpl"}, "Did you mean 'mlp'"),
     ],
@@ -99,10 +99,10 @@ def test_a_clash_is_refused_by_name():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(methods._FAMILY, "clashing", clashing)
-        with pytest.raises(UsageError, match="width belongs to both the method clashing and the network"):
+        with pytest.raises(UsageError, match="width is defined by both the method clashing and the network"):
             group_options({}, "clashing", "mlp")
         patch.setitem(methods._FAMILY, "taking", lambda members, classes, *, k=1, seed=3: None)
-        with pytest.raises(UsageError, match="seed belongs to both the method taking and the training"):
+        with pytest.raises(UsageError, match="seed is defined by both the method taking and the training"):
             group_options({}, "taking", "mlp")
     for method in methods.names():
         for network in networks.NAMES:

@@ -120,7 +120,7 @@ def test_specialists_come_back_from_the_folder(tmp_path):
     assert one.members.shape == (2, 5, 11)
     assert loaded.classes == tuple(map(str, range(10)))
     assert torch.equal(loaded.memory.counts, trained.memory.counts)
-    with pytest.raises(UsageError, match=r"Expected examples \(B, 1, 8, 8\), got \(5, 3, 8, 8\)"):
+    with pytest.raises(UsageError, match=r"Expected examples of shape \(B, 1, 8, 8\), got \(5, 3, 8, 8\)"):
         loaded.predict(x.expand(5, 3, 8, 8))
 
 

@@ -1,4 +1,4 @@
-"""Progress messages: always records of Python's `logging`, and printed if `verbose`.
+"""Progress messages, which are always logged with Python's `logging`, and printed if `verbose` is set.
 
 Each message appears on the console once. If the program has a logging handler that writes torchmcl's records to the
 console, that handler shows the message in its own format; otherwise the message is printed.

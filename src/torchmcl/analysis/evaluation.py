@@ -223,7 +223,7 @@ def _test_examples(
     if test.classes != specialists.classes:
         raise UsageError(
             f"The run was trained on {len(specialists.classes)} classes ({_shorten(specialists.classes)}), but {data} "
-            f"has {len(test.classes)} ({_shorten(test.classes)}). Choose the same ones with --data.classes."
+            f"has {len(test.classes)} ({_shorten(test.classes)}). Choose the classes of the run with --data.classes."
         )
     _check_shape(test, data, specialists)
     return test, data, source
@@ -244,7 +244,7 @@ def _unseen_examples(name: str, classes: str | None, specialists: Specialists, s
         channels, height, width = specialists.model_config.shape
         paths = sorted(str(file) for file in Path(path).rglob("*") if file.suffix.lower() in EXTENSIONS)
         if not paths:
-            raise UsageError(f"No images in the folder {path!r}. Choose another one with --unseen folder:PATH.")
+            raise UsageError(f"There are no images in {path!r}. Choose another folder with --unseen folder:PATH.")
         files = ImageFiles(tuple(paths), (height, width), channels)
         return Examples(files, torch.zeros(len(paths), dtype=torch.int64), ("unseen",))
     examples = sets.load(name, directory=source.dir, classes=classes, parts=("test",)).test

@@ -25,7 +25,7 @@ class RunEvaluation:
         metrics: the metrics on the test set, as printed by `torchmcl evaluate`
         unseen: the values recorded on unseen data
         unseen_name: the name of the unseen data
-        training_metrics: the content of metrics.json, written by the training
+        training_metrics: the content of metrics.json, written after training
         config: the content of config.yaml
         history: the rows of log.csv, one per epoch
         assignment_history: the loss-based assignments of each epoch, (epochs, groups, M)
@@ -98,7 +98,7 @@ class RunEvaluation:
 
     @property
     def specialised(self) -> bool:
-        """Whether some member does not own some test example."""
+        """Whether at least one member does not own all test examples."""
         return self.own is not None and not bool(self.own.all())
 
     def images(self, chosen: Sequence[int]) -> Tensor:

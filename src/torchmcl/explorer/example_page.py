@@ -78,7 +78,7 @@ def _card(session: Session, example: ExampleAnswer, m: int) -> dict[str, Any]:
 
 
 def _bars(session: Session, values: Tensor, label: int, *, ranked: bool = False) -> list[dict[str, Any]]:
-    """Return one bar per class (C,); of many classes, the five most probable and one bar for the others."""
+    """Return one bar per class (C,); if there are many, the five most probable and one bar for the others."""
     names = session.specialists.classes
     short = len(names) <= MAX_CLASSES
     order = list(range(len(names))) if short and not ranked else values.argsort(descending=True).tolist()
@@ -102,7 +102,7 @@ def heat_map(image: Tensor, weights: Tensor) -> NDArray[np.uint8]:
 
 
 def thumbnails(session: Session, label: int | None, page: int, size: int = 18) -> str:
-    """Render one page of test images, of one label or of all."""
+    """Render one page of test images with one label, or with any label."""
     if session.test is None:
         return notice(f"The run's test set is not available. {session.test_error}")
     names, labels = session.test.label_names, session.test.labels

@@ -129,7 +129,7 @@ def trace(graph: Graph) -> torch.export.ExportedProgram:
             return torch.export.export(graph, (random_input(graph.specialists, 2),), dynamic_shapes=DYNAMIC_SHAPES)
     except Exception as problem:  # tracing a network can fail in any way
         raise UsageError(
-            f"Cannot export the network: torch.export does not support it at any batch size ({str(problem)[:200]})."
+            f"Cannot export the network: torch.export cannot trace it for a variable batch size ({str(problem)[:200]})."
         ) from problem
 
 
@@ -215,7 +215,7 @@ def quantize_onnx(content: bytes, specialists: Specialists, examples: Any) -> by
 
 
 def export_run(run: Path, path: Path, *, quantize: bool = False) -> dict[str, Any]:
-    """Export a run; to quantize it, use a sample of its training set, and measure the error on its test set."""
+    """Export a run. If quantized, it is calibrated on a sample of its training set and evaluated on its test set."""
     specialists = Specialists.load(run)
     if not quantize:
         return export(specialists, path)

@@ -101,7 +101,7 @@ def _shaped(x: Any, shape: tuple[int, ...]) -> Tensor:
             return batch.permute(0, 3, 1, 2)
         if len(shape) == 3 and (1, *axes) == shape:
             return batch[:, None]
-    raise UsageError(f"Expected examples (B, {str(shape)[1:]}, got {tuple(x.shape)}.")
+    raise UsageError(f"Expected examples of shape (B, {str(shape)[1:]}, got {tuple(x.shape)}.")
 
 
 def _typed(x: Tensor, dtype: str) -> Tensor:
@@ -111,7 +111,7 @@ def _typed(x: Tensor, dtype: str) -> Tensor:
             raise UsageError(f"Expected real numbers, got {str(x.dtype)[6:]}.")
         x = x.float()
         if not bool(x.isfinite().all()):
-            raise UsageError("Expected finite numbers, got NaN or infinity. Fill or remove them.")
+            raise UsageError("Expected finite numbers, got NaN or infinity. Replace or remove these values.")
         return x
     if x.dtype == torch.uint8:
         return x

@@ -95,7 +95,7 @@ class Specialists:
         if isinstance(method, str):
             method = methods.build(method, len(modules), len(classes))
         if method.classes != len(classes):
-            raise UsageError(f"Expected the names of the method's {method.classes} classes, got {len(classes)}.")
+            raise UsageError(f"Expected the names of the method's {method.classes} classes, got {len(classes)} names.")
         registered = methods.is_registered(method)
         model_config = ModelConfig(
             method=method.name if registered else None,
@@ -323,7 +323,7 @@ class Specialists:
 
     @classmethod
     def from_pretrained(cls, repo: str | Path, *, revision: str | None = None, **options: Any) -> "Specialists":
-        """Load a model from a repository "owner/name" on the Hugging Face hub or a folder; `options` as in `load`."""
+        """Load a model from a repository "owner/name" on the Hugging Face hub or a folder, with `options` of `load`."""
         return cls.load(hub.fetch(repo, revision=revision), **options)
 
 

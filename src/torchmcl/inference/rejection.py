@@ -33,7 +33,7 @@ def apply_temperature(probabilities: Tensor, temperature: float) -> Tensor:
 def fit_temperature(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> float:
     """Return the temperature in [0.05, 20] with the lowest negative log-likelihood.
 
-    The likelihood is convex in 1/T, so a bounded scalar search finds its minimum.
+    The negative log-likelihood is convex in 1/T, so a bounded scalar search finds its minimum.
 
     Args:
         probabilities: combined probabilities of validation examples (B, C, …)
@@ -91,7 +91,7 @@ def calibrate(
         known = target.ne(ignore_index).flatten(1).any(1) if target.ndim > 1 else target.ne(ignore_index)
         probabilities, target = probabilities[known], target[known]
     if (coverage is None) == (max_error is None) and not (temperature and coverage is None):
-        raise UsageError(f"Expected either coverage or max_error, got {coverage} and {max_error}.")
+        raise UsageError(f"Expected either coverage or max_error, got coverage={coverage} and max_error={max_error}.")
     T = fit_temperature(probabilities, target, ignore_index) if temperature else 1.0
     highest, label = apply_temperature(probabilities, T).max(1)
     valid = None if ignore_index is None else target.ne(ignore_index)

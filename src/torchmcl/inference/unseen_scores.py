@@ -1,6 +1,6 @@
 """Scores that detect unseen (out-of-distribution) data. **A higher score always indicates unseen data.**
 
-Each function takes `MemberScores` of a batch and returns scores (B,), or in segmentation one per pixel (B, …).
+Each function takes the `MemberScores` of a batch and returns scores (B,), or in segmentation one per pixel (B, …).
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class MemberScores:
 
     @classmethod
     def of(cls, output: EnsembleOutput | Tensor, combined: Tensor, method: Method) -> "MemberScores":
-        """Build from the members' outputs (M, B, C or C + 1, …) and the combined probabilities (B, C, …)."""
+        """Build scores from the members' outputs (M, B, C or C + 1, …) and the combined probabilities (B, C, …)."""
         logits, gate = EnsembleOutput.of(output)
         real = logits[:, :, : method.classes]
         auxiliary, weights = None, torch.ones_like(logits[:, :, 0])
@@ -48,7 +48,7 @@ class MemberScores:
             weights = weights * gate.reshape(*gate.shape, *[1] * (logits.ndim - 3))
         if method.auxiliary:
             auxiliary = logits.log_softmax(2)[:, :, -1].exp()
-            # From logarithms, to stay finite if all members are almost certain of the auxiliary class.
+            # Computed from logarithms, to stay finite if all members are almost certain of the auxiliary class.
             weights = (real.logsumexp(2) - logits.logsumexp(2)).softmax(0)
         return cls(real, real.softmax(2), auxiliary, weights / weights.sum(0), combined, method.k)
 
@@ -109,7 +109,7 @@ NAMES = tuple(SCORES)
 
 
 def compute(scores: MemberScores) -> dict[str, Tensor]:
-    """Compute all scores that the method supports, one number per example (B,); for images the mean over pixels.
+    """Compute all scores that the method supports, one number per example (B,); in segmentation, the mean over pixels.
 
     >>> from torchmcl import methods
     >>> amcl = methods.build("amcl", members=2, classes=2)

@@ -67,7 +67,7 @@ def unused_auxiliary(evaluation: RunEvaluation) -> list[str]:
 
 
 def short_training(evaluation: RunEvaluation) -> list[str]:
-    """Warn if fewer epochs follow the warm-up than it contains."""
+    """Warn if the warm-up takes more than half of the epochs."""
     epochs = len(evaluation.history)
     if evaluation.specialists.memory is None or not epochs:
         return []
@@ -99,7 +99,7 @@ def undetected_unseen(evaluation: RunEvaluation) -> list[str]:
 
 
 def partial_evaluation(evaluation: RunEvaluation) -> list[str]:
-    """Warn about an evaluation on a part of the test set."""
+    """Warn about an evaluation on only part of the test set."""
     total, evaluated = evaluation.training_metrics.get("examples"), evaluation.metrics["examples"]
     if not total or evaluated >= total or evaluation.metrics["data"] != evaluation.config.get("data"):
         return []
@@ -121,7 +121,7 @@ CHECKS: dict[str, Callable[[RunEvaluation], list[str]]] = {
 
 
 def diagnostics(evaluation: RunEvaluation) -> list[str]:
-    """Return the warnings on a run, followed by the warnings during training that are not among them."""
+    """Return the warnings about a run, followed by those from its training that are not repeated."""
     warnings = [text for check in CHECKS.values() for text in check(evaluation)]
     known = {_without_numbers(text) for text in warnings}
     earlier = [text for text in evaluation.training_metrics.get("warnings", []) if isinstance(text, str)]

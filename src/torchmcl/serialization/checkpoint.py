@@ -54,7 +54,7 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
 def load_error(path: Path, problem: Exception) -> UsageError:
     """Return the error for a checkpoint that cannot be used because of `problem`.
 
-    A `UsageError`, such as for a checkpoint of another run, and a lack of GPU memory do not mean a damaged file.
+    A `UsageError`, such as one for a checkpoint of another run, or a lack of GPU memory does not mean a damaged file.
     """
     reason = str(problem)[:300] or type(problem).__name__
     if isinstance(problem, pickle.UnpicklingError):  # torch's text explains how to load the file unsafely

@@ -1,4 +1,4 @@
-"""Models on the Hugging Face hub, with weights, configuration, metrics and a model card. Nothing executes code."""
+"""Models on the Hugging Face hub, with weights, configuration, metrics and model card. Loading never executes code."""
 
 from pathlib import Path
 from typing import Any, Protocol

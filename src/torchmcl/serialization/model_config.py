@@ -30,7 +30,7 @@ class ModelConfig:
         shape: shape of one example before preprocessing
         preprocess: name of the preprocessing
         dtype: type of an example before preprocessing, uint8 or float32
-        exchange: what members share, a name in `exchange.names()`
+        exchange: kind of exchange between members, a name in `exchange.names()`
         preset: size of the exchange
         unit: unit that a member takes in segmentation, image or pixel
         dense: whether the model predicts each pixel
@@ -65,7 +65,7 @@ class ModelConfig:
         known_name("type", self.dtype, ("uint8", "float32"))
         known_name("unit", self.unit, ("image", "pixel"))
         if not self.shape or not all(1 <= size <= MAX_SIZE for size in self.shape):
-            raise UsageError(f"Expected examples of size 1 to {MAX_SIZE:,} in each axis, got {shown(self.shape)}.")
+            raise UsageError(f"Expected examples of size 1 to {MAX_SIZE:,} along each axis, got {shown(self.shape)}.")
         if taken := RESERVED & {*self.method_options, *self.network_options}:
             raise UsageError(f"Expected only options of the method and the network, got {', '.join(sorted(taken))}.")
 
@@ -80,7 +80,7 @@ class ModelConfig:
             seed: seed of the initial weights
 
         Raises:
-            UsageError: if a part is not registered and not passed, or the method has other members or classes.
+            UsageError: if a part is not registered and not passed, or the numbers of members or classes do not match.
         """
         preprocess.get(self.preprocess)  # raises UsageError if it is not registered
         network = network or self.network
@@ -133,9 +133,9 @@ class ModelConfig:
         """
         if about.get("version") not in range(1, VERSION + 1):
             raise ValueError(f"it has version {about.get('version')}, but this torchmcl reads versions 1 to {VERSION}")
-        if about["version"] == 1:  # did not store the type: images were uint8, rows of a table float32
+        if about["version"] == 1:  # this version did not store the type: images were uint8, rows of a table float32
             about = {"dtype": "uint8" if len(about["shape"]) == 3 else "float32", **about}
-        if about["version"] < 3:  # did not store default options
+        if about["version"] < 3:  # these versions did not store default options
             about = {**about, "method_options": upgraded_options(about["method"], about.get("method_options", {}))}
         about = {**about, "classes": tuple(about["classes"]), "shape": tuple(about["shape"]), "version": VERSION}
         return cls(**{**about, "rejection": Rejection(**about.get("rejection", {}))})

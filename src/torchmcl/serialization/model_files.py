@@ -62,7 +62,7 @@ def read(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
 
     path = folder / MODEL
     if not path.is_file():
-        raise UsageError(f"No {MODEL} in {folder}. Train a model with: torchmcl train")
+        raise UsageError(f"There is no {MODEL} in {folder}. Train a model with: torchmcl train")
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["torchmcl"])
@@ -95,7 +95,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read config.yaml: the configuration of a run, or of a saved model."""
     path = folder / CONFIG
     if not path.is_file():
-        raise UsageError(f"No {CONFIG} in {folder}. Choose the folder of a run.")
+        raise UsageError(f"There is no {CONFIG} in {folder}. Choose the folder of a run.")
     return plain_yaml.read(path)
 
 
@@ -118,6 +118,6 @@ def _mismatch(config: dict[str, Any], model_config: ModelConfig, folder: Path, d
         return None
     name = wrong[0]
     return (
-        f"{CONFIG} in {folder} belongs to another model than {MODEL}: {name} is {got.get(name)}, expected "
+        f"{CONFIG} in {folder} does not match {MODEL}: {name} is {got.get(name)}, expected "
         f"{expected.get(name)}. Restore the matching {CONFIG}, or remove it."
     )

@@ -48,7 +48,7 @@ def register(study: Any) -> Any:
     """Register your own study under the name of a class or module; usable as a decorator.
 
     Args:
-        study: has the functions `runs(scale)`, which returns a list of `Spec`, `table(results)`, which returns a
+        study: defines the functions `runs(scale)`, which returns a list of `Spec`, `table(results)`, which returns a
             `Table`, and optionally `figure(results)`, which returns a matplotlib figure. In a class they are static
             methods. The first line of the docstring is the title.
 
@@ -56,7 +56,7 @@ def register(study: Any) -> Any:
         The study itself.
 
     Raises:
-        UsageError: if a function is missing or another study has the name.
+        UsageError: if a function is missing or the name is taken by another study.
     """
     name = study.__name__
     if missing := [part for part in ("runs", "table") if not callable(getattr(study, part, None))]:

@@ -67,7 +67,7 @@ def check_resources(address: str, cpus: float, gpus: float | None) -> None:
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:
-    """Split ray://HOST:PORT; None for any other text.
+    """Split ray://HOST:PORT; return None for any other text.
 
     >>> host_and_port("ray://head:10001"), host_and_port("ray://head"), host_and_port("ray://head:x")
     (('head', 10001), None, None)

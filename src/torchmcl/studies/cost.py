@@ -246,7 +246,7 @@ def hour_cells(hours: Sequence[float]) -> tuple[str, str]:
 
 
 def traffic_table(*, members: int = 5, tflops: float = RATE, gpus: Sequence[int] = GPUS) -> Table:
-    """Estimate the traffic of one AMCL training over several GPUs, and the time of a step, for each network."""
+    """Estimate the traffic of one AMCL run over several GPUs, and the time of a step, for each network."""
     rows = []
     for network, data in PAPER_NETWORKS.items():
         shape = DATA[data]

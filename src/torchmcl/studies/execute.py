@@ -37,7 +37,7 @@ from torchmcl.training.evaluate import evaluate, evaluation_batches
 from torchmcl.training.fitting import fit
 from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, as_json, read_assignment_history, write_assignment_history
 
-TRAINED = "trained.json"  # the environment and duration of the training
+TRAINED = "trained.json"  # the environment and duration of the training run
 
 
 def execute(spec: Spec, folder: str | Path) -> Result:
@@ -45,7 +45,7 @@ def execute(spec: Spec, folder: str | Path) -> Result:
 
     Args:
         spec: the run
-        folder: folder of run folders; an interrupted training in `folder`/HASH is continued, a finished one is only
+        folder: folder of run folders; an interrupted run in `folder`/HASH is continued, a finished one is only
             evaluated
 
     Returns:
@@ -166,7 +166,7 @@ def load(spec: Spec) -> DataSet:
 
 
 def store_assignment_history(run: Path) -> None:
-    """Remove the checkpoints of a finished training and keep only the assignment history, which is small."""
+    """Remove the checkpoints of a finished run and keep only the assignment history, which is small."""
     last = run / "checkpoints" / "last.pt"
     if last.is_file():
         if not (run / ASSIGNMENT_HISTORY).is_file() and (history := read_assignment_history(run)) is not None:

@@ -73,7 +73,7 @@ def flow(trained: Trained, argument: str) -> list[Any]:
     """Return the loss-based assignments of each class to each member in each epoch, (epochs, classes, M)."""
     history = read_assignment_history(trained.run)
     if history is None:
-        raise UsageError(f"No {ASSIGNMENT_HISTORY} in {trained.run}. Train the run again.")
+        raise UsageError(f"There is no {ASSIGNMENT_HISTORY} in {trained.run}. Train the run again.")
     return history.round(4).tolist()
 
 

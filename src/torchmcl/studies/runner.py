@@ -199,7 +199,7 @@ def result_and_log(spec: Spec, work: Path) -> tuple[Path, Path]:
 
 
 def local_runner(workers: int) -> Runner:
-    """Return the runner for this machine: it starts up to `workers` processes, or trains in this process if 0."""
+    """Return the runner for this machine: it starts up to `workers` processes, or trains in this process if it is 0."""
     if workers < 0:
         raise UsageError(f"Expected at least 0 workers, got {workers}.")
     return partial(processes, workers=workers) if workers else in_process

@@ -106,7 +106,7 @@ class Scale:
             kind: kind of study, a key of `SETTINGS`
             members: number of members; limited by the scale
             record: additional records to store
-            options: further arguments of `fit`; None and those that the scale sets are ignored
+            options: further arguments of `fit`; values of None and options that the scale sets are ignored
         """
         of_scale = SETTINGS[self.name].get(kind, SETTINGS[self.name]["images"])
         own = {"method": method, "members": self._limit_members(members), "seed": seed}

@@ -101,7 +101,7 @@ def validate(result: Any, path: Path) -> None:
         raise _damaged(path, f"the hash of its configuration is {expected}")
     counted = (100 * wrong[1:].min(0).mean(), 100 * wrong[0].mean())
     if not np.allclose(counted, stated, atol=0.02):
-        raise _damaged(path, f"errors {stated}, but its examples give {tuple(round(float(e), 4) for e in counted)}")
+        raise _damaged(path, f"its errors are {stated}, but its examples give {tuple(np.round(counted, 4).tolist())}")
 
 
 def _damaged(path: Path, problem: object) -> errors.UsageError:
@@ -151,5 +151,5 @@ def example_errors(result: Result) -> NDArray[np.float64]:
         return np.asarray(packed["percent"], dtype=np.float64).reshape(rows, columns) / 100
     bits = np.frombuffer(base64.b64decode(packed["bits"], validate=True), dtype=np.uint8)
     if len(bits) != (rows * columns + 7) // 8:
-        raise ValueError(f"{len(bits)} bytes of bits for {rows} x {columns} values")
+        raise ValueError(f"it has {len(bits)} bytes for {rows} x {columns} values")
     return np.unpackbits(bits, count=rows * columns).reshape(rows, columns).astype(np.float64)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from torchmcl.training.loop import Training
 
 HOOKS = ("on_train_start", "on_step_end", "on_epoch_end", "on_train_end")
-ADVICE = "The last checkpoint is kept: fix the cause and resume, or resume without it."
+ADVICE = "The last checkpoint is kept. Fix or remove the cause, then resume the run."
 
 
 class Callback:
@@ -37,7 +37,7 @@ class Callback:
         """Called after each optimiser step."""
 
     def on_epoch_end(self, metrics: dict[str, Any]) -> None:
-        """Called with the row of log.csv after each epoch is saved, so that resuming does not repeat the call."""
+        """Called after each epoch is saved, with its row of log.csv. Resuming does not repeat the call."""
 
     def on_train_end(self) -> None:
         """Called after the last epoch, before the evaluation on the test set."""
@@ -50,7 +50,7 @@ class Callbacks:
         for callback in callbacks:
             if isinstance(callback, type) or not any(callable(getattr(callback, hook, None)) for hook in HOOKS):
                 raise UsageError(
-                    f"A callback needs one of the methods {', '.join(HOOKS)}, got {callback!r}. Pass an instance."
+                    f"Expected an instance with one or more of the methods {', '.join(HOOKS)}, got {callback!r}."
                 )
         self.callbacks = tuple(callbacks)
 

@@ -74,7 +74,7 @@ class MethodConfig:
                 f"Cannot apply the options {', '.join(options)} to a Method object. Pass them to methods.build."
             )
         if members not in (None, method.members):
-            raise UsageError(f"The method has {method.members} members, got members={members}. Leave members out.")
+            raise UsageError(f"The method has {method.members} members, not {members}. Leave members out.")
         if "pixel" in (unit, method.unit):
             method, unit = replace(method, unit="pixel"), "pixel"
         if methods.is_registered(method):
@@ -110,7 +110,7 @@ class MethodConfig:
 
         task = as_task(task)
         if self.classes not in (None, task.classes or 0):
-            raise UsageError(f"Expected a method with the data's {task.classes} classes, got {self.classes} classes.")
+            raise UsageError(f"The data has {task.classes} classes, but the method was built for {self.classes}.")
         if self.given is not None:
             return replace(self.given, task=task)
         options = dict(self.options)
@@ -121,8 +121,8 @@ class MethodConfig:
     def resolved(self, data: str, epochs: int) -> "MethodConfig":
         """Return the configuration with a value for every option and with durations in epochs.
 
-        A duration that is not given is the published one, scaled with the data set's published schedule. For data sets
-        without a published schedule, it is the method's default share.
+        An omitted duration has its published value, scaled with the data set's published schedule. For data sets
+        without a published schedule, it has the method's default share.
         """
         from torchmcl import methods
 
@@ -157,7 +157,7 @@ class NetworkConfig:
         known_name("preset", self.preset, exchange.PRESETS)
         object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
         if self.cut is not None and not self.custom:
-            raise UsageError(f"The option cut is only for custom networks, got cut={self.cut} for {self.name}.")
+            raise UsageError(f"The option cut applies only to custom networks, not to {self.name}. Leave cut out.")
 
     @property
     def custom(self) -> bool:
@@ -270,7 +270,7 @@ class TrainConfig:
         return {name: _plain(value) for name, value in options.items()}
 
     def identity(self) -> dict[str, Any]:
-        """Return all resolved options that affect the results. Two runs with equal identities are the same.
+        """Return all resolved options that affect the results. Runs with equal identities are considered the same.
 
         The folder of the data, the machine (except for the precision) and the checkpoint interval are left out.
         """
@@ -320,7 +320,7 @@ def _parts(method: "str | Method", network: Any) -> dict[str, str]:
             if part_of.setdefault(option, part) != part:
                 owner = name_of({"method": method, "network": network}.get(part, part))
                 both = f"both the {part} {owner} and the {part_of[option]}"
-                raise UsageError(f"The option {option} belongs to {both}. Rename the option of the {part}.")
+                raise UsageError(f"The option {option} is defined by {both}. Rename it in the {part}.")
     excluded = {"training"} if isinstance(method, str) else {"training", "method"}  # a Method has its options already
     return {option: part for option, part in part_of.items() if part not in excluded}
 

@@ -91,14 +91,14 @@ def fit(
             per member. A module is copied with its weights. See `Ensemble.build`.
         data: The name of a data set (see `data.load`) or a `DataSet` (see `data.from_arrays`, `data.from_dataset` and
             `data.from_loaders`).
-        members: The number of members. By default that of the `Method` or the list of networks, otherwise 5.
-        exchange: The kind of exchange between members. By default the method's.
+        members: The number of members. By default, that of the `Method` or of the list of networks, otherwise 5.
+        exchange: The kind of exchange between members. By default, the exchange of the method.
         preset: The preset of the exchange.
         unit: The unit that a member takes or leaves in segmentation: an image, or each pixel by its class.
         cut: The number of layers before the exchange, for a custom `nn.Sequential`.
-        task: A name in `tasks.names()` or a `Task`. By default segmentation for masks, otherwise classification.
+        task: A name in `tasks.names()` or a `Task`. By default, segmentation for masks and classification otherwise.
         seed: The random seed for the initial weights, the order of the examples and the splits.
-        out: The run folder. Without it, nothing is written.
+        out: The run folder. If None, nothing is written.
         overwrite: Replace an earlier run in the folder.
         resume: Continue an interrupted run in the folder. The configuration must be the same.
         checkpoint_steps: The number of steps between checkpoints within an epoch.
@@ -109,7 +109,7 @@ def fit(
             epoch and the test metrics.
         metrics: Additional torchmetrics metrics as {name: metric} or a list. They are updated with the combined
             probabilities (B, C, …) and the target (B, …). Values on the validation split are added to log.csv and the
-            loggers, values on the test set to metrics.json as `extra`.
+            loggers, and values on the test set are added to metrics.json as `extra`.
         verbose: Show progress on the console. Progress is always logged to `torchmcl.training`; a console handler of
             that logger replaces this output.
         options: Options of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
@@ -123,9 +123,9 @@ def fit(
     Raises:
         UsageError: If an argument is invalid, or if the folder cannot be used.
         DivergedError: If the loss is not finite.
-        Interrupted: If SIGINT or SIGTERM stopped the training. A run with a folder can be resumed.
+        Interrupted: If SIGINT or SIGTERM stopped the run. A run with a folder can be resumed.
 
-    Random generators, the number of threads and signal handlers are restored when `fit` returns or raises. Trainings in
+    Random generators, the number of threads and signal handlers are restored when `fit` returns or raises. Calls in
     several threads run one after another. Only the main thread handles signals.
 
     >>> specialists = fit("amcl", "mlp", "digits", members=2, epochs=2, width=8, verbose=False)
@@ -155,14 +155,14 @@ def fit(
 
 
 def _resolved(config: TrainConfig, folder: RunFolder) -> TrainConfig:
-    """Resolve the configuration, with a specific error for runs of earlier versions that cannot be resumed."""
+    """Resolve the configuration, and raise a specific error for runs of earlier versions that cannot be resumed."""
     try:
         return config.resolved()
     except UsageError as problem:
         if folder.resume and folder.path is not None and is_earlier(read_config(folder.path)):
             raise UsageError(
-                f"Cannot resume {folder.path}: an earlier version started it, in which the warm-up could last for the "
-                f"whole training: {problem} Start a new run in another folder."
+                f"Cannot resume {folder.path}: it was started by an earlier version, in which the warm-up could last "
+                f"for the whole run. {problem} Start a new run in another folder."
             ) from problem
         raise
 
@@ -252,7 +252,7 @@ def _check_custom(config: TrainConfig, given: dict[str, Any]) -> None:
     for name, value in given.items():
         if str(flat[name]).startswith(OWN) and (value is None or isinstance(value, str)):
             raise UsageError(
-                f"The run has a custom {name}, stored only as {flat[name]}. Resume it from Python with {name}=…."
+                f"The run has a custom {name}, stored by name as {flat[name]}. Resume it from Python with {name}=…."
             )
 
 
@@ -266,7 +266,7 @@ def _check_external(config: TrainConfig, method: Method) -> None:
     if recipe.sampling != Recipe.sampling:
         raise UsageError(f"A custom data loader does not support sampling={recipe.sampling}. {advice}")
     if recipe.batch_size != Recipe.batch_size:
-        raise UsageError(f"Set the batch size in the custom data loader, got batch_size={recipe.batch_size}.")
+        raise UsageError(f"A custom data loader sets its own batch size. Leave batch_size={recipe.batch_size} out.")
 
 
 def _model_config(config: TrainConfig, method: Method, data: DataSet) -> ModelConfig:
@@ -300,7 +300,7 @@ def _check_networks(ensemble: Ensemble, model_config: ModelConfig, *, custom: bo
         if any(map(is_lazy, ensemble.parameters())):
             raise UsageError("The networks have lazy weights. Run an example through them before training.")
         if not any(weight.requires_grad for weight in ensemble.parameters()):
-            raise UsageError("The networks have no weights to train, or all are frozen. Use requires_grad_().")
+            raise UsageError("The networks have no trainable weights. If they are frozen, call requires_grad_().")
         devices = {weight.device for weight in ensemble.parameters()}
         if len(devices) == 1:  # otherwise Fabric moves the weights to one device first
             x = torch.zeros(2, *model_config.shape, dtype=getattr(torch, model_config.dtype), device=devices.pop())
@@ -317,7 +317,7 @@ def _check_networks(ensemble: Ensemble, model_config: ModelConfig, *, custom: bo
 
 
 def _load_finished(folder: RunFolder, config: TrainConfig, network: Any, data: str | DataSet) -> Specialists:
-    """Load a run that has finished, if its configuration is the given one."""
+    """Load a finished run if its configuration matches the given one."""
     assert folder.path is not None
     given, stored = config.identity(), training_config(folder.path)
     if is_earlier(read_config(folder.path)):

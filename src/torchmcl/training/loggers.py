@@ -96,7 +96,7 @@ class Loggers(Callback):
             key += " too"
         self.open[key] = logger
         if isinstance(logger, CSVLogger) and not Path(logger.log_dir, "metrics.csv").is_file():
-            self.logged.pop(key, None)  # it deletes the file of an earlier logger with this name and version
+            self.logged.pop(key, None)  # the logger deletes the file of an earlier one with this name and version
 
     def _open_board(self, folder: Path) -> None:
         from lightning.fabric.loggers.tensorboard import TensorBoardLogger

@@ -46,9 +46,9 @@ class Position:
     """The progress of a training run. Every field is stored in checkpoints.
 
     `epoch` is the current epoch and `batch` the number of its finished batches. `loss`, `taken` and `wanted` (groups,
-    M) are sums over the current epoch: `taken` counts the examples that each member took, `wanted` those that it would
-    have taken by loss, which differ if a memory assigns. `history` has one row per finished epoch, and
-    `assignment_history` one `wanted`.
+    M) are sums over the current epoch: `taken` counts the examples that each member took, `wanted` those it would
+    have taken by loss. The two differ if a memory assigns. `history` has one row per finished epoch, and
+    `assignment_history` has one `wanted`.
     """
 
     epoch: int = 1
@@ -138,7 +138,7 @@ class Training:
     def run(self, until: int | None = None) -> None:
         """Train from the current position to the end of the schedule, or to the end of epoch `until`, if given.
 
-        Signals stop the training only within `stop.listening()`.
+        Signals stop the run only within `stop.listening()`.
         """
         with self.progress:
             self._report(guardrails.check_schedule(self.method, self.epochs))
@@ -190,7 +190,7 @@ class Training:
         return loss
 
     def _counted(self, batch: Batch, weights: Tensor) -> Tensor:
-        """Count the examples of each group that each member took, (groups, M), by the weights (M, B)."""
+        """Count from the weights (M, B) how many examples of each group each member took, (groups, M)."""
         task, by_pixel, label = self.method.task, self.method.unit == "pixel", batch.target
         if by_pixel:
             label = (label.argmax(1) if label.is_floating_point() else label).flatten()

@@ -126,7 +126,7 @@ class Recipe:
         return self.drop_every or max(round(PUBLISHED_DROP * self.length(data) / published), 1)
 
     def build(self, parameters: "Iterable[Tensor]") -> "Optimizer":
-        """Return the optimiser of the parameters."""
+        """Return an optimiser for the parameters."""
         from torch.optim import SGD, Adam, AdamW
 
         common: dict[str, Any] = {"lr": self.learning_rate, "weight_decay": self.weight_decay}

@@ -48,7 +48,7 @@ class Checkpoints:
 
     @contextmanager
     def last(self, device: torch.device) -> Iterator[dict[str, Any] | None]:
-        """Provide the last state, or None if there is none. An error during loading is raised as a UsageError."""
+        """Yield the last state, or None if there is none. An error during loading is raised as a UsageError."""
         path = None if self.folder is None else self.folder / "checkpoints" / "last.pt"
         if path is None or not path.is_file():
             yield None
@@ -66,7 +66,7 @@ class Checkpoints:
 
     @contextmanager
     def best(self, device: torch.device) -> Iterator[dict[str, Any]]:
-        """Provide the state of the best epoch. An error during loading is raised as a UsageError."""
+        """Yield the state of the best epoch. An error during loading is raised as a UsageError."""
         path = None if self.folder is None else self.folder / "checkpoints" / "best.pt"
         best = self._best if path is None else checkpoint.read(path, device)
         try:
@@ -77,7 +77,7 @@ class Checkpoints:
 
     def _check_identity(self, state: dict[str, Any]) -> None:
         current, stored = json.loads(self.identity), json.loads(state.get("choices", self.identity))
-        if state["format"] == 1:  # it did not resolve defaults, and stored the cut of all networks
+        if state["format"] == 1:  # this format did not resolve defaults, and stored the cut of all networks
             stored = current | {
                 name: value
                 for name, value in stored.items()

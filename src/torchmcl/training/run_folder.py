@@ -26,7 +26,7 @@ RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", LOG, ASSIGNMENT
 
 
 def first_process() -> bool:
-    """Return whether this process writes the run folder. It works before the process group is initialised."""
+    """Return whether this process writes the run folder. Works before the process group is initialised."""
     rank = next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK") if name in os.environ), "0")
     return rank == "0" and os.environ.get("NODE_RANK", "0") == "0"
 
@@ -54,7 +54,7 @@ class RunFolder:
         if folder.exists() and not folder.is_dir():
             raise UsageError(f"Cannot write the run to {folder}: it is a file. Choose another folder with --out.")
         if self.resume and not (folder / "config.yaml").is_file():
-            raise UsageError(f"No run to resume in {folder}: config.yaml is missing. Start a run without --resume.")
+            raise UsageError(f"Cannot resume a run in {folder}: config.yaml is missing. Start a run without --resume.")
         if not self.resume and not self.overwrite and folder.exists() and not all(map(_is_leftover, folder.iterdir())):
             raise UsageError(
                 f"The folder {folder} is not empty. Continue its run with --resume, replace it with --overwrite, or "
@@ -125,7 +125,7 @@ def read_assignment_history(folder: Path) -> NDArray[np.float32] | None:
         except Exception as problem:  # zipfile and NumPy raise many kinds of exceptions for damaged bytes
             reason = " ".join(str(problem).split())[:300]
             raise damaged(f"Cannot read {path}: {reason}. Remove the file.", problem) from problem
-    # During training, and in runs of earlier versions, it is only in the checkpoint.
+    # During training, and in runs of earlier versions, the history is only in the checkpoint.
     history = checkpoint.read(last)["at"].get("flow", ()) if last.is_file() else ()
     return torch.stack(list(history)).numpy() if len(history) else None
 

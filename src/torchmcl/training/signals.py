@@ -6,7 +6,7 @@ from types import FrameType
 
 
 class Interrupted(Exception):  # noqa: N818
-    """A signal stopped the training. If the run has a folder, everything is saved."""
+    """Raised if a signal stops a run. If the run has a folder, its state is saved."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

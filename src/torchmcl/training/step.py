@@ -42,7 +42,7 @@ def forward(ensemble: Callable[[Tensor], EnsembleOutput], objective: nn.Module, 
         state: The epoch and the number of epochs.
 
     Returns:
-        The outcome, whose `loss` can be propagated with `backward`, and the members' outputs (M, B, C, …).
+        The outcome, with a `loss` that supports `backward`, and the members' outputs (M, B, C, …).
 
     >>> from torchmcl import methods
     >>> method = methods.build("smcl", members=2, classes=3)
@@ -141,7 +141,7 @@ class Step:
         return StepResult(sum(losses[1:], losses[0]), torch.cat(weights, 1), torch.cat(wanted, 1))
 
     def _backward(self, batch: Batch, state: State, step_total: int | Tensor) -> StepResult:
-        """Run the forward and backward pass of a part of a step with the amount `step_total`."""
+        """Run the forward and backward pass for one part of a step whose total amount is `step_total`."""
         state, amount = state_of(batch, state, self.task), self._amount(batch)
 
         def backward(loss: Tensor) -> None:
@@ -174,7 +174,7 @@ class Step:
         return cast(Tensor, by_loss(output, target, state))
 
     def _total(self, batch: Batch) -> int | Tensor:
-        """Return the sum of the amounts of a step over all parts and processes."""
+        """Return the total amount of a step, summed over all parts and processes."""
         if self.task.ignore_index is None:
             return batch.total
         return all_sum(torch.as_tensor(self._amount(batch), device=batch.x.device)).clamp_min(1e-9)

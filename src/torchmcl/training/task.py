@@ -37,7 +37,7 @@ def resolve_task(given: Task | str | None, name: str | None, data: DataSet, clas
         kind = "masks" if train.dense else "one label per image"
         raise UsageError(f"The task {task.name} does not match {data.name}, which has {kind}. Leave task out.")
     if task.classes != classes:
-        raise UsageError(f"Expected a task with the {classes} classes of {data.name}, got {task.classes} classes.")
+        raise UsageError(f"The data set {data.name} has {classes} classes, but the task has {task.classes}.")
     if class_weight is None:
         return task
     if task.class_weight is not None:
@@ -46,10 +46,10 @@ def resolve_task(given: Task | str | None, name: str | None, data: DataSet, clas
 
 
 def parse_class_weight(text: str, train: Examples | External) -> tuple[float, ...]:
-    """Return one weight per class. Balanced weights are inversely proportional to frequency, with mean 1 over the set.
+    """Return one weight per class. Balanced weights are inversely proportional to frequency, with mean 1 over the data.
 
     Raises:
-        UsageError: If the text or a class is unknown, or if there is not one number per class.
+        UsageError: If the text or a class is unknown, or if the number of weights differs from the number of classes.
     """
     classes = len(train.classes)
     if text.strip() == "balanced":

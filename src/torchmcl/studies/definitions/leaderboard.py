@@ -1,7 +1,7 @@
 """Comparison of all registered methods and balanced memory in one setting; beyond the paper.
 
-The study trains 5 ResNet-18 on CIFAR-10 with the published or inferred defaults of every method. For methods with K, it
-is 1 or 2, chosen on the validation split. Nothing else is tuned.
+The study trains 5 ResNet-18 on CIFAR-10 with the published or inferred defaults of every method. For methods with K,
+K is 1 or 2 and is chosen on the validation split. Nothing else is tuned.
 """
 
 from typing import Any
