@@ -16,5 +16,5 @@ def run(options: dict[str, Any]) -> int:
     from torchmcl import reporting
 
     path = reporting.write(options["runs"], options["out"], **evaluation_options(options))
-    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, self-contained. Open it in a browser.")
+    print(f"The report was written to {path} ({path.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
     return 0

@@ -201,7 +201,7 @@ class Specialists:
         temperature: bool = False,
         batch_size: int | None = None,
     ) -> Rejection:
-        """Set the confidence threshold for accepted answers; `save` stores it with the model.
+        """Set the confidence threshold for accepted predictions; `save` stores it with the model.
 
         Args:
             validation: labelled examples that were not used for training: `Examples`, a `DataSet` with a validation

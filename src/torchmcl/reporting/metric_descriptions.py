@@ -88,7 +88,7 @@ METRICS = (
     ),
     MetricDescription(
         "Calibration error (ECE)",
-        "Mean difference between confidence and accuracy. For example, with an error of 5, answers with a "
+        "Mean difference between confidence and accuracy. For example, with an error of 5, predictions with a "
         "confidence of 90 % may be correct in 85 % of cases.",
         calibration_error,
     ),
@@ -106,13 +106,13 @@ METRICS = (
     ),
     MetricDescription(
         "Area under the risk-coverage curve (AURC)",
-        "Error of accepted answers, averaged over all confidence thresholds. A low value means that "
-        "rejecting uncertain answers helps.",
+        "Error of accepted predictions, averaged over all confidence thresholds. A low value means that "
+        "rejecting uncertain predictions helps.",
         _evaluated("aurc"),
     ),
     MetricDescription(
         "Disagreement",
-        "Percentage of the test set on which two members give different answers, averaged over all pairs.",
+        "Percentage of the test set on which two members make different predictions, averaged over all pairs.",
         _evaluated("disagreement"),
         0,
         "{:,.1f} %",

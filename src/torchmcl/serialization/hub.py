@@ -100,7 +100,7 @@ def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:
     rejection = model_config.rejection
     if rejection.coverage is not None and rejection.error is not None:
         parts.append(
-            f"It accepts answers with a confidence of at least {rejection.threshold:.4f} at temperature "
+            f"It accepts predictions with a confidence of at least {rejection.threshold:.4f} at temperature "
             f"{rejection.temperature:.3g}: {100 * rejection.coverage:.1f} % of the validation examples, "
             f"with an error of {100 * rejection.error:.2f} %."
         )

@@ -33,5 +33,5 @@ class Rejection:
             raise UsageError(f"Expected a temperature above 0, got {self.temperature}.")
 
     def accepts(self, confidence: Tensor) -> Tensor:
-        """Return which answers are accepted, (B, …) -> bool (B,); NaN is never accepted."""
+        """Return which predictions are accepted, (B, …) -> bool (B,); NaN is never accepted."""
         return per_example(confidence) >= self.threshold

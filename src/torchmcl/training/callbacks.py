@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from torchmcl.training.loop import Training
 
 HOOKS = ("on_train_start", "on_step_end", "on_epoch_end", "on_train_end")
-ADVICE = "The last checkpoint is kept. Fix or remove the cause, then resume the run."
+ADVICE = "The last checkpoint is kept. Correct the {kind} and resume, or resume without it."
 
 
 class Callback:
@@ -86,4 +86,5 @@ def user_errors(kind: str, source: str) -> Iterator[None]:
     except TorchmclError:
         raise
     except Exception as problem:
-        raise UsageError(f"A {kind} raised {type(problem).__name__} in {source}: {problem}. {ADVICE}") from problem
+        advice = ADVICE.format(kind=kind)
+        raise UsageError(f"A {kind} raised {type(problem).__name__} in {source}: {problem}. {advice}") from problem

@@ -11,6 +11,7 @@ from torchmetrics import Metric, MetricCollection
 from torchmcl.errors import UsageError
 from torchmcl.training.callbacks import ADVICE, user_errors
 
+METRIC_ADVICE = ADVICE.format(kind="metric")
 Value = float | None | list[float | None]  # None replaces values that are not finite, which JSON cannot represent
 # Names in log.csv and metrics.json, and the column that some loggers add.
 BUILT_IN = {
@@ -104,9 +105,9 @@ def _check_value_names(values: list[tuple[str, Value]]) -> None:
     for name, value in values:
         columns = {name, *_columns(name, value)}
         if repeated := sorted(columns & used):
-            raise UsageError(f"The name {repeated[0]} of a metric's value is already in use. {ADVICE}")
+            raise UsageError(f"The name {repeated[0]} of a metric's value is already in use. {METRIC_ADVICE}")
         if re.search(r'[,"\r\n]', name):
-            raise UsageError(f"The name {name!r} of a metric's value cannot be a column of log.csv. {ADVICE}")
+            raise UsageError(f"The name {name!r} of a metric's value cannot be a column of log.csv. {METRIC_ADVICE}")
         used |= columns
 
 
@@ -119,7 +120,7 @@ def _plain(name: str, value: Any) -> Value:
         numbers = torch.as_tensor(value).cpu().double()
     except (TypeError, ValueError, RuntimeError) as problem:
         raise UsageError(
-            f"Expected a number or a vector from compute of the metric {name}, got {shown(value)}. {ADVICE}"
+            f"Expected a number or a vector from compute of the metric {name}, got {shown(value)}. {METRIC_ADVICE}"
         ) from problem
     listed = [round(number, 6) if isfinite(number) else None for number in numbers.flatten().tolist()]
     return listed if numbers.ndim else listed[0]

@@ -98,22 +98,22 @@ FIGURES = (
     Entry(
         "confidence_histograms",
         "Confidence",
-        "The probability of the ensemble's answer. It should be high for correct answers and low for incorrect ones "
-        "and for unseen data.",
+        "The probability of the ensemble's prediction. It should be high for correct predictions and low for "
+        "incorrect ones and for unseen data.",
         confidence_histograms,
     ),
     Entry(
         "reliability",
         "Reliability",
-        "Accuracy at each level of confidence. On the diagonal, answers with a confidence of 80 % are correct in 80 % "
-        "of cases; below it, the ensemble is overconfident.",
+        "Accuracy at each level of confidence. On the diagonal, predictions with a confidence of 80 % are correct in "
+        "80 % of cases; below it, the ensemble is overconfident.",
         reliability,
         joint=True,
     ),
     Entry(
         "risk_coverage",
         "Risk and coverage",
-        "The error if only the most confident answers are accepted. The faster it falls as fewer answers are accepted "
+        "The error if only the most confident predictions are accepted. The faster it falls as fewer are accepted "
         "(to the left), the more rejection helps.",
         risk_coverage,
         joint=True,

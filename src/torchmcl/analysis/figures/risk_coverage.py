@@ -24,7 +24,8 @@ def risk_coverage(*evaluations: RunEvaluation) -> "Figure":
         rejection = evaluation.metrics.get("rejection")
         if rejection is not None and rejection["accepted_error"] is not None and rejection["threshold"] > 0:
             axes.plot(rejection["coverage"], rejection["accepted_error"], "o", color=style.line(number)["color"])
-    axes.set(xlabel="accepted answers in percent", ylabel="error among them in percent", xlim=(0, 100), ylim=(0, None))
+    xlabel, ylabel = "accepted predictions in percent", "error of accepted predictions in percent"
+    axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(0, 100), ylim=(0, None))
     style.tidy(axes, grid="both")
     if len(evaluations) > 1:
         style.legend(axes)

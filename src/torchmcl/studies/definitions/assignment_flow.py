@@ -58,8 +58,9 @@ def table(results: Results) -> Table:
     ]
     columns = ("method", *(f"purity to epoch {epoch}" for epoch in epochs), "last epoch only", "oracle", "top-1")
     about = (
-        "Percent of the loss-based assignments that went to the member with most of the class. The paper shows only "
-        f"the ratios. K = 1; AMCL's memory is fixed after epoch {FLOW_WARMUP[results.scale.name]}."
+        "Percent of the loss-based assignments that went to the member with most of the class. The paper shows the "
+        "assignment ratio of each class and member, not the purity. "
+        f"K = 1; AMCL's memory is fixed after epoch {FLOW_WARMUP[results.scale.name]}."
     )
     return Table("Assignment of classes to members", columns, rows, about)
 
