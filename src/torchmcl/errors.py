@@ -3,12 +3,12 @@
 | class | raised if | also a |
 |---|---|---|
 | `UsageError` | an argument, option or input is wrong | `ValueError` |
-| `DamagedFileError` | a file is damaged, truncated or of another kind | `UsageError` |
+| `DamagedFileError` | a file is damaged, truncated or not of the expected kind | `UsageError` |
 | `DivergedError` | a loss is not finite | `ArithmeticError` |
 | `LostProcessError` | another process in distributed training was lost | `RuntimeError` |
 | `DiskFullError` | the disk or the quota is full | `OSError` |
 
-All of them are `TorchmclError`. Any other exception is a bug or comes from the system.
+All of them derive from `TorchmclError`. Any other exception is a bug or comes from the system.
 """
 
 import errno
@@ -48,7 +48,7 @@ class UsageError(TorchmclError, ValueError):
 
 
 class DamagedFileError(UsageError):
-    """A file is damaged, truncated or of another kind than expected."""
+    """A file is damaged, truncated or not of the expected kind."""
 
 
 class DivergedError(TorchmclError, ArithmeticError):

@@ -1,6 +1,6 @@
 """Conformance checks for your own costs, assignments, objectives and exchanges.
 
-The built-in ones pass them. Each check raises an AssertionError that describes the first problem.
+The built-in components pass these checks. Each check raises an AssertionError that describes the first problem.
 """
 
 import copy
@@ -44,10 +44,10 @@ def check_cost(cost: Cost, *, auxiliary: bool = False) -> None:
         logits, target = _batch(3, 6, 4 + auxiliary, pixels, auxiliary=auxiliary)
         value = _seeded(cost, logits, target)
         where = f"(pixels {pixels})"
-        _require(value.shape == (3, 6), f"a cost has the shape (M, B) = (3, 6), got {tuple(value.shape)} {where}")
-        _require(value.dtype == torch.float32, f"float32 logits have a float32 cost, got {value.dtype} {where}")
+        _require(value.shape == (3, 6), f"a cost must have the shape (M, B) = (3, 6), got {tuple(value.shape)} {where}")
+        _require(value.dtype == torch.float32, f"float32 logits must have a float32 cost, got {value.dtype} {where}")
         first = _seeded(cost, logits[:1], target)[0]
-        _require(torch.allclose(first, value[0], atol=1e-6), f"a member's cost does not depend on others {where}")
+        _require(torch.allclose(first, value[0], atol=1e-6), f"a member's cost must not depend on others {where}")
         _check_precision(partial(_seeded, cost, target=target), logits, where)
         _check_gradient(partial(_seeded, cost, target=target), 1e4 * logits.sign(), f"for logits of +-1e4 {where}")
 
@@ -70,17 +70,17 @@ def check_assignment(assign: Callable[[int], Assignment], *, members: int = 4) -
     for k in range(1, members + 1):
         for state in (State(1, 10), State(10, 10), LATE):
             weights = assign(k)(regret.clone().requires_grad_(), state)
-            _require(weights.shape == regret.shape, f"weights have the shape (M, B), got {tuple(weights.shape)}")
-            _require(not weights.requires_grad, "weights carry no gradient")
-            _require(bool(((weights >= 0) & (weights <= 1)).all()), "weights lie in [0, 1]")
-            _require(bool((weights.sum(0) > k - 1e-4).all()), f"weights sum to at least k={k} for each example")
+            _require(weights.shape == regret.shape, f"weights must have the shape (M, B), got {tuple(weights.shape)}")
+            _require(not weights.requires_grad, "weights must carry no gradient")
+            _require(bool(((weights >= 0) & (weights <= 1)).all()), "weights must lie in [0, 1]")
+            _require(bool((weights.sum(0) > k - 1e-4).all()), f"weights must sum to at least k={k} for each example")
             falls = torch.gather(weights, 0, regret.argsort(0)).diff(dim=0)
-            _require(bool((falls < 1e-6).all()), "a member with less regret never has less weight")
+            _require(bool((falls < 1e-6).all()), "a member with less regret must not have less weight")
             permuted = assign(k)(regret[order], state)
-            _require(torch.allclose(permuted, weights[order], atol=1e-6), "permuting members permutes the weights")
+            _require(torch.allclose(permuted, weights[order], atol=1e-6), "permuting members must permute the weights")
             if k == members:
-                _require(bool((weights == 1).all()), "for k = M every weight is 1")
-            _require(bool(assign(k)(regret * 1e6, state).isfinite().all()), "weights are finite for extreme regrets")
+                _require(bool((weights == 1).all()), "for k = M every weight must be 1")
+            _require(bool(assign(k)(regret * 1e6, state).isfinite().all()), "extreme regrets must have finite weights")
 
 
 def check_objective(build: Callable[[int, int, int], Method | Composition | nn.Module]) -> None:
@@ -121,7 +121,7 @@ def check_exchange(build: Callable[..., nn.Module]) -> None:
         for batch in (4,) if training else (4, 1):  # one example has no batch statistics to train with
             _check_exchanged(module, members, (batch, 8, *maps), where, training=training)
         shapes = [{name: value.shape for name, value in one.state_dict().items()} for one in (module, again)]
-        _require(shapes[0] == shapes[1], f"an exchange has the same weights each time it is built {where}")
+        _require(shapes[0] == shapes[1], f"an exchange must have the same weights each time it is built {where}")
 
 
 def _check_exchanged(module: nn.Module, members: int, shape: tuple[int, ...], where: str, *, training: bool) -> None:
@@ -129,25 +129,25 @@ def _check_exchanged(module: nn.Module, members: int, shape: tuple[int, ...], wh
     count = 1 if module.shared_stem else members
     features = [torch.randn(shape, generator=generator, requires_grad=True) for _ in range(count)]
     found = module(list(features))
-    _require(isinstance(found, list) and len(found) == members, f"an exchange returns a list of {members} {where}")
+    _require(isinstance(found, list) and len(found) == members, f"an exchange must return a list of {members} {where}")
     for h in found:
-        _require(h.shape == shape, f"features keep their shape {shape}, got {tuple(h.shape)} {where}")
+        _require(h.shape == shape, f"features must keep their shape {shape}, got {tuple(h.shape)} {where}")
     gradients = torch.autograd.grad(sum(h.square().sum() for h in found), features, allow_unused=True)
     finite = all(bool(gradient.isfinite().all()) for gradient in gradients if gradient is not None)
-    _require(finite, f"the gradient is finite {where}")
+    _require(finite, f"the gradient must be finite {where}")
     if not training:
         same = all(torch.equal(one, two) for one, two in zip(found, module(list(features)), strict=True))
-        _require(same, f"an exchange returns the same twice {where}")
+        _require(same, f"an exchange must return the same result twice {where}")
         single = module([h[:1] for h in features])
         near = all(torch.allclose(one, two[:1], atol=1e-5) for one, two in zip(single, found, strict=True))
-        _require(near, f"an example's features do not depend on the rest of the batch {where}")
+        _require(near, f"an example's features must not depend on the rest of the batch {where}")
 
 
 def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...], *, late: bool) -> None:
     method = build()
     one, two = method.new_objective(), method.new_objective()
     first, second = ({id(part) for part in (*each.modules(), *each.buffers())} for each in (one, two))
-    _require(not first & second, "each new objective shares nothing with another")
+    _require(not first & second, "each new objective must share nothing with another")
     # Three copies of each example: the same members then always take a class, and no counts are tied.
     logits = _batch(4, 3, method.outputs, pixels)[0].repeat_interleave(3, dim=1)
     target = torch.arange(3).repeat_interleave(3).reshape(9, *[1] * len(pixels)).expand(9, *pixels)
@@ -164,7 +164,7 @@ def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...
     if k == 4:
         assigned = (outcome.weights * outcome.take + (1 - outcome.weights) * outcome.leave).sum(0).mean()
         same = torch.allclose(assigned, outcome.take.sum(0).mean())
-        _require(same, f"k = M equals the independent ensemble {where}")
+        _require(same, f"k = M must equal the independent ensemble {where}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,13 +185,13 @@ class _Case:
 
 def _check_outcome(case: _Case, trained: nn.Module) -> Outcome:
     outcome, logits = case.outcome(trained, case.output.logits.clone().requires_grad_()), case.output.logits
-    _require(outcome.loss.shape == (), f"the loss is a scalar, got {tuple(outcome.loss.shape)} {case.where}")
+    _require(outcome.loss.shape == (), f"the loss must be a scalar, got {tuple(outcome.loss.shape)} {case.where}")
     for name in ("weights", "take", "leave"):
         part: Tensor = getattr(outcome, name)
-        _require(part.shape == (4, 9), f"{name} has the shape (M, B) = (4, 9), got {tuple(part.shape)} {case.where}")
-        _require(part.dtype == torch.float32, f"{name} of float32 logits is float32, got {part.dtype} {case.where}")
-    _require(not outcome.weights.requires_grad, f"weights carry no gradient {case.where}")
-    _require(bool(((outcome.weights >= 0) & (outcome.weights <= 1)).all()), f"weights lie in [0, 1] {case.where}")
+        _require(part.shape == (4, 9), f"{name} must be (M, B) = (4, 9), got {tuple(part.shape)} {case.where}")
+        _require(part.dtype == torch.float32, f"for float32 logits, {name} must be too, got {part.dtype} {case.where}")
+    _require(not outcome.weights.requires_grad, f"weights must carry no gradient {case.where}")
+    _require(bool(((outcome.weights >= 0) & (outcome.weights <= 1)).all()), f"weights must lie in [0, 1] {case.where}")
     for scaled, where in ((logits.clone(), case.where), (1e4 * logits.sign(), f"for logits of +-1e4 {case.where}")):
         _check_gradient(lambda x: case.outcome(trained, x).loss, scaled, where)
     return outcome
@@ -201,16 +201,16 @@ def _check_precision(compute: Callable[[Tensor], Tensor], logits: Tensor, where:
     for narrow in (torch.float16, torch.bfloat16):
         rounded = logits.to(narrow)
         same = torch.equal(compute(rounded), compute(rounded.float()))
-        _require(same, f"{narrow} logits are computed in float32 {where}")
-    _require(compute(logits.double()).dtype == torch.float64, f"float64 logits are computed in float64 {where}")
+        _require(same, f"{narrow} logits must be computed in float32 {where}")
+    _require(compute(logits.double()).dtype == torch.float64, f"float64 logits must be computed in float64 {where}")
 
 
 def _check_gradient(compute: Callable[[Tensor], Tensor], logits: Tensor, where: str) -> None:
     value = compute(logits.requires_grad_())
-    _require(bool(value.isfinite().all()), f"the value is finite {where}")
+    _require(bool(value.isfinite().all()), f"the value must be finite {where}")
     if value.requires_grad:
         (gradient,) = torch.autograd.grad(value.sum(), logits)
-        _require(bool(gradient.isfinite().all()), f"the gradient is finite {where}")
+        _require(bool(gradient.isfinite().all()), f"the gradient must be finite {where}")
 
 
 def _check_permutation(case: _Case, outcome: Outcome, *, random: bool) -> None:
@@ -220,9 +220,9 @@ def _check_permutation(case: _Case, outcome: Outcome, *, random: bool) -> None:
     retrained = _trained(case.method.new_objective(), other.output, case.target, late=late)
     permuted = other.outcome(retrained)
     same = random or torch.allclose(permuted.loss, outcome.loss, rtol=1e-5)
-    _require(same, f"permuting members does not change the loss {case.where}")
+    _require(same, f"permuting members must not change the loss {case.where}")
     same = torch.allclose(permuted.weights, outcome.weights[order], atol=1e-6)
-    _require(same, f"permuting members permutes the weights {case.where}")
+    _require(same, f"permuting members must permute the weights {case.where}")
 
 
 def _check_sample_weight(case: _Case, trained: nn.Module, *, random: bool) -> None:
@@ -232,7 +232,7 @@ def _check_sample_weight(case: _Case, trained: nn.Module, *, random: bool) -> No
     copies = EnsembleOutput(logits[:, index], None if gate is None else gate[:, index])
     repeated = _outcome(copy.deepcopy(trained), copies, case.target[index], case.at, index=index)
     same = random or torch.allclose(counted.loss, repeated.loss, rtol=1e-5)
-    _require(same, f"an example of sample weight n counts as n examples {case.where}")
+    _require(same, f"an example of sample weight n must count as n examples {case.where}")
 
 
 def _trained(objective: nn.Module, output: EnsembleOutput, target: Tensor, *, late: bool) -> nn.Module:

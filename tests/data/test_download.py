@@ -279,7 +279,7 @@ def test_an_archive_that_is_another(tmp_path, monkeypatch) -> None:
 @pytest.mark.usefixtures("no_network")
 def test_an_archive_without_the_set(tmp_path, monkeypatch, empty_cache) -> None:
     publish(monkeypatch, tar(tmp_path / "set.tar.gz", {"other/file": b""}), "https://nowhere.invalid/")
-    with pytest.raises(UsageError, match=r"No folder set in .*set\.tar\.gz"):
+    with pytest.raises(UsageError, match=r"There is no folder set in .*set\.tar\.gz"):
         obtain(["set"], tmp_path)
     assert list(empty_cache.iterdir()) == []
 

@@ -185,12 +185,12 @@ def test_a_damaged_file_is_one_line(folder, workers) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"world": 0}, "Expected 0 <= rank < world, got rank 0 of 0"),
-        ({"rank": 2, "world": 2}, "Expected 0 <= rank < world, got rank 2 of 2"),
+        ({"world": 0}, "Expected 0 <= rank < world, got rank=0 and world=0"),
+        ({"rank": 2, "world": 2}, "Expected 0 <= rank < world, got rank=2 and world=2"),
         ({"batch_size": 0}, "Expected a batch size of at least 1"),
         ({"batch_size": 1, "world": 2}, "Expected a batch size of at least 2 for 2 processes, got 1"),
         ({"world": 11}, "Expected at least 11 examples for 11 processes, got 10"),
-        ({"seed": -1}, "Expected seed and workers of at least 0"),
+        ({"seed": -1}, "Expected seed >= 0 and workers >= 0"),
         ({"preprocess": "gnc"}, "Unknown preprocessing"),
     ],
 )

@@ -153,9 +153,9 @@ BREAKS = {
     "a list of 2": lambda features: features[1:],
     "a list of 2 ": lambda features: torch.stack(features),
     "keep their shape": lambda features: [h[:, :4] for h in features],
-    "returns the same twice": lambda features: [h + torch.rand(()) for h in features],
+    "return the same result twice": lambda features: [h + torch.rand(()) for h in features],
     "the rest of the batch": lambda features: [h - h.mean(0) for h in features],
-    "the gradient is finite": lambda features: [(h * 0).sqrt() for h in features],
+    "the gradient must be finite": lambda features: [(h * 0).sqrt() for h in features],
 }
 
 

@@ -34,7 +34,7 @@ def test_an_example_that_was_not_surveyed():
     table = ExampleBuffer()
     table.write(torch.tensor([0, 2]), torch.ones(2, 1))
     for number in (1, 7):
-        with pytest.raises(UsageError, match="missing in the dataset pass"):
+        with pytest.raises(UsageError, match="missing from the dataset pass"):
             table.read(torch.tensor([number]))
 
 

@@ -104,7 +104,7 @@ class Memory(nn.Module):
         return group
 
     def get_extra_state(self) -> Tensor:
-        """Return whether the flags are fixed; not a buffer, so that reading it does not synchronise the device."""
+        """Return whether the flags are fixed. Reading it from a buffer would synchronise the device."""
         return torch.tensor(self.fixed)
 
     def set_extra_state(self, state: Any) -> None:

@@ -21,14 +21,14 @@ from torchmcl.errors import UsageError, known_name
 
 ABOUT = {
     "digits": "1,797 handwritten digits, 8x8 pixels, 10 classes, included in scikit-learn",
-    "digits-masks": "the same digits with masks of their ink, in 10 groups",
+    "digits-masks": "the images of digits, with masks of their ink, in 10 groups",
     "cifar10": "60,000 photographs, 32x32 pixels, 10 classes",
     "cifar100": "60,000 photographs, 32x32 pixels, 100 classes",
-    "svhn": "99,289 digits of house numbers, 32x32 pixels, 10 classes",
+    "svhn": "99,289 digits from house numbers, 32x32 pixels, 10 classes",
     "tiny-imagenet": "110,000 photographs, 64x64 pixels, 200 classes",
-    "icoseg": "449 photographs, 75x125 pixels, with masks of their foreground, in 36 groups",
+    "icoseg": "449 photographs, 75x125 pixels, with foreground masks, in 36 groups",
 }
-NAMES = tuple(ABOUT)  # the built-in ones
+NAMES = tuple(ABOUT)  # the built-in data sets
 Reader = Callable[..., DataSet]
 _REGISTERED: Registry[Reader] = Registry("data set", aliases=dict(zip(NAMES, NAMES, strict=True)))  # NAMES are taken
 
@@ -100,20 +100,20 @@ def load(
 
     Args:
         name: a name in `names()`, or folder:PATH, segmentation-folder:PATH or npz:PATH
-        directory: the folder of its files. The folder in the environment variable TORCHMCL_DATA and the user's cache
+        directory: the folder with its files. The folder in the environment variable TORCHMCL_DATA and the user's cache
             are searched next; files that are in none of them are downloaded to the cache
         classes: the classes to select, "dog,airplane" or a list, numbered in this order; for segmentation, the groups
         limit: the largest number of training examples; each class keeps its proportion
-        validation: the fraction of each class of the training examples to hold out, after `limit`
+        validation: the fraction of the training examples of each class to hold out, after `limit`
         seed: the seed of `limit` and `validation`, and of the test set if none is published (except for digits)
         size: the height and width, or the side of a square, to which image files are resized
         parts: the parts to load, "train", "test" or both
         verbose: whether to show the progress of a download; see `fit` for logging
-        in_memory: the size in gigabytes of pixels below which a part's image files are read into memory; the files of
+        in_memory: image files are read into memory if a part has fewer gigabytes of pixels than this; the files of
             a larger part are read on demand
 
     Returns:
-        A `DataSet` with the requested parts, and "validation" if it is not 0.
+        A `DataSet` with the requested parts, and a part "validation" if `validation` is not 0.
 
     Raises:
         UsageError: if a name or option is wrong, or if the files are missing or damaged.
@@ -132,7 +132,7 @@ def load(
         data = _read(name, directory, parts, seed, _height_and_width(name, size))
     data = select(data, classes=classes, limit=limit, validation=validation, seed=seed)
     selected = classes if classes is None or isinstance(classes, str) else tuple(map(str, classes))
-    # Images are read after the selection, so that no others are read.
+    # Images are read after the selection, so that only selected ones are read.
     loaded = {part: read_if_smaller(examples, in_memory * 1e9) for part, examples in data.parts.items()}
     return replace(data, parts=loaded, source={"dir": directory, "classes": selected, **options})
 

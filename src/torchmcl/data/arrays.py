@@ -41,7 +41,7 @@ def from_arrays(
         x: images (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or float; a table (N, D); or a `Dataset` or
             `DataLoader` of pairs, without `y`. Tensors with four axes are always (N, C, H, W)
         y: labels (N,), integers or strings
-        x_test: the test examples, in the form of `x`
+        x_test: the test examples, in the same form as `x`
         y_test: the test labels
         classes: the names of the integers 0, 1, …, or the strings in order; by default the sorted values of `y`
         test: the fraction of each class to hold out for testing if there is no `x_test`; 0 for no test part
@@ -105,10 +105,10 @@ def _read(loader: DataLoader) -> tuple[Tensor, Any]:
     try:
         batches = [(batch[0], batch[1]) for batch in loader]
     except (KeyError, IndexError, TypeError) as error:
-        raise UsageError(f"Expected batches (x, y) from the loader, got {type(error).__name__}: {error}.") from error
+        raise UsageError(f"Reading (x, y) from the loader failed with {type(error).__name__}: {error}.") from error
     xs, ys = zip(*batches, strict=True) if batches else ((), ())
     if not xs or not all(isinstance(part, Tensor) for part in xs):
-        raise UsageError("The loader returned no batches (x, y) with a tensor x.")
+        raise UsageError("The loader returned no batches (x, y) with a tensor x. Check its data set.")
     label = torch.cat(ys) if isinstance(ys[0], Tensor) else [each for part in ys for each in part]
     return torch.cat(xs), label
 
@@ -182,10 +182,10 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
 
 
 def _channels_last(shape: tuple[int, ...], what: str) -> bool:
-    """Whether the last axis, and not the second, has the size of 1 or 3 channels."""
+    """Whether the last axis, but not the second, has size 1 or 3 and so contains the channels."""
     first, last = shape[1] in (1, 3), shape[3] in (1, 3)
     if first == last:
-        raise UsageError(f"Ambiguous channel axis in {what}: the shape is {shape}. Pass a tensor (N, C, H, W).")
+        raise UsageError(f"The channel axis of {what} {shape} is ambiguous. Pass a tensor (N, C, H, W).")
     return last
 
 

@@ -36,7 +36,7 @@ LOGGER = logging.getLogger(__name__)
 _KRIZ = "https://www.cs.toronto.edu/~kriz/"
 _SVHN = "https://ufldl.stanford.edu/housenumbers/"
 _MB = 10**6
-SCHEME = "https"  # of every address and redirection
+SCHEME = "https"  # required of every address and redirection
 
 # The file or folder in a data folder -> its source.
 SOURCES = {
@@ -94,7 +94,7 @@ def _download(source: RemoteFile, folder: Path) -> Path:
         onward = urljoin(response.url, response.headers.get("location", ""))
         announced = response.headers.get("content-length", "0")
         if response.is_redirect and urlsplit(onward).scheme != SCHEME:
-            raise UsageError(f"The address {source.url} redirects from {SCHEME} to {onward}. Download it by hand.")
+            raise UsageError(f"The address {source.url} redirects from {SCHEME} to {onward}. Download it manually.")
         if not announced.isdecimal() or int(announced) > source.max_bytes:
             raise UsageError(f"Expected at most {source.max_bytes} bytes from {source.url}, got {announced}.")
 
@@ -148,10 +148,10 @@ def _unpack_to(file: Path, folder: Path, name: str, source: RemoteFile) -> Path:
         with atomic.report_full_disk(target), tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as draft:
             unpack(file, Path(draft), source.max_bytes)
             if not (Path(draft) / name).is_dir():
-                raise UsageError(f"No folder {name} in {file}. Download it again from {source.url}.")
+                raise UsageError(f"There is no folder {name} in {file}. Download it again from {source.url}.")
             (Path(draft) / name).rename(target)
     except OSError as error:
-        if not target.exists():  # unless another process was faster
+        if not target.exists():  # another process may have been faster
             if isinstance(error, DiskFullError):
                 raise
             raise UsageError(f"Cannot unpack {file} into {folder}: {error}.") from error
@@ -181,7 +181,7 @@ def unpack(archive: Path, to: Path, max_bytes: int) -> None:
 
 
 def _checked_members(archive: Path, tar: tarfile.TarFile, max_bytes: int) -> list[tarfile.TarInfo]:
-    """Read the members one by one, because each header states its size before the content follows."""
+    """Read the members one by one, because each header states the size of the content after it."""
     members, total = [], 0
     for member in tar:
         total += member.size

@@ -49,7 +49,7 @@ class Examples:
             _check_weights(self.weight, len(self.target))
         sizes = [len(part) for part in (self.images, self.target, self.group) if part is not None]
         if len(set(sizes)) > 1:
-            raise UsageError(f"Expected as many targets and groups as images, got {' and '.join(map(str, sizes))}.")
+            raise UsageError(f"Expected one target and one group per image, got {' and '.join(map(str, sizes))}.")
         for label, names in ((self.target, self.classes), (self.group, self.groups)):
             if label is not None:
                 check_labels(label, len(names))
@@ -77,7 +77,7 @@ class Examples:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the images, targets and weights, in order. It includes only the first 256 of `Lazy` images."""
+        """A hash of the images, targets and weights, in order. Only the first 256 of `Lazy` images are included."""
         images = self.images
         tensor = images if isinstance(images, Tensor) else images[torch.arange(min(len(images), 256))]
         return _fingerprint(tensor, self.target, self.weight)
@@ -134,7 +134,7 @@ class DataSet:
     """A data set, divided into parts.
 
     Args:
-        name: the name that it was loaded by
+        name: the name under which it was loaded
         parts: the parts that were loaded, out of "train", "validation" and "test"
         preprocess: the preprocessing of its images, a name in `preprocess.names()`
         choices: how it was split and selected (fractions, seeds, counts), as plain values

@@ -30,13 +30,13 @@ def from_loaders(
     """Create a data set from loaders, such as torch `DataLoader`s, and use their batches (x, y) unchanged.
 
     x is (B, C, H, W) or (B, D), uint8 or float; y is (B,), integers from 0. The loaders determine batch size, order,
-    workers and augmentation. A loader must start again whenever it is iterated; its length may be unknown.
+    workers and augmentation. A loader must start over whenever it is iterated; its length may be unknown.
 
     Before each epoch, the global generators of torch, NumPy and Python are seeded from the seed and the epoch, so a
-    `DataLoader` that shuffles without its own generator is reproducible. Its examples have no index. Therefore, a run
+    `DataLoader` that shuffles without its own generator is reproducible. The examples have no index. Therefore, a run
     that stops within an epoch resumes at the start of that epoch, and methods that store values for
     individual examples (MCL, MCL-KD), sampling by class and several processes raise an error. `from_dataset` has none
-    of these limits.
+    of these limitations.
 
     Args:
         train: the loader of training batches
@@ -50,7 +50,7 @@ def from_loaders(
         A `DataSet` whose parts cannot be indexed.
 
     Raises:
-        UsageError: if a loader cannot be iterated again, or its first batch has the wrong form.
+        UsageError: if a loader cannot be iterated again, or its first batch has the wrong type or shape.
 
     >>> batches = [(torch.zeros(4, 3), torch.tensor([0, 1, 0, 1]))]
     >>> from_loaders(batches, batches, classes=["cat", "dog"]).train
@@ -65,7 +65,7 @@ def from_loaders(
     for part, loader in (("test", test), ("validation", validation)):
         if loader is not None:
             parts[part] = External(loader, parts["train"].classes, part, like=parts["train"].images)
-    # They have the attributes of `Examples` that training and evaluation use.
+    # `External` parts have the attributes of `Examples` that training and evaluation use.
     return DataSet(name, cast(Mapping[str, Examples], parts), preprocess)
 
 
@@ -118,7 +118,7 @@ class External:
             if like is not None and (x.shape[1:], x.dtype) != (like.shape[1:], like.dtype):
                 expected = f"(B, {str(tuple(like.shape[1:]))[1:]} {like.dtype}"
                 got = f"{tuple(x.shape)} {x.dtype} in {where}"
-                raise UsageError(f"Expected batches of one shape and type, {expected}, got {got}. Convert them.")
+                raise UsageError(f"Expected all batches to be {expected}, got {got}. Convert them.")
             count += len(x)
             yield x, y
         if not number:
@@ -221,13 +221,13 @@ def _checked(batch: Any, classes: int, where: str) -> tuple[Tensor, Tensor]:
         got = f"{tuple(x.shape)} {x.dtype} in {where}"
         raise UsageError(f"Expected x (B, C, H, W) or (B, D), uint8 or float, got {got}. Convert it in the loader.")
     if tuple(y.shape) != (len(x),) or y.dtype not in INTEGER_TYPES:
-        raise UsageError(f"Expected y ({len(x)},) of integers, got {tuple(y.shape)} {y.dtype} in {where}.")
+        raise UsageError(f"Expected y to contain ({len(x)},) integers, got {tuple(y.shape)} {y.dtype} in {where}.")
     y = y.long()
     low, high = int(y.min()), int(y.max())
     if not 0 <= low <= high < classes:
         raise UsageError(f"Expected y from 0 to {classes - 1}, got {low} to {high} in {where}. Name all classes.")
     if x.dtype == torch.uint8 and x.dim() == 4:
         return x, y
-    if x.device.type == "cpu" and not bool(x.isfinite().all()):  # on another device, it would wait for the result
+    if x.device.type == "cpu" and not bool(x.isfinite().all()):  # other devices would have to synchronise
         raise UsageError(f"Expected finite numbers, got NaN or infinity in {where}. Replace or remove them.")
     return x.float(), y

@@ -45,8 +45,8 @@ def not_found(names: Sequence[str], directory: str | os.PathLike[str] | None, re
 def check_file(path: Path, max_bytes: int) -> Path:
     """Return the path of a file; raise UsageError if it is missing, empty or larger than `max_bytes`."""
     if not path.is_file():
-        raise UsageError(f"No file {path}. Check the path, or download the data again.")
+        raise UsageError(f"The file {path} does not exist. Check the path, or download the data again.")
     size = path.stat().st_size
     if not 0 < size <= max_bytes:
-        raise DamagedFileError(f"Expected 1 to {max_bytes} bytes in {path}, got {size}. Download it again.")
+        raise DamagedFileError(f"The file {path} has {size} bytes, not 1 to {max_bytes}. Download it again.")
     return path

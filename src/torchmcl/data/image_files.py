@@ -51,12 +51,12 @@ class ImageFiles(Lazy):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """(N, C, H, W)."""
+        """The shape, (N, C, H, W)."""
         return (len(self.paths), self.channels, *self.size)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type uint8."""
+        """The data type, uint8."""
         return torch.uint8
 
     def read(self, index: Tensor, seeds: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class ImageFiles(Lazy):
 def read_image(path: str | PathLike[str], size: Sequence[int] | None = None, channels: int = 3) -> NDArray[np.uint8]:
     """Read an image file as an array (C, H, W) uint8.
 
-    EXIF orientation is applied, 16 bits are scaled to 8, and transparency is dropped. Only the first frame of an
+    EXIF orientation is applied, 16-bit values are scaled to 8, and transparency is dropped. Only the first frame of an
     animation is read.
 
     Args:
@@ -84,7 +84,7 @@ def read_image(path: str | PathLike[str], size: Sequence[int] | None = None, cha
         channels: 3 for color, 1 for gray
 
     Raises:
-        UsageError: if the file is missing, damaged, too large or in another format.
+        UsageError: if the file is missing, damaged, too large or in an unsupported format.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -129,14 +129,14 @@ def open_image(path: str | PathLike[str] | BinaryIO, name: str | None = None) ->
     name = str(source) if name is None else name
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about unusual metadata
+            warnings.simplefilter("ignore")  # Pillow warns about unusual metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(source, formats=FORMATS) as image:
                 yield image
     except UsageError:
         raise
     except FileNotFoundError as error:
-        raise UsageError(f"No image at {name}. Check the path.") from error
+        raise UsageError(f"There is no image at {name}. Check the path.") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UsageError(f"The image {name} has more than {Image.MAX_IMAGE_PIXELS} pixels. Make it smaller.") from error
     except Exception as error:  # decoders raise many kinds of exceptions for damaged bytes
@@ -146,13 +146,13 @@ def open_image(path: str | PathLike[str] | BinaryIO, name: str | None = None) ->
 
 
 def _to_eight_bits(image: "Image") -> "Image":
-    """Scale 16 bits to 8, because Pillow's conversion would clip at 255."""
+    """Scale 16-bit values to 8 bits, because Pillow's conversion would clip them at 255."""
     from PIL import Image
 
     if not (image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))):
         if image.mode in ("I", "F"):
             name = getattr(image, "filename", "")
-            raise UsageError(f"Expected an image with 8 or 16 bits, got 32 in {name}. Convert it to 8 bits.")
+            raise UsageError(f"The image {name} has 32 bits per channel, which is not supported. Convert it to 8 bits.")
         return image
     values = np.asarray(image).astype(np.uint32)
     scaled = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))

@@ -16,7 +16,7 @@ class Lazy(ABC):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """(N, C, H, W) or (N, D)."""
+        """The shape, (N, C, H, W) or (N, D)."""
 
     @property
     @abstractmethod
@@ -41,5 +41,5 @@ class Lazy(ABC):
     def _stack(self, images: list[Tensor]) -> Tensor:
         """Stack images to (B, …)."""
         # In a worker process, `default_collate` allocates the batch in shared memory. A batch on the heap would be
-        # copied there, and would leave a heap of a hundred batches behind.
+        # copied there, and the heap would grow to the size of a hundred batches.
         return default_collate(images) if images else torch.empty(0, *self.shape[1:], dtype=self.dtype)

@@ -15,15 +15,15 @@ from torchmcl.data.strata import balanced_order
 from torchmcl.data.transforms import Draw, Transform, apply_transform
 from torchmcl.errors import TorchmclError, UsageError, known_name
 
-MAX_RESIDENT_BYTES = 2 * 1024**3  # of images that are kept on the device
+MAX_RESIDENT_BYTES = 2 * 1024**3  # the limit for images that are kept on the device
 SAMPLINGS = ("examples", "classes")
-# They separate the seeds of reading and of transforms from those of the step, which end in a process's rank.
+# These offsets separate the seeds for reading and transforms from those of the step, which end in a process's rank.
 READ = 2**33
 AUGMENT = 2**32
 
 
 def inference_batch_size(device: torch.device) -> int:
-    """Return a batch size for inference: large enough for a GPU; a CPU is no faster with more than 128."""
+    """Return a batch size for inference that is large enough for a GPU; a CPU is no faster with more than 128."""
     return 128 if device.type == "cpu" else 512
 
 
@@ -71,7 +71,7 @@ class Loader:
         preprocess: a name in `preprocess.names()` or a function (B, …) -> (B, …)
         transform: augments examples before preprocessing; see `transforms`
         workers: the number of processes that read `Lazy` images
-        sampling: "examples", or "classes" for epochs of the same length in which each class is equally frequent
+        sampling: "examples", or "classes" to draw all classes equally often in an epoch of the same length
 
     Raises:
         UsageError: if an argument is out of range, or if there are fewer examples than processes.
@@ -102,13 +102,13 @@ class Loader:
     ) -> None:
         least = world if shuffle else 1  # in training, each process takes part in each step
         if world < 1 or not 0 <= rank < world:
-            raise UsageError(f"Expected 0 <= rank < world, got rank {rank} of {world}.")
+            raise UsageError(f"Expected 0 <= rank < world, got rank={rank} and world={world}.")
         if len(examples) < least:
             raise UsageError(f"Expected at least {least} examples for {world} processes, got {len(examples)}.")
         if batch_size < least:
             raise UsageError(f"Expected a batch size of at least {least} for {world} processes, got {batch_size}.")
         if seed < 0 or workers < 0:
-            raise UsageError(f"Expected seed and workers of at least 0, got {seed} and {workers}.")
+            raise UsageError(f"Expected seed >= 0 and workers >= 0, got {seed} and {workers}.")
         known_name("sampling", sampling, SAMPLINGS)
         if sampling == "classes" and examples.labels.dim() > 1:
             raise UsageError("Cannot sample by class: the examples have only masks. Use sampling='examples'.")
@@ -169,7 +169,7 @@ class Loader:
             seeds = self._split(torch.randint(2**63 - 1, (len(self.examples),), generator=generator), start)
             yield from _read_lazy(images, list(zip(batches, seeds, strict=True)), self.workers)
 
-    # Moved to the device on first use, because not every loader is used.
+    # The tensors are moved to the device on first use, because not every loader is used.
     @cached_property
     def _resident(self) -> Tensor | Lazy:
         images = self.examples.images
@@ -219,7 +219,7 @@ class _Batches:
 
 def _read_lazy(images: Lazy, batches: list[tuple[Tensor, Tensor]], workers: int) -> Iterator[Tensor]:
     """Read images (B, …) for each pair of indices (B,) and seeds (B,)."""
-    # A separate generator: with torch's global one, dropout would depend on whether images are read lazily.
+    # The generator is separate, because dropout would otherwise depend on whether images are read lazily.
     reader: DataLoader = DataLoader(
         _Batches(images),  # type: ignore[arg-type]
         sampler=batches,
@@ -229,7 +229,7 @@ def _read_lazy(images: Lazy, batches: list[tuple[Tensor, Tensor]], workers: int)
     )
     try:
         items = iter(reader)
-    except (AttributeError, TypeError, PicklingError) as problem:  # if processes are not forked
+    except (AttributeError, TypeError, PicklingError) as problem:  # raised if processes are not forked
         advice = "Define the class of the Dataset at the top of a module, or pass workers=0."
         raise UsageError(f"Cannot send the data to worker processes ({problem}). {advice}") from problem
     try:

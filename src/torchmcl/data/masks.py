@@ -31,7 +31,7 @@ def find_pairs(images: Path, masks: Path, pattern: str) -> Pairs:
         if image.suffix.lower() in EXTENSIONS and not image.name.startswith("."):
             mask = (masks / image.relative_to(images)).with_suffix(".png")
             if not mask.is_file():
-                raise UsageError(f"No mask for {image}. Add {mask}.")
+                raise UsageError(f"The image {image} has no mask. Add {mask}.")
             pairs.append((image, mask))
     return pairs
 
@@ -39,7 +39,7 @@ def find_pairs(images: Path, masks: Path, pattern: str) -> Pairs:
 def check_mask_size(mask: Path, image: Path) -> None:
     """Raise UsageError if a mask and its image have different sizes."""
     if (got := image_size(mask)) != (expected := image_size(image)):
-        raise UsageError(f"Expected a mask of size {expected} for {image}, got {got} in {mask}.")
+        raise UsageError(f"The mask {mask} has size {got}, but {image} has size {expected}. Resize the mask.")
 
 
 def resize_mask(mask: "Image", size: Size) -> NDArray[np.uint8]:

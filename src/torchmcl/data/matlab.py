@@ -18,7 +18,7 @@ _COMPLEX = 0x0800
 
 
 def read_matlab(path: Path, *, max_bytes: int) -> dict[str, NDArray[Any]]:
-    """Read the numeric arrays of a level 5 MATLAB file (-v6 or -v7) of at most `max_bytes`, even when decompressed.
+    """Read the numeric arrays of a level 5 MATLAB file (-v6 or -v7); `max_bytes` limits its size, also decompressed.
 
     SciPy's reader can crash the process on damaged bytes, so this one checks everything.
     """
@@ -26,7 +26,7 @@ def read_matlab(path: Path, *, max_bytes: int) -> dict[str, NDArray[Any]]:
     content = memoryview(check_file(path, max_bytes).read_bytes())
     order = {b"IM": "<", b"MI": ">"}.get(bytes(content[126:128]))
     if order is None or content[125 if order == "<" else 124] != 1:
-        raise DamagedFileError(f"Expected a level 5 MATLAB file, got {path}. Save it with -v7.")
+        raise DamagedFileError(f"The file {path} is not a level 5 MATLAB file. Save it with -v7.")
     try:
         matrices = (_matrix(body, order) for body in _bodies(content[128:], order, max_bytes))
         return {name: array for name, array in matrices if array is not None}

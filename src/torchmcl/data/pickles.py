@@ -52,7 +52,7 @@ class Array:
             raise DamagedFileError(f"Expected a uint8 array in {path}. Download it again.") from error
 
 
-# The pure-Python unpickler: its memory grows with the file, not with the sizes that the file states.
+# The memory of the pure-Python unpickler grows with the file, not with the sizes that the file declares.
 class _Reader(pickle._Unpickler):
     stack: list[Any]
     pop_mark: Callable[[], list[Any]]

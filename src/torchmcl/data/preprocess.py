@@ -48,7 +48,7 @@ def channels_last(x: Tensor) -> Tensor:
 
 _PREPARATIONS: Registry[Callable[[Tensor], Tensor]] = Registry("preprocessing")
 _PREPARATIONS |= {"gcn": global_contrast, "scale": scale, "none": none}
-NAMES = _PREPARATIONS.names()  # the built-in ones
+NAMES = _PREPARATIONS.names()  # the built-in functions
 
 
 def names() -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def default(dtype: torch.dtype) -> str:
 
 
 def get(name: str) -> Callable[[Tensor], Tensor]:
-    """Return the preprocessing function (B, …) -> (B, …) of that name; raise UsageError for an unknown name.
+    """Return the preprocessing function (B, …) -> (B, …) with this name; raise UsageError for an unknown name.
 
     >>> get("none")(torch.tensor([7], dtype=torch.uint8))
     tensor([7.])

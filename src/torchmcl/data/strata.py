@@ -66,7 +66,7 @@ def balanced_order(by_class: Sequence[Tensor], generator: torch.Generator) -> Te
 
 
 def _shuffled_strata(label: Tensor, seed: int, purpose: Purpose) -> tuple[Tensor, Tensor, Tensor]:
-    """Return all indices sorted by label and shuffled within it, their rank in the label and its size, (N,) each."""
+    """Return all indices sorted by label and shuffled within each, their rank in the label and its size, (N,) each."""
     if seed < 0:
         raise UsageError(f"Expected a seed of at least 0, got {seed}.")
     # The raw bits of PCG64 are the same in every NumPy release; the output of higher-level functions may change.

@@ -43,7 +43,7 @@ def from_dataset(
         test: the `Dataset` of test examples, or the fraction of each class of `train` to hold out
         validation: the `Dataset` of validation examples, or the fraction to hold out after `test` and `limit`
         classes: the names of the classes 0, 1, …; by default `train.classes`, or else the sorted labels
-        targets: the labels of `train`; by default `train.targets` or `train.labels`, or else all items are read once.
+        targets: the labels of `train`; by default `train.targets` or `train.labels`, otherwise read from all items.
             If given, the y of items is ignored and may be missing
         test_targets: the labels of a `Dataset` given as `test`
         validation_targets: the labels of a `Dataset` given as `validation`
@@ -56,7 +56,7 @@ def from_dataset(
         A `DataSet` that reads examples on demand.
 
     Raises:
-        UsageError: if an argument is not a map-style `Dataset`, or an item has the wrong form.
+        UsageError: if an argument is not a map-style `Dataset`, or an item has the wrong type or shape.
 
     >>> pairs = [(torch.full((1, 8, 8), number, dtype=torch.uint8), number % 2) for number in range(20)]
     >>> numbers = from_dataset(pairs, classes=["even", "odd"])
@@ -87,19 +87,19 @@ class Streamed(Lazy):
     """Examples of a `Dataset`, read on demand."""
 
     dataset: Any  # items (x, y)
-    name: str  # in error messages
-    indices: Tensor  # of the examples in the data set, (N,)
+    name: str  # used in error messages
+    indices: Tensor  # the indices (N,) of the examples in the data set
     template: Tensor  # an empty tensor (0, …) with the shape and type of the examples
-    labels: NDArray[Any] | None = None  # of all items of the data set, to compare with y; None ignores y
+    labels: NDArray[Any] | None = None  # the labels of all items, to compare with y; if None, y is ignored
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(N, C, H, W) or (N, D)."""
+        """The shape, (N, C, H, W) or (N, D)."""
         return (len(self.indices), *self.template.shape[1:])
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type uint8 or float32."""
+        """The data type, uint8 or float32."""
         return self.template.dtype
 
     def read(self, index: Tensor, seeds: Tensor) -> Tensor:
@@ -113,9 +113,9 @@ class Streamed(Lazy):
         where = f"example {index} of {self.name}"
         if (x.shape, x.dtype) != (shape := self.template.shape[1:], self.dtype):
             expected, got = f"{tuple(shape)} {self.dtype}", f"{tuple(x.shape)} {x.dtype} in {where}"
-            raise UsageError(f"Expected examples of one shape and type, {expected}, got {got}. Convert it.")
+            raise UsageError(f"Expected all examples to be {expected}, got {got}. Convert the example.")
         if self.labels is not None and y != (label := self.labels[index]):
-            raise UsageError(f"Expected y = {label} in {where}, as in its targets, got {y!r}. Pass targets=….")
+            raise UsageError(f"The targets contain {label} for {where}, but its y is {y!r}. Pass targets=….")
         return x.cpu()
 
     def subset(self, index: Tensor) -> "Streamed":

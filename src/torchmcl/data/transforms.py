@@ -1,7 +1,7 @@
 """Augmentation: random transforms of training batches that are exactly reproducible when a run resumes.
 
 A transform is any callable (x (B, …), target (B, …), draw) -> (x, target). It receives examples before preprocessing
-and must not change their number. `draw` provides random numbers, which depend on the seed, epoch and batch only. They
+and must not change their number. `draw` provides random numbers, which depend only on the seed, epoch and batch. They
 are drawn for all examples of a step, and each process takes its rows, so the result does not depend on the number of
 processes.
 """
@@ -162,7 +162,7 @@ def build(names: str | Sequence[str] | None, custom: Transform | None = None) ->
         custom: a transform to apply after the named ones
 
     Returns:
-        A single transform that applies these in order, or None if there are none.
+        A single transform that applies the given ones in order, or None if none are given.
 
     Raises:
         UsageError: if a name is unknown.
@@ -178,7 +178,7 @@ def build(names: str | Sequence[str] | None, custom: Transform | None = None) ->
 
 
 def apply_transform(transform: Transform, x: Tensor, target: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-    """Transform a batch; raise UsageError if that fails, or changes the batch size or the shape of the targets."""
+    """Transform a batch; raise UsageError if the transform fails, or changes the batch size or the targets' shape."""
     try:
         new_x, new_target = transform(x, target, draw)
         size, shape = len(new_x), tuple(new_target.shape)

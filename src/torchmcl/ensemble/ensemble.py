@@ -48,7 +48,7 @@ class Ensemble(nn.Module):
     ) -> None:
         super().__init__()
         _check_distinct(members)
-        self.outputs: int | None = None  # of each member, if known
+        self.outputs: int | None = None  # the number per member, if known
         self.auxiliary = False  # whether the last output is the auxiliary class
         self.exchange = exchanges.check_module(exchange or exchanges.NoExchange())
         self.gate = gate
@@ -79,7 +79,7 @@ class Ensemble(nn.Module):
                 which is copied with its weights; or a list with one of these per member
             members: the number of members; by default that of the method or the list, otherwise 5
             classes: the number of classes; by default that of the method, otherwise 10
-            exchange: a name in `exchange.names()`; "default" is the method's, or "none" if a module is given
+            exchange: a name in `exchange.names()`; "default" is the method's exchange, or "none" if a module is given
             preset: the size of the exchange, one of `exchange.PRESETS`
             cut: the number of layers in the stem of a network that is an `nn.Sequential`
             seed: sets the initial weights, which are different for each member
@@ -100,7 +100,7 @@ class Ensemble(nn.Module):
         if members not in (None, method.members) or classes not in (None, method.classes):
             given = f"members={members} and classes={classes}"
             raise UsageError(
-                f"The method has {method.members} members and {method.classes} classes, got {given}. Omit both."
+                f"The method has {method.members} members and {method.classes} classes, but got {given}. Omit both."
             )
         several = [cast(Network, network)] * method.members if listed is None else listed
         if len(several) != method.members:
@@ -173,7 +173,7 @@ class Ensemble(nn.Module):
     def forward(self, x: Tensor) -> EnsembleOutput:
         """Return the outputs of all members: (B, …) -> logits (M, B, C, …) and, if there is a gate, weights (M, B)."""
         if self.gate is None and isinstance(self.exchange, exchanges.NoExchange) and isinstance(self.stems, MemberList):
-            # Stem and body of one member at a time: its features are still in the cache and are freed early.
+            # Stem and body run for one member at a time, so that its features stay in the cache and are freed early.
             logits = [self.forward_member(m, stem(x), x) for m, stem in enumerate(self.stems)]
             return EnsembleOutput(self.stack_logits(logits))
         features = self.exchange_features(x)
@@ -203,14 +203,16 @@ class Ensemble(nn.Module):
         outputs, axes = self.outputs or logits[0].shape[1], logits[0].ndim
         for m, output in enumerate(logits):
             if output.shape[1] != outputs or output.ndim != axes:
-                expected = f"{outputs} outputs of each member (classes, plus the auxiliary class if the method has one)"
-                actual = f"logits {tuple(output.shape)} of member {m}"
+                expected = (
+                    f"{outputs} outputs from each member (classes, plus the auxiliary class if the method has one)"
+                )
+                actual = f"logits {tuple(output.shape)} from member {m}"
                 raise UsageError(f"Expected {expected}, got {actual}. Change its last layer.")
         return torch.stack(list(logits))
 
     @torch.no_grad()
     def dry_run(self, x: Tensor) -> Tensor:
-        """Return the logits (M, B, C, …) in evaluation mode; if a member fails on x, raise UsageError that names it."""
+        """Return the logits (M, B, C, …) in evaluation mode; raise UsageError with the name of a member that fails."""
         part = "The ensemble"
         try:
             with isolated(), evaluating(self):
@@ -228,7 +230,7 @@ class Ensemble(nn.Module):
             return self.stack_logits(logits)
         except TorchmclError:
             raise
-        except Exception as problem:  # in a module of the user
+        except Exception as problem:  # raised by the user's module
             raise UsageError(
                 f"{part} failed on examples of shape {tuple(x.shape[1:])}: {_one_line(problem)}. {self._advice(x)}."
             ) from problem
@@ -237,7 +239,9 @@ class Ensemble(nn.Module):
         dtype = str(x.dtype)[6:]
         others = sorted({str(p.dtype)[6:] for p in self.parameters() if p.is_floating_point() and p.dtype != x.dtype})
         if others:
-            return f"The weights are {', '.join(others)}, the examples {dtype}: convert the networks to torch.{dtype}"
+            return (
+                f"The weights are {', '.join(others)} and the examples {dtype}. Convert the networks to torch.{dtype}"
+            )
         head = f", or give the network {self.outputs} outputs if its head is not the last layer that it registers"
         return "Change the network or the examples" + head * self.auxiliary
 
@@ -274,7 +278,7 @@ def _build_exchange(name: str, preset: str, method: Method, members: Sequence[nn
     if len(splits) == len(members):
         if len(widths := {split.features for split in splits}) > 1:
             actual = f"{sorted(widths)}. Pass exchange='none'"
-            raise UsageError(f"The exchange {kind!r} requires the same number of features at the cut, got {actual}.")
+            raise UsageError(f"The exchange {kind!r} requires equal numbers of features at the cut, got {actual}.")
         return exchanges.build(kind, splits[0], len(members), preset=preset)
     if name != "default":
         raise UsageError(f"The exchange {kind!r} requires split networks, got plain modules. {HOW_TO_SPLIT}.")

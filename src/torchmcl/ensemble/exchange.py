@@ -92,7 +92,7 @@ def _with_preset(exchange: Exchange, split: Split, members: int, preset: str) ->
 
 Builder = Callable[..., nn.Module]
 _BUILDERS: Registry[Builder] = Registry("kind of exchange", (none, weight_sharing, feature_sharing, feature_fusion))
-NAMES = ("none", "weight_sharing", "feature_sharing", "feature_fusion")  # without registered ones
+NAMES = ("none", "weight_sharing", "feature_sharing", "feature_fusion")  # the built-in exchanges
 
 
 def names() -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def register(exchange: Builder) -> Builder:
             and `split.features` the number of channels D at the cut; omit `preset` if there are no presets. The module
             maps the features of the stems, M of (B, D, …), to a list of M tensors of the same shape, the inputs of the
             bodies. If its attribute `shared_stem` is True, all members share one stem, and the module receives a list
-            of one tensor. `torchmcl.testing.check_exchange` checks this
+            of one tensor. Use `torchmcl.testing.check_exchange` to test it
 
     Raises:
         UsageError: if another exchange has this name, or the name is "default"
@@ -146,12 +146,12 @@ def build(name: str, split: Split, members: int, *, preset: str = "default") -> 
     if "preset" in signature(function).parameters:
         options = {"preset": preset}
     elif preset != "default" and name not in NAMES:
-        raise UsageError(f"The exchange {name} has no presets, got {preset!r}. Omit the preset.")
+        raise UsageError(f"The exchange {name} has no presets. Omit preset={preset!r}.")
     try:
         return check_module(function(split, members, **options))
     except TorchmclError:
         raise
-    except Exception as problem:  # in a function of the user
+    except Exception as problem:  # raised by the user's function
         reason = f"{type(problem).__name__}: {' '.join(str(problem).split())}".rstrip(".: ")
         raise UsageError(
             f"The function {name} failed to build an exchange between {members} members: {reason}. "

@@ -154,7 +154,7 @@ def _by_member(weights: Tensor, features: int) -> list[Tensor]:
 def _product(weights: Tensor, maps: Sequence[Tensor]) -> Tensor:
     """Multiply weights (B, M D, E) and M of (B, D, H, W), summed over M and D -> (B, E, H, W)."""
     first, *others = _by_member(weights, maps[0].shape[1])
-    add = torch.baddbmm if in_functorch_transform() else Tensor.baddbmm_  # vmap does not support the second
+    add = torch.baddbmm if in_functorch_transform() else Tensor.baddbmm_  # vmap does not support baddbmm_
     out = _rows(maps[0]) @ first
     for h, weight in zip(maps[1:], others, strict=True):
         out = add(out, _rows(h), weight)
@@ -192,7 +192,7 @@ class _Pool(torch.autograd.Function):
 
 
 class _Product(torch.autograd.Function):
-    """`_product` that leaves the gradient of the features to `_Pool`."""
+    """Computes `_product`, but leaves the gradient of the features to `_Pool`."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, weight_carrier: Tensor, gradient_carrier: Tensor, *maps: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ def _summary(h: Tensor) -> Tensor:
 
 
 class _Summary(torch.autograd.Function):
-    """`_summary` whose gradient is written once."""
+    """Computes `_summary` and writes its gradient only once."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor) -> Tensor:

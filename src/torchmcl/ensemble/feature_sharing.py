@@ -55,7 +55,7 @@ def _masked_add(h: Tensor, other: Tensor, mask: Tensor) -> Tensor:
 
 
 class _MaskedAdd(torch.autograd.Function):
-    """`_masked_add` that stores the mask as one byte per element."""
+    """Computes `_masked_add`, but stores the mask as one byte per element."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, other: Tensor, mask: Tensor) -> Tensor:
@@ -69,11 +69,11 @@ class _MaskedAdd(torch.autograd.Function):
 
 
 def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    return mask.view(torch.uint8).to(dtype)  # several times faster than from booleans
+    return mask.view(torch.uint8).to(dtype)  # several times faster than converting booleans
 
 
 def bernoulli_mask(like: Tensor, probability: float) -> Tensor:
-    """Draw a mask of the shape and layout of `like`; each element is True with the given probability, to 16 bits."""
+    """Draw a mask of the shape and layout of `like`; each element is True with the given probability in 16 bits."""
     # Drawing is a large part of the time of feature sharing, so four elements share one 64-bit number.
     drawn = like.new_empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     mask = drawn.view(torch.int16)[: like.numel()] <= round(probability * 2**16) - 2**15 - 1

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Layers that can be applied to (M, B, D) as to (B, D).
+# Layers that accept (M, B, D) as well as (B, D).
 POINTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.Identity)
 
 
@@ -116,7 +116,7 @@ def convert_state_dict(module: nn.Module, state: Mapping[str, Tensor]) -> dict[s
 
 
 def as_members(modules: Iterable[nn.Module]) -> MemberList | BatchedMembers:
-    """Combine M modules into `BatchedMembers` if they are equal chains, which copies them, otherwise `MemberList`.
+    """Combine M modules into a copy as `BatchedMembers` if they are equal chains, otherwise into a `MemberList`.
 
     >>> type(as_members([nn.Sequential(nn.Linear(4, 2)) for _ in range(3)])).__name__
     'BatchedMembers'

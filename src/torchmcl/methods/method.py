@@ -132,7 +132,7 @@ class Method:
 
     @property
     def combine(self) -> Combiner:
-        """The function that combines the members' outputs (M, B, C, …) to the ensemble's (B, C, …)."""
+        """The function that combines the members' outputs (M, B, C, …) into the ensemble's (B, C, …)."""
         return self.composition.combine or self.task.combine
 
     @property

@@ -1,8 +1,8 @@
-"""Metrics of ensembles: a function of tensors for each metric, and a torchmetrics class that computes it over batches.
+"""Metrics for ensembles: a function of tensors for each metric, and a torchmetrics class that computes it over batches.
 
 Axes are M members, B examples, C classes and, as `…`, pixels. Errors and shares are fractions, not percent, and all
 results are tensors. Tensors of other shapes and empty tensors raise UsageError. Evaluating a run belongs to `analysis`,
-and the losses of training to `objectives`.
+and training losses to `objectives`.
 """
 
 from torchmcl.metrics.calibration import ECE, NLL, Brier, brier, ece, nll, reliability

@@ -8,7 +8,7 @@ from torchmcl.metrics.shapes import check_shapes
 from torchmcl.metrics.stateful import ErrorMetric
 from torchmcl.structures.output import to_float32
 
-BINS = 15  # as usually reported
+BINS = 15  # the usual number
 
 
 def nll(probabilities: Tensor, target: Tensor) -> Tensor:

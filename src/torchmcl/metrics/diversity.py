@@ -77,7 +77,7 @@ def _example_disagreement(probabilities: Tensor) -> Tensor:
     """Return the fraction of pairs of members that disagree on each example, (M, B, C) -> (B,)."""
     check_shapes("probabilities (M, B, C)", probabilities)
     M, _, C = probabilities.shape
-    pairs = M * (M - 1)  # ordered; of them, v_c (v_c - 1) agree on class c if it has v_c votes
+    pairs = M * (M - 1)  # ordered pairs; v_c (v_c - 1) of them agree on class c if it has v_c votes
     votes = torch.nn.functional.one_hot(probabilities.argmax(2), C).sum(0)
     return (pairs - (votes * (votes - 1)).sum(1)) / max(pairs, 1)
 

@@ -49,8 +49,8 @@ def oracle_error(probabilities: Tensor, target: Tensor) -> Tensor:
     """Compute the fraction of examples on which all members are wrong: mean_B min_m [argmax_c p_m(c) != y].
 
     Args:
-        probabilities: the members' probabilities or logits, (M, B, C, …). C classes give the published metric. With
-            the auxiliary class as the last of C + 1 outputs, a member that predicts it is wrong: the strict variant
+        probabilities: the members' probabilities or logits, (M, B, C, …). C classes give the published metric. In the
+            strict variant, the last of C + 1 outputs is the auxiliary class, and a member that predicts it is wrong
         target: the correct classes, (B, …)
 
     Returns:
@@ -97,7 +97,7 @@ def member_errors(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def harmonic_mean(oracle: Tensor, top1: Tensor) -> Tensor:
-    """Compute the harmonic mean of two errors, 2 o t / (o + t), or 0 if either is 0; Kim et al. 2022 choose K by it.
+    """Compute the harmonic mean of two errors, 2 o t / (o + t), or 0 if either is 0; Kim et al. 2022 choose K with it.
 
     >>> harmonic_mean(torch.tensor(0.1), torch.tensor(0.3)), harmonic_mean(torch.tensor(0.0), torch.tensor(0.0))
     (tensor(0.1500), tensor(0.))

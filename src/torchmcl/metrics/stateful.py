@@ -12,7 +12,7 @@ from torchmcl.structures.output import to_float32
 
 
 class BaseMetric(Metric):
-    """A metric whose states keep their precision when the module changes its own. Abstract."""
+    """An abstract metric whose states keep their precision when that of the module changes."""
 
     is_differentiable = False
     full_state_update = False
@@ -36,7 +36,7 @@ class BaseMetric(Metric):
 
 
 class SumMetric(BaseMetric):
-    """A metric of a sum over batches, in float64 so that rounding errors do not add up, or in integers. Abstract."""
+    """An abstract sum over batches, in float64 so that rounding errors do not accumulate, or in integers."""
 
     total: Tensor
 
@@ -51,12 +51,12 @@ class SumMetric(BaseMetric):
         if sums.shape != self.total.shape:  # the sums of one member would broadcast to all members
             expected, actual = self.total.shape[-1], sums.shape[-1]
             raise UsageError(f"Expected {expected} members, as passed to {type(self).__name__}, got {actual}.")
-        # Not in place, which would fail if the state was reset under torch.inference_mode.
+        # An addition in place would fail if the state was reset under torch.inference_mode.
         self.total = self.total + sums.to(self.total.dtype)
 
 
 class MeanMetric(SumMetric):
-    """A metric of a mean over examples: their sum and their number. Abstract."""
+    """An abstract mean over examples, stored as their sum and their number."""
 
     count: Tensor
 

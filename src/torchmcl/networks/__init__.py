@@ -1,6 +1,6 @@
 """The networks of single members, one file per architecture.
 
-Each is a function `(classes, *, …)` that returns a `Split`, a network divided into a stem and a body where members
+Each file has a function `(classes, *, …)` that returns a `Split`, a network cut into a stem and a body where members
 exchange features. Sizes outside their range raise UsageError. The exchange and the ensemble belong to `ensemble`.
 """
 
@@ -30,7 +30,7 @@ _BUILDERS: Registry[Builder] = Registry(
     "network",
     (simple_cnn, vgg16, resnet10, resnet18, resnet34, preact_resnet10, googlenet, mobilenet_v2, fcn, mlp),
 )
-NAMES = _BUILDERS.names()  # without registered ones
+NAMES = _BUILDERS.names()  # the built-in networks
 # Networks within these sizes fit into the memory of any machine.
 SMALL = {"width": 512, "depth": 100, "inputs": 100_000, "channels": 1000, "classes": 100_000}
 
@@ -48,7 +48,7 @@ def register(network: Builder) -> Builder:
     Args:
         network: a function `(classes, *, …)` that returns a `Split` or another module. Its options are keyword
             arguments with defaults. If it has an argument `channels` or `inputs`, the number of channels or of
-            features of an example is passed; if it has `cut`, the place where members exchange features
+            features of an example is passed to it; `cut` receives the place where members exchange features
 
     Raises:
         UsageError: if another network has this name

@@ -20,7 +20,7 @@ class Widths(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """The number of channels of the four branches together."""
+        """The total number of channels in the four branches."""
         return self.one + self.three + self.five + self.pool
 
 

@@ -33,7 +33,7 @@ def glorot_uniform(network: Network) -> Network:
 
 
 def fan_in(layer: WeightLayer) -> float:
-    """Return the number of inputs of one output; torch counts wrongly for transposed convolutions."""
+    """Return the number of inputs per output; torch counts wrongly for transposed convolutions."""
     if isinstance(layer, nn.ConvTranspose2d):
         # With a stride s, only every s-th row and column of the kernel contributes to an output.
         return layer.weight.numel() / layer.out_channels / (layer.stride[0] * layer.stride[1])
@@ -41,7 +41,7 @@ def fan_in(layer: WeightLayer) -> float:
 
 
 def fan_out(layer: WeightLayer) -> float:
-    """Return the number of outputs of one input at stride 1; torch counts too many for grouped convolutions."""
+    """Return the number of outputs per input at stride 1; torch counts too many for grouped convolutions."""
     return layer.weight.numel() / (layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels)
 
 

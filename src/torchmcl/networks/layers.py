@@ -27,12 +27,12 @@ def head(inputs: int, classes: int) -> tuple[nn.AdaptiveAvgPool2d, nn.Flatten, n
 
 
 def scale_channels(published: int, width: int, first: int) -> int:
-    """Scale a published number of channels by width / first, where `first` is that of the published first layer."""
+    """Scale a published number of channels by width / first, where `first` is that number for the first layer."""
     return max(1, round(published * width / first))
 
 
 def check_sizes(**sizes: int) -> None:
-    """Raise UsageError if a size is not an integer from 1 to a million, or `depth` from 1 to a thousand."""
+    """Raise UsageError if a size is not an integer from 1 to a million, or to a thousand for `depth`."""
     for name, size in sizes.items():
         if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
             raise UsageError(f"Expected {name} to be a whole number of at least 1, got {name}={shown(size)}.")

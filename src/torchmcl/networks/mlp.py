@@ -12,11 +12,11 @@ def mlp(classes: int = 10, *, inputs: int, width: int = 256, depth: int = 2, cut
 
     Args:
         classes: the number of outputs
-        inputs: the number of values of an example, of any shape
+        inputs: the number of values in an example, which can have any shape
         width: the number of units in each hidden layer
         depth: the number of hidden layers
-        cut: where to split: "exchange" after the first hidden layer, "last_stage" before the last one (with one hidden
-            layer: after it)
+        cut: where to split: "exchange" after the first hidden layer, "last_stage" before the last one, or
+            after it if there is only one
 
     Returns:
         A network (B, …) -> (B, classes).

@@ -19,7 +19,7 @@ def vgg16(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "
         cut: where to split: "exchange" before the first pooling, "last_stage" before the last three convolutions
 
     Returns:
-        A network (B, channels, H, W) -> (B, classes), H and W of at least 32.
+        A network (B, channels, H, W) -> (B, classes), for H and W of at least 32.
 
     >>> sum(p.numel() for p in vgg16().parameters())
     14724042

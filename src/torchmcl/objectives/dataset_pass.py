@@ -87,7 +87,7 @@ class ExampleBuffer(nn.Module):
         index = self._inspect(index)
         if index.device.type == "cpu" and not (int(index.max()) < len(self.known) and bool(self.known[index].all())):
             raise UsageError(
-                "A training example is missing in the dataset pass. "
+                "A training example is missing from the dataset pass. "
                 "Call torchmcl.run_dataset_passes(objective, ensemble, batches, state) before each epoch."
             )
         return self.rows[index]

@@ -40,7 +40,7 @@ class Objective(_WithMemory):
         leave: The cost of leaving an example.
         assign: The assignment, (regret (M, B), state) -> weights (M, B).
         joint: Costs of the ensemble as a whole.
-        rank: The cost of leaving an example in the regret, by default `leave`.
+        rank: The cost of leaving an example that the regret uses, by default `leave`.
 
     >>> from torchmcl.objectives import costs
     >>> from torchmcl import assignment
@@ -191,7 +191,7 @@ class Phases(_WithMemory):
         return cast(Objective, self.then if phase else self.first)
 
     def get_extra_state(self) -> Tensor:
-        """Return the phase; not a buffer, so that reading it does not synchronise the device."""
+        """Return the phase. Reading it from a buffer would synchronise the device."""
         return torch.tensor(self.phase)
 
     def set_extra_state(self, state: Any) -> None:

@@ -40,7 +40,7 @@ class Split(nn.Module):
     def features(self) -> int:
         """The number of channels D at the cut."""
         if self._features is None:
-            raise UsageError("Unknown number of channels at the cut. Pass it: Split(stem, body, features=…).")
+            raise UsageError("The number of channels at the cut is unknown. Pass Split(stem, body, features=…).")
         return self._features
 
     def forward(self, x: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ class Classification(Labels):
         return EvaluationBatch(label[counted], output, batch.combined[counted], batch.index[counted])
 
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return errors and calibration in percent, and nll and brier."""
+        """Return errors and calibration in percent, and the NLL and the Brier score."""
         return summary(*collected(map(self._labelled, batches)), names=names)
 
 

@@ -114,7 +114,7 @@ class Labels(Task):
     def _check_values(self, target: Tensor, last: int) -> None:
         if target.is_floating_point():
             if not (bool((target >= 0).all()) and torch.allclose(target.sum(1), target.new_ones(()), atol=1e-3)):
-                raise UsageError("Expected soft targets that are probabilities with a sum of 1, got other values.")
+                raise UsageError("The soft targets are not probabilities with a sum of 1. Normalise them.")
             return
         known = target if self.ignore_index is None else target[target != self.ignore_index]
         if known.numel() and (int(known.min()) < 0 or int(known.max()) > last):

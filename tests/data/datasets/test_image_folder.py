@@ -102,14 +102,17 @@ def test_grey_among_colour(tmp_path) -> None:
 
 
 def test_what_is_no_set(tmp_path) -> None:
-    refused(tmp_path / "nowhere", "No folder '.*nowhere'. Pass a folder with one subfolder of images per class")
+    refused(
+        tmp_path / "nowhere",
+        "The folder '.*nowhere' does not exist. Pass a folder with one subfolder of images per class",
+    )
     refused(tmp_path, "Expected at least 2 class folders in .*, got 0")
     fill(tmp_path, {"cat": 3})
     refused(tmp_path, "Expected at least 2 class folders in .*, got 1")
     (tmp_path / "dog").mkdir()
-    refused(tmp_path, "No images .* in .*dog, only 0 other files")
+    refused(tmp_path, "dog has no images .*, only 0 other files")
     (tmp_path / "dog/notes.txt").touch()
-    refused(tmp_path, "No images .* in .*dog, only 1 other files")
+    refused(tmp_path, "dog has no images .*, only 1 other files")
     (tmp_path / "dog/a.png").write_text("not an image")
     refused(tmp_path, r"dog/a.png cannot be read")
 

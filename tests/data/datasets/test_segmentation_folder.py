@@ -59,13 +59,13 @@ def test_names_of_classes(root):
 
 def test_what_does_not_fit(root):
     Image.new("L", (31, 20)).save(root / "masks" / "cats" / "0.png")
-    with pytest.raises(UsageError, match=r"Expected a mask of size \(20, 30\).*got \(20, 31\)"):
+    with pytest.raises(UsageError, match=r"The mask .* has size \(20, 31\), but .* has size \(20, 30\)"):
         data.load(f"segmentation-folder:{root}")
     Image.new("RGB", (30, 20)).save(root / "masks" / "cats" / "0.png")
     with pytest.raises(UsageError, match="one 8-bit channel"):
         data.load(f"segmentation-folder:{root}")
     (root / "masks" / "cats" / "0.png").unlink()
-    with pytest.raises(UsageError, match="No mask for"):
+    with pytest.raises(UsageError, match="has no mask"):
         data.load(f"segmentation-folder:{root}")
     with pytest.raises(UsageError, match="images and masks"):
         data.load(f"segmentation-folder:{root}/nothing")

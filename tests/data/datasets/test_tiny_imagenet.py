@@ -100,13 +100,13 @@ def refused(small: Path, match: str) -> None:
 
 def test_missing_files(small) -> None:
     (small / "val/val_annotations.txt").rename(small / "kept")
-    refused(small, r"No file .*val_annotations.txt")
+    refused(small, r"The file .*val_annotations.txt does not exist")
     shutil.rmtree(small / "train/n1/images")
-    refused(small, r"No images \*.JPEG in .*n1/images")
+    refused(small, r"There are no images \*.JPEG in .*n1/images")
     (small / "wnids.txt").write_text("n1\nn1\n")
     refused(small, "A class appears twice in .*wnids.txt")
     (small / "wnids.txt").unlink()
-    refused(small, r"No file .*wnids.txt")
+    refused(small, r"The file .*wnids.txt does not exist")
 
 
 def test_a_damaged_image(small) -> None:

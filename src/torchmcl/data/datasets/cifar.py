@@ -13,7 +13,7 @@ from torchmcl.data.pickles import Array, read_pickle
 from torchmcl.errors import DamagedFileError
 
 PIXELS = 3 * 32 * 32
-MAX_BYTES = 50_000 * (PIXELS + 500)  # of one file; a pickle also contains the name of each image
+MAX_BYTES = 50_000 * (PIXELS + 500)  # the limit per file; a pickle also contains the name of each image
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _binary(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.i
     record = layout.labels + PIXELS
     content = np.fromfile(check_file(path, MAX_BYTES), dtype=np.uint8)
     if len(content) % record:
-        raise DamagedFileError(f"Expected records of {record} bytes in {path}, got {len(content)}. Download it again.")
+        raise DamagedFileError(f"{path} has {len(content)} bytes, not a multiple of {record}. Download it again.")
     records = content.reshape(-1, record)
     return records[:, layout.labels :], records[:, layout.labels - 1]
 
@@ -100,7 +100,7 @@ def _pickled(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.
     data, label = content.get("data"), content.get(layout.label_key)
     pixels = data.bytes_(path) if isinstance(data, Array) else None
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != PIXELS or len(pixels) == 0:
-        raise DamagedFileError(f"Expected data (N, {PIXELS}) uint8 in {path}. Download it again.")
+        raise DamagedFileError(f"The data in {path} are not (N, {PIXELS}) uint8. Download it again.")
     if not isinstance(label, list) or not all(type(each) is int and 0 <= each < 256 for each in label):
         raise DamagedFileError(
             f"Expected {layout.label_key} to be a list of labels in {path}. Download the file again."

@@ -19,18 +19,18 @@ def load(
 ) -> DataSet:
     """Load iCoseg (Batra et al., 2010): images (N, 3, 75, 125) uint8, masks (N, 75, 125) of 0 and 1, and groups.
 
-    Images of at least 300 x 500 pixels are resized (bicubic, their masks by nearest neighbor). A fifth of each group,
+    Images of at least 300 x 500 pixels are used and resized: bicubic, and nearest for masks. A fifth of each group,
     chosen by `seed`, is the test set; a group of one image is used for training. See the section "Segmentation" of the
     paper's experiments.
     """
     folder = obtain(["icoseg", "iCoseg"], directory)
     found = find_pairs(folder / "images", folder / "ground_truth", "*/*")
     if not found:
-        raise UsageError(f"No images in {folder}. Put images/GROUP/*.jpg and ground_truth/GROUP/*.png there.")
+        raise UsageError(f"There are no images in {folder}. Put images/GROUP/*.jpg and ground_truth/GROUP/*.png there.")
     # The memory gets no row for a group without large images, because nothing would ever be counted in it.
     pairs = [(image, mask) for image, mask in found if all(np.greater_equal(image_size(image), MIN_SIZE))]
     if not pairs:
-        raise UsageError(f"No images of at least {MIN_SIZE[0]}x{MIN_SIZE[1]} pixels in {folder}. Download them again.")
+        raise UsageError(f"All images in {folder} are below {MIN_SIZE[0]}x{MIN_SIZE[1]} pixels. Download them again.")
     classes, root = ("background", "foreground"), folder / "images"
     made = split_by_group(pairs, root, classes, lambda at: _mask(*pairs[at], size), parts=parts, size=size, seed=seed)
     choices = {
@@ -49,5 +49,5 @@ def _mask(image: Path, path: Path, size: tuple[int, int]) -> NDArray[np.uint8]:
         values = np.unique(np.asarray(gray))
         small = resize_mask(gray, size)
     if len(values) > 2 or (len(values) == 2 and values[0] != 0):
-        raise UsageError(f"Expected a mask of 0 and one other value in {path}, got {len(values)} values.")
+        raise UsageError(f"The mask {path} has {len(values)} different values. Use 0 and one other value.")
     return (small > 0).astype(np.uint8)

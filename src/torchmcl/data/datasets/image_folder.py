@@ -10,7 +10,7 @@ from torchmcl.data.image_files import EXTENSIONS, ImageFiles, image_size
 from torchmcl.data.strata import train_test_split
 from torchmcl.errors import UsageError
 
-SIZE_SAMPLE = 100  # images whose median determines the size
+SIZE_SAMPLE = 100  # the number of images whose median size is used
 
 
 def load(
@@ -21,11 +21,11 @@ def load(
     If PATH has the folders train and test (or val), they contain the classes. With all three, val is the validation
     part. Otherwise, PATH itself contains the classes, and a fifth of each class, chosen by `seed`, is the test set.
     Images are resized to `size`, by default the median of 100 training images. Raises UsageError if there are fewer
-    than two classes, or a class without images.
+    than two classes, or if a class has no images.
     """
     root = Path(path).expanduser()
     if not root.is_dir():
-        raise UsageError(f"No folder {path!r}. Pass a folder with one subfolder of images per class.")
+        raise UsageError(f"The folder {path!r} does not exist. Pass a folder with one subfolder of images per class.")
     folders = _parts(root)
     classes = tuple(_subfolders(folders.get("train", root)))
     if len(classes) < 2:
@@ -54,7 +54,7 @@ def load(
 
 
 def _parts(root: Path) -> dict[str, Path]:
-    """Return the folder of each part if there are train and test or val; a single one of them may be a class."""
+    """Return the folder of each part if train and one of test and val exist; a single one of them may be a class."""
     found = {name: root / name for name in ("train", "test", "val") if _subfolders(root / name)}
     if "train" not in found or len(found) < 2:
         return {}
@@ -83,7 +83,7 @@ def _examples(root: Path, classes: Sequence[str]) -> tuple[list[str], list[int]]
         images, others = _images(root / name)
         if not images:
             kinds = ", ".join(sorted(EXTENSIONS))
-            raise UsageError(f"No images ({kinds}) in {root / name}, only {others} other files. Add some or remove it.")
+            raise UsageError(f"{root / name} has no images ({kinds}), only {others} other files. Add images.")
         paths += images
         label += [c] * len(images)
     return paths, label

@@ -13,7 +13,7 @@ from torchmcl.data.examples import DataSet
 from torchmcl.data.find import check_file
 from torchmcl.errors import DamagedFileError, UsageError, damaged
 
-MAX_BYTES = 8 * 1024**3  # of the unpacked arrays
+MAX_BYTES = 8 * 1024**3  # the limit for the unpacked arrays
 NAMES = ("x", "y", "x_test", "y_test")
 
 
@@ -36,7 +36,7 @@ def read(file: Path) -> dict[str, NDArray[Any]]:
             arrays = {name: members[name] for name in NAMES if name in members}
             if arrays.keys() not in ({"x", "y"}, set(NAMES)):
                 got = sorted(members)[:10]
-                raise UsageError(f"Expected x and y, and x_test and y_test or neither, in {file}, got {got}.")
+                raise UsageError(f"Expected x and y, and optionally both x_test and y_test, in {file}, got {got}.")
             size = sum(info.file_size for info in arrays.values())
             if size > MAX_BYTES:
                 raise UsageError(f"Expected at most {MAX_BYTES} bytes of arrays in {file}, got {size}.")
@@ -52,7 +52,7 @@ def read(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def _check(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, file: Path) -> None:
-    """Compare the shape and type that an array states with its size, before memory is allocated for it."""
+    """Compare the shape and type that an array declares with its size, before memory is allocated for it."""
     with archive.open(info) as stream:
         version = np.lib.format.read_magic(stream)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

@@ -9,7 +9,7 @@ from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.matlab import read_matlab
 from torchmcl.errors import DamagedFileError
 
-MAX_BYTES = 600_000 * 3100  # of one file; the largest, "extra", has 531,131 images
+MAX_BYTES = 600_000 * 3100  # the limit per file; the largest, "extra", has 531,131 images
 
 
 def load(directory: str | None = None, parts: Sequence[str] = ("train", "test")) -> DataSet:
@@ -26,6 +26,6 @@ def read(path: Path) -> Examples:
         got = f"{pixels.shape} and {label.shape}"
         raise DamagedFileError(f"Expected X (32, 32, 3, N) and y (N, 1) in {path}, got {got}. Download it again.")
     if pixels.dtype != np.uint8 or not np.isin(label, np.arange(1, 11)).all():
-        raise DamagedFileError(f"Expected uint8 X and y from 1 to 10 in {path}. Download it again.")
+        raise DamagedFileError(f"In {path}, X is not uint8 or y is not from 1 to 10. Download it again.")
     images = torch.from_numpy(np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)))
     return Examples(images, torch.from_numpy(label.ravel().astype(np.int64) % 10), tuple("0123456789"))

@@ -10,7 +10,7 @@ from torchmcl.data.image_files import ImageFiles
 from torchmcl.errors import UsageError
 
 SIZE = (64, 64)
-MAX_BYTES = 10**8  # of one text file
+MAX_BYTES = 10**8  # the limit per text file
 
 
 def load(
@@ -41,7 +41,7 @@ def _train(folder: Path, number: dict[str, int]) -> tuple[list[str], list[int]]:
         images = folder / "train" / wnid / "images"
         files = sorted(str(path) for path in images.glob("*.JPEG") if not path.name.startswith("."))
         if not files:
-            raise UsageError(f"No images *.JPEG in {images}. Download the data set again.")
+            raise UsageError(f"There are no images *.JPEG in {images}. Download the data set again.")
         paths += files
         label += [c] * len(files)
     return paths, label
@@ -57,13 +57,13 @@ def _val(folder: Path, number: dict[str, int]) -> tuple[list[str], list[int]]:
         if wnid not in number or file not in images:
             expected = f"an image in val/images and a class in wnids.txt in line {line_number} of {table}"
             raise UsageError(f"Expected {expected}, got {file!r} and {wnid!r}. Download the data set again.")
-        paths.append(images.pop(file))  # each only once
+        paths.append(images.pop(file))  # an image may be listed only once
         label.append(number[wnid])
     return paths, label
 
 
 def _names(path: Path, ids: Sequence[str]) -> tuple[str, ...]:
-    """Name each class by the first of its words, or by its id if it has no words or shares the first with another."""
+    """Name each class by the first of its words, or by its id if it has none or another class has the same."""
     if not path.exists():
         return tuple(ids)
     lines = _text(path).splitlines()
