@@ -264,7 +264,7 @@ def broken(at):
     [
         (broken, "example [78] of train failed with OSError: disk gone"),
         (lambda at: (torch.zeros(1, 4, 3), at % 2), r"all examples to be \(1, 4, 4\) .* in example [78] of train"),
-        (lambda at: (torch.zeros(1, 4, 4), 5), "Expected y = [01] in example [78] of train, .* got 5"),
+        (lambda at: (torch.zeros(1, 4, 4), 5), "The targets contain [01] for example [78] of train, but its y is 5"),
         (lambda at: None, r"Expected \(x, y\) with a tensor x, got NoneType for example [78]"),
     ],
 )

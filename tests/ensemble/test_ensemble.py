@@ -224,9 +224,9 @@ def test_modules_that_cannot_be_widened_are_refused_at_the_first_batch():
 
     method, x = methods.build("amcl", members=2, classes=3), torch.randn(5, 4)
     for modules in ([Headless(), Headless()], [trained(Own, 0), Headless()]):
-        with pytest.raises(UsageError, match=r"Expected 4 outputs from each member .* got logits \(5, 3\) from member"):
+        with pytest.raises(UsageError, match=r"Expected 4 outputs per member .* got logits \(5, 3\) from member"):
             Ensemble.from_modules(modules, method=method)(x)
-    with pytest.raises(UsageError, match=r"Expected 3 outputs from each member .* got logits \(5, 2\) from member 1"):
+    with pytest.raises(UsageError, match=r"Expected 3 outputs per member .* got logits \(5, 2\) from member 1"):
         Ensemble.from_modules([nn.Linear(4, 3), nn.Linear(4, 2)])(x)
     assert Ensemble.from_modules([nn.Linear(4, 3), nn.Linear(4, 3)])(x).logits.shape == (2, 5, 3)
 
@@ -390,7 +390,7 @@ def test_only_a_plain_last_layer_is_widened(head):
     shapes = [[p.shape for p in module.parameters()] for module in modules]
     ensemble = Ensemble.from_modules(modules, method=methods.build("amcl", 2, 3))
     assert [[p.shape for p in module.parameters()] for module in modules] == shapes
-    with pytest.raises(UsageError, match=r"Expected 4 outputs from each member .* got logits \(5, 3\) from member 0"):
+    with pytest.raises(UsageError, match=r"Expected 4 outputs per member .* got logits \(5, 3\) from member 0"):
         ensemble(torch.randn(5, 4))
 
 

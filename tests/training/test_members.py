@@ -80,7 +80,7 @@ def test_names_callables_and_modules_mix(modules, tmp_path):
     [
         (lambda: [one := perceptron(), one], {}, "Members 0 and 1 have the same weights"),
         (lambda: [perceptron(), perceptron()], {"members": 3}, "one network or a list of 3"),
-        (lambda: [perceptron(), perceptron(9)], {}, r"Expected 10 outputs from each member .* from member 1"),
+        (lambda: [perceptron(), perceptron(9)], {}, r"Expected 10 outputs per member .* from member 1"),
         (
             lambda: [perceptron(), nn.Sequential(nn.Flatten(), nn.LSTM(64, 10))],
             {},
@@ -93,7 +93,7 @@ def test_names_callables_and_modules_mix(modules, tmp_path):
         ),
         (lambda: [perceptron(), nn.Linear(9, 10)], {}, r"Member 1 failed on examples of shape \(1, 8, 8\): mat1"),
         (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.Linear(9, outputs)), {}, "Member 0 failed on "),
-        (lambda: lambda outputs: perceptron(outputs + 1), {}, r"10 outputs from each member .* from member 0"),
+        (lambda: lambda outputs: perceptron(outputs + 1), {}, r"10 outputs per member .* from member 0"),
         (lambda: [perceptron().requires_grad_(False), perceptron().requires_grad_(False)], {}, "or all are frozen"),
         (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.LazyLinear(outputs)), {}, "lazy weights"),
         (lambda: ["mlp", "simple_cmn"], {}, "Did you mean 'simple_cnn'"),

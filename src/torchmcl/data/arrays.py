@@ -105,7 +105,7 @@ def _read(loader: DataLoader) -> tuple[Tensor, Any]:
     try:
         batches = [(batch[0], batch[1]) for batch in loader]
     except (KeyError, IndexError, TypeError) as error:
-        raise UsageError(f"Reading (x, y) from the loader failed with {type(error).__name__}: {error}.") from error
+        raise UsageError(f"Reading batches (x, y) failed with {type(error).__name__}: {error}.") from error
     xs, ys = zip(*batches, strict=True) if batches else ((), ())
     if not xs or not all(isinstance(part, Tensor) for part in xs):
         raise UsageError("The loader returned no batches (x, y) with a tensor x. Check its data set.")

@@ -203,9 +203,7 @@ class Ensemble(nn.Module):
         outputs, axes = self.outputs or logits[0].shape[1], logits[0].ndim
         for m, output in enumerate(logits):
             if output.shape[1] != outputs or output.ndim != axes:
-                expected = (
-                    f"{outputs} outputs from each member (classes, plus the auxiliary class if the method has one)"
-                )
+                expected = f"{outputs} outputs per member (classes, plus the auxiliary class if the method has one)"
                 actual = f"logits {tuple(output.shape)} from member {m}"
                 raise UsageError(f"Expected {expected}, got {actual}. Change its last layer.")
         return torch.stack(list(logits))
