@@ -55,8 +55,8 @@ def check_cost(cost: Cost, *, auxiliary: bool = False) -> None:
 def check_assignment(assign: Callable[[int], Assignment], *, members: int = 4) -> None:
     """Check an assignment.
 
-    Its weights must have the shape (M, B), lie in [0, 1], sum to at least k, carry no gradient, not increase with the
-    regret, follow a permutation of members, and all be 1 for k = M.
+    Its weights must have the shape (M, B), lie in [0, 1], sum to at least k, and carry no gradient. They must not
+    increase with the regret, must be permuted in the same way as the members, and must all be 1 for k = M.
 
     Args:
         assign: A function from k to the assignment.
@@ -86,10 +86,10 @@ def check_assignment(assign: Callable[[int], Assignment], *, members: int = 4) -
 def check_objective(build: Callable[[int, int, int], Method | Composition | nn.Module]) -> None:
     """Check an objective in its first and last phase, with and without pixel dimensions.
 
-    Each objective must be new and have its own memory. Weights and costs must have the shape (M, B), weights lie in
-    [0, 1] and carry no gradient. The gradient must be finite for extreme logits, and 16-bit logits be computed in
-    float32. Permuting members must not change the loss, k = M must be the independent ensemble, and an example with
-    sample weight n must count as n examples.
+    Each objective must be new and have its own memory. Weights and costs must have the shape (M, B). Weights must
+    lie in [0, 1] and carry no gradient. The gradient must be finite for extreme logits, and the loss of 16-bit logits
+    must be computed in float32. Permuting members must not change the loss, k = M must be the independent ensemble, and
+    an example with sample weight n must count as n examples.
 
     Args:
         build: A function (members, classes, k) -> Method, Composition or module.

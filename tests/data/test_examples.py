@@ -94,7 +94,7 @@ def test_a_part_that_was_not_read() -> None:
     pets = DataSet("pets", {"test": examples()})
     assert pets.classes == ("cat", "dog")
     assert pets.validation is None
-    with pytest.raises(UsageError, match="The train part of pets was not loaded, only test"):
+    with pytest.raises(UsageError, match=r"The train part of pets was not loaded \(loaded: test\)"):
         _ = pets.train
 
 

@@ -187,9 +187,10 @@ def top_k(scores: Tensor, k: int, *, dim: int) -> Tensor:
 def balanced(counts: Tensor, k: int) -> Tensor:
     """Assign k members to each class so that all members have the same number of classes, to within one.
 
-    The mask (classes, M) maximises the sum of its `counts` (classes, M). This is a transportation problem: its
-    constraint matrix is totally unimodular, so the vertices of the linear program are integral. It is not in the paper,
-    whose top-k per class can leave a member without a class. Raises UsageError if k exceeds the number of members.
+    The mask (classes, M) maximises the sum of the `counts` (classes, M) that it selects. This is a transportation
+    problem: its constraint matrix is totally unimodular, so the vertices of the linear program are integral. This rule
+    is not in the paper, whose top-k per class can leave a member without a class. Raises UsageError if k exceeds the
+    number of members.
 
     >>> balanced(torch.tensor([[9, 1], [8, 3], [7, 0], [6, 0]]), 1).int()
     tensor([[1, 0],

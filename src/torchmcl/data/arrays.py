@@ -173,7 +173,7 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
         if not bool(x.isfinite().all()):
             raise UsageError(f"Expected finite numbers in {what}, got NaN or infinity. Fill or remove them.")
     elif not 0 <= int((x := x.long()).min()) <= int(x.max()) <= 255:  # torch cannot compare all integer types
-        raise UsageError(f"Expected integer images from 0 to 255 in {what}, got {int(x.min())} to {int(x.max())}.")
+        raise UsageError(f"Expected pixel values from 0 to 255 in {what}, got {int(x.min())} to {int(x.max())}.")
     else:
         x = x.to(torch.uint8)
     if x.dim() == 3:

@@ -147,7 +147,7 @@ class DataSet:
     >>> pets.test
     Traceback (most recent call last):
         ...
-    torchmcl.errors.UsageError: The test part of pets was not loaded, only train. Add it to parts=….
+    torchmcl.errors.UsageError: The test part of pets was not loaded (loaded: train). Add test to parts=….
     """
 
     name: str
@@ -179,5 +179,7 @@ class DataSet:
     def _part(self, name: str) -> Examples:
         if name not in self.parts:
             loaded = " and ".join(self.parts)
-            raise UsageError(f"The {name} part of {self.name} was not loaded, only {loaded}. Add it to parts=….")
+            raise UsageError(
+                f"The {name} part of {self.name} was not loaded (loaded: {loaded}). Add {name} to parts=…."
+            )
         return self.parts[name]

@@ -35,7 +35,7 @@ def read_matlab(path: Path, *, max_bytes: int) -> dict[str, NDArray[Any]]:
 
 
 def _bodies(content: memoryview, order: str, max_bytes: int) -> Iterator[memoryview]:
-    """Unpack the content of each matrix; `max_bytes` limits their sum."""
+    """Unpack the content of each matrix; `max_bytes` limits the total size."""
     left = max_bytes
     for kind, body in _elements(content, order):
         if kind == _COMPRESSED:

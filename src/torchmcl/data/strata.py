@@ -52,7 +52,7 @@ def balanced_order(by_class: Sequence[Tensor], generator: torch.Generator) -> Te
     """Draw a random order (N,) of N examples, with repetitions, in which all classes are equally frequent.
 
     `by_class` contains the indices of each class. The counts of any two classes differ by at most one, and so do the
-    counts of any two examples of a class. Which ones appear more often is drawn again for each order.
+    counts of any two examples of a class. The classes and examples with the higher count are drawn at random each time.
     """
     count = sum(map(len, by_class))
     per_class, remainder = divmod(count, len(by_class))

@@ -148,7 +148,7 @@ def _tensor(x: Tensor, where: str) -> Tensor:
         raise UsageError(f"Expected x to be an image (C, H, W) or (H, W), or a row (D,), got {got} for {where}.")
     if x.dtype != torch.uint8 and not x.is_floating_point() and x.dim() > 1:
         raise UsageError(
-            f"Expected uint8 or float values, got {x.dtype} for {where}. Convert it with x.to(torch.uint8)."
+            f"Expected uint8 or float values, got {x.dtype} for {where}. Convert x with x.to(torch.uint8)."
         )
     x = x.detach()[None] if x.dim() == 2 else x.detach()
     if x.dtype == torch.uint8 and x.dim() == 3:

@@ -127,7 +127,7 @@ def _tensor(x: Any) -> Tensor:
     except UsageError:
         raise
     except (ValueError, OverflowError) as error:
-        raise UsageError("Expected rows of numbers of equal length, got different lengths.") from error
+        raise UsageError("Expected rows of equal length, got rows of different lengths.") from error
     if x.dtype.kind not in "biuf":
         raise UsageError(f"Expected numbers, got an array of {x.dtype}.")
     check_memory("an array", x.nbytes)

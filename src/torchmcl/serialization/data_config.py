@@ -43,7 +43,7 @@ class DataConfig:
             object.__setattr__(self, "classes", ",".join(self.classes))  # so that equal choices compare equal
         for name, least in (("seed", 0), ("limit", 1), ("in_memory", 0)):
             if (value := getattr(self, name)) is not None and value < least:
-                raise UsageError(f"Expected {name} of at least {least}, got {value}.")
+                raise UsageError(f"Expected {name} to be at least {least}, got {value}.")
         if not 0 <= self.validation < 1:
             raise UsageError(f"Expected a validation fraction of at least 0 and below 1, got {self.validation}.")
 

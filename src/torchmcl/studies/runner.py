@@ -90,7 +90,7 @@ def run(
 
 
 def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = None) -> list[PlannedRun]:
-    """Return the runs without a stored result, each once, and copy results that another study has.
+    """Return the runs without a stored result, without duplicates; copy results that another study has stored.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()

@@ -23,7 +23,7 @@ def show(
     K is chosen on the split `select`. By default, the seeds are those of the scale and all that are stored.
 
     Returns:
-        The table, with a note if runs are missing, the results it was built from, and the study.
+        The table (with a note if runs are missing), the results from which it was built, and the study.
     """
     known_name("split", select, ("validation", "test"))
     study, size = load(name), scale_of(scale, name, seeds=seeds)

@@ -51,7 +51,7 @@ class Classification(Labels):
 
 @torch.no_grad()
 def collected(batches: Iterable[EvaluationBatch]) -> tuple[Tensor, Tensor, Tensor]:
-    """Collect the probabilities of members (M, N, C or C + 1), combined ones (N, C) and targets (N,) in one pass.
+    """Collect member probabilities (M, N, C or C + 1), combined probabilities (N, C) and targets (N,) in one pass.
 
     In distributed training, each process passes its own part and gets the full result, ordered by example index.
     """
@@ -65,7 +65,7 @@ def collected(batches: Iterable[EvaluationBatch]) -> tuple[Tensor, Tensor, Tenso
 
 
 def summary(members: Tensor, combined: Tensor, target: Tensor, *, names: Sequence[str]) -> dict[str, Any]:
-    """Compute all metrics from probabilities of members (M, N, C or C + 1), combined ones (N, C) and targets (N,)."""
+    """Compute metrics from member probabilities (M, N, C or C + 1), combined probabilities (N, C) and targets (N,)."""
     real = members[:, :, : combined.shape[1]]
     oracle, top1 = metrics.oracle_error(real, target), metrics.top1_error(combined, target)
     confidence = combined.gather(1, target[:, None])[:, 0]

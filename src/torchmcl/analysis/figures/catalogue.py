@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A figure of the catalogue."""
+    """A figure in the catalogue."""
 
     name: str  # of its file
     title: str  # in the report
