@@ -350,7 +350,7 @@ def test_an_own_method_that_wraps_amcl_trains_on_published_data():
 
 
 def test_a_method_for_other_classes_is_refused():
-    with pytest.raises(UsageError, match="the data's 10 classes, got 7 classes"):
+    with pytest.raises(UsageError, match="The data has 10 classes, but the method was built for 7"):
         fit(methods.build("amcl", 2, 7), **TINY, epochs=2)
 
 

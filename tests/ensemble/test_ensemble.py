@@ -301,7 +301,7 @@ def test_members_of_different_architectures():
     method = methods.build("amcl", members=3)
     ensemble = Ensemble([networks.build("resnet10", 11, width=4), networks.build("simple_cnn", 11, width=8)])
     assert ensemble(torch.randn(2, 3, 32, 32)).logits.shape == (2, 2, 11)
-    with pytest.raises(UsageError, match="the same number of features"):
+    with pytest.raises(UsageError, match="equal numbers of features"):
         Ensemble.build(method, [partial(networks.simple_cnn, width=w) for w in (4, 8, 4)])
     mixed = Ensemble.build(method, [partial(networks.simple_cnn, width=w) for w in (4, 8, 4)], exchange="none")
     assert mixed(torch.randn(2, 3, 32, 32)).logits.shape == (3, 2, 11)

@@ -267,7 +267,7 @@ def test_a_registered_task_by_name(tmp_path, monkeypatch):
 
 
 def test_a_task_for_other_classes_is_refused():
-    with pytest.raises(UsageError, match="10 classes of digits, got 3 classes"):
+    with pytest.raises(UsageError, match="digits has 10 classes, but the task has 3"):
         fit("smcl", epochs=1, task=Classification(3), **TINY)
     with pytest.raises(UsageError, match=r"Classification or Segmentation task, .* got SquaredError"):
         fit("smcl", epochs=1, task=SquaredError(), **TINY)

@@ -94,7 +94,7 @@ def test_names_callables_and_modules_mix(modules, tmp_path):
         (lambda: [perceptron(), nn.Linear(9, 10)], {}, r"Member 1 failed on examples of shape \(1, 8, 8\): mat1"),
         (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.Linear(9, outputs)), {}, "Member 0 failed on "),
         (lambda: lambda outputs: perceptron(outputs + 1), {}, r"10 outputs per member .* from member 0"),
-        (lambda: [perceptron().requires_grad_(False), perceptron().requires_grad_(False)], {}, "or all are frozen"),
+        (lambda: [perceptron().requires_grad_(False), perceptron().requires_grad_(False)], {}, "no trainable weights"),
         (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.LazyLinear(outputs)), {}, "lazy weights"),
         (lambda: ["mlp", "simple_cmn"], {}, "Did you mean 'simple_cnn'"),
         (lambda: [perceptron(), perceptron()], {"width": 8}, "Unknown option width"),

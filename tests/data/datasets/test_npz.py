@@ -56,7 +56,7 @@ def test_a_table_with_names(tmp_path) -> None:
         ({"x": X}, "Expected x and y, and optionally both x_test and y_test, in .*, got \\['x'\\]"),
         (
             {"x": X, "y": Y, "x_test": X},
-            "x and y, and x_test and y_test or neither, in .*, got \\['x', 'x_test', 'y'\\]",
+            "x and y, and optionally both x_test and y_test, in .*, got \\['x', 'x_test', 'y'\\]",
         ),
         ({"x": X, "y": Y[:19]}, "Expected x and y to be non-empty and of the same length"),
         ({"x": np.full((20, 2), np.nan), "y": Y}, "Expected finite numbers in x"),
