@@ -76,7 +76,7 @@ def test_files_that_may_not_grow(most, whole, tmp_path, tally):
     run = tmp_path / "run"
     child = Child(command_with_limit, most, "train", *ARGUMENTS, "--out", run)
     assert child.end() == 2, child.said
-    assert "File too large: '" in one_line(child.said)
+    assert "': File too large." in one_line(child.said)
     assert not list(run.rglob(".*"))
     again = ["--resume", run] if (run / "config.yaml").exists() else [*ARGUMENTS, "--out", run]
     child = Child(command, "train", *again)
