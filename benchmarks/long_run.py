@@ -22,17 +22,17 @@ SHOWN = ("epoch", "seconds", "memory_mb", "open_files", "threads", "checkpoint_k
 def measured(epochs: int, folder: Path) -> list[dict[str, float]]:
     """Train on digits and return one row per epoch."""
     rows: list[dict[str, float]] = []
-    began, finish = time.perf_counter(), Training._finish
+    began, end_epoch = time.perf_counter(), Training._end_epoch
 
     def watched(training: Training, epoch: int) -> None:
-        finish(training, epoch)
+        end_epoch(training, epoch)
         rows.append({"epoch": epoch, "seconds": round(time.perf_counter() - began, 1), **process(), **kept(folder)})
 
-    Training._finish = watched  # type: ignore[method-assign]
+    Training._end_epoch = watched  # type: ignore[method-assign]
     try:
         fit("amcl", "mlp", "digits", epochs=epochs, out=folder, verbose=False, **OPTIONS)
     finally:
-        Training._finish = finish  # type: ignore[method-assign]
+        Training._end_epoch = end_epoch  # type: ignore[method-assign]
     return rows
 
 
