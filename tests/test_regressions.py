@@ -16,6 +16,7 @@ from PIL import Image
 from torch import nn
 
 from equality import same
+from outcomes import one_clear_line
 from torchmcl import Ensemble, State, UsageError, data, fit, methods
 from torchmcl.analysis.evaluation import evaluate_run, run_evaluation
 from torchmcl.data.examples import DataSet, Examples
@@ -422,5 +423,6 @@ def test_flags_beside_resume_are_refused(tmp_path, capsys):
     "wrong", [{"exchange": "bogus"}, {"preset": "nope"}, {"k": 99}, {"data_limit": -5}, {"data_validation": 3.0}]
 )
 def test_a_configuration_is_checked_where_it_is_created(wrong):
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as caught:
         TrainConfig.of(**wrong)
+    one_clear_line(str(caught.value))

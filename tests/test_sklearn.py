@@ -24,6 +24,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from joined import estimator, in_two_processes
+from outcomes import one_clear_line
 from torchmcl import DivergedError, SpecialistClassifier, State, UsageError, methods
 from torchmcl.ensemble import Ensemble
 from torchmcl.tasks import combiners
@@ -394,8 +395,9 @@ def test_one_clear_line(call, says):
 @pytest.mark.parametrize("wrong", [{"learning_rate": 1e200, "optimizer": "sgd"}, {"shape": (3, 2, 2)}, {"k": 9}])
 def test_what_was_refused_is_not_fitted(wrong):
     specialists = small().fit(X, Y).set_params(**wrong)
-    with pytest.raises((UsageError, DivergedError)):
+    with pytest.raises((UsageError, DivergedError)) as caught:
         specialists.fit(X, Y)
+    one_clear_line(str(caught.value))
     with pytest.raises(NotFittedError):
         specialists.predict(X)
 

@@ -3,7 +3,8 @@ import inspect
 import pytest
 
 import torchmcl
-from torchmcl import methods
+from torchmcl import UsageError, methods
+from torchmcl.training.config import TrainConfig
 
 
 def test_names():
@@ -11,6 +12,16 @@ def test_names():
         *("ie", "mcl", "smcl", "cmcl", "vmcl", "mcl_kd", "amcl", "relaxed", "evolving", "annealed"),
         *("emadnn", "one", "kdcl"),
     ) == methods.names()
+
+
+@pytest.mark.parametrize(("alias", "name"), methods.ALIASES.items())
+def test_an_alias_is_the_method_and_is_stored_under_its_name(alias, name):
+    assert methods.build(alias, 2, 3) == methods.build(name, 2, 3)
+    assert TrainConfig.of(method=alias).flat()["method"] == name
+    with pytest.raises(UsageError, match=f"Did you mean '{alias}'"):
+        methods.build(alias + "x")
+    with pytest.raises(UsageError, match=f"The name '{alias}' is taken by another method"):
+        methods.register(type(alias, (), {}))
 
 
 def test_defaults_are_the_papers():

@@ -92,7 +92,7 @@ BAD = {
     "no runs": ("./no_runs.py", "The study no_runs does not define runs."),
     "nothing": ("./empty.py", "does not define runs and table."),
     "no function": ("./constant.py", "does not define table."),
-    "the name of a study": ("./ablation.py", "There is already a study named 'ablation'"),
+    "the name of a study": ("./ablation.py", "The name 'ablation' is taken by another study"),
     "the name of a module": ("./json.py", "json.py: another module"),
     "runs of nothing": (
         "./odd_runs.py",

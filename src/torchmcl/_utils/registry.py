@@ -9,6 +9,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Registry(dict[str, F]):
     """Functions of one kind by name: those of this package and those registered later.
 
+    Args:
+        kind: the word for a function in error messages
+        functions: the functions of this package
+        aliases: alias -> name, for `find`
+        reserved: names that are defined elsewhere and cannot be registered
+
     >>> def apple(): ...
     >>> def pear(): ...
     >>> fruits = Registry("fruit", [apple])
@@ -21,10 +27,18 @@ class Registry(dict[str, F]):
         import the file that registers it: --import FILE.
     """
 
-    def __init__(self, kind: str, functions: Iterable[F] = (), aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        functions: Iterable[F] = (),
+        *,
+        aliases: Mapping[str, str] | None = None,
+        reserved: Iterable[str] = (),
+    ) -> None:
         super().__init__({function.__name__: function for function in functions})
         self.kind = kind
         self.aliases = dict(aliases or {})
+        self.reserved = {*self.aliases, *reserved}
 
     def names(self) -> tuple[str, ...]:
         """Return all names in the order of registration."""
@@ -32,13 +46,12 @@ class Registry(dict[str, F]):
 
     def find(self, name: str) -> F:
         """Return the function with this name or alias; raise UsageError for an unknown name."""
-        name = self.aliases.get(name, name) if isinstance(name, str) else name
-        known_name(self.kind, name, self, register=True)
-        return self[name]
+        known_name(self.kind, name, (*self, *self.aliases), register=True)
+        return self[self.aliases.get(name, name)]
 
     def register(self, function: F) -> F:
         """Add a function under its own name; can be a decorator. Raises UsageError if the name is taken."""
         name = function.__name__
-        if name in self.aliases or self.setdefault(name, function) is not function:
+        if name in self.reserved or self.setdefault(name, function) is not function:
             raise UsageError(f"The name {name!r} is taken by another {self.kind}. Rename the function.")
         return function

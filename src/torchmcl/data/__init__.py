@@ -30,7 +30,7 @@ ABOUT = {
 }
 NAMES = tuple(ABOUT)  # the built-in data sets
 Reader = Callable[..., DataSet]
-_REGISTERED: Registry[Reader] = Registry("data set", aliases=dict(zip(NAMES, NAMES, strict=True)))  # NAMES are taken
+_REGISTERED: Registry[Reader] = Registry("data set", reserved=NAMES)
 
 __all__ = [
     "ABOUT",

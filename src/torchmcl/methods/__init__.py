@@ -67,7 +67,7 @@ ALIASES = {"auxiliary": "amcl", "annealed_mcl": "annealed"}
 _FAMILY: Registry[Callable[..., Composition]] = Registry(
     "method",
     (ie, mcl, smcl, cmcl, vmcl, mcl_kd, amcl, relaxed, evolving, annealed, emadnn, one, kdcl),
-    ALIASES,
+    aliases=ALIASES,
 )
 
 

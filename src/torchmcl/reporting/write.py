@@ -32,7 +32,7 @@ def write(
     if not runs:
         raise UsageError("A report needs at least one run. Pass the folder of a run.")
     if path.is_dir():
-        raise UsageError(f"Cannot write the report to {path}: it is a folder. Use -o {path / 'report.html'}")
+        raise UsageError(f"Cannot write the report to {path}: it is a folder. Use -o {path / 'report.html'}.")
     parent = next(part for part in (path.absolute().parent, *path.absolute().parents) if part.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         problem = "permission denied" if parent.is_dir() else "it is not a folder"

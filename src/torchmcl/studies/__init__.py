@@ -36,7 +36,7 @@ NAMES = (  # built in
     "grad_cam",
     "leaderboard",
 )
-_REGISTERED: Registry[Any] = Registry("study")
+_REGISTERED: Registry[Any] = Registry("study", reserved=NAMES)
 
 
 def names() -> tuple[str, ...]:
@@ -64,8 +64,6 @@ def register(study: Any) -> Any:
             f"The study {name} does not define {' and '.join(missing)}. "
             "Define runs(scale) and table(results); see docs/studies.md."
         )
-    if name in NAMES:
-        raise UsageError(f"There is already a study named {name!r}. Rename yours.")
     return _REGISTERED.register(study)
 
 
