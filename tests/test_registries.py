@@ -192,5 +192,5 @@ def test_a_name_is_given_once(kind):
 
 def test_members_of_a_network_without_a_cut_do_not_exchange():
     register_all()
-    with pytest.warns(UserWarning, match="building without"):
+    with pytest.warns(UserWarning, match="built without"):
         fit("amcl", "my_network", "my_data", members=2, epochs=2, exchange="default", verbose=False)

@@ -386,7 +386,7 @@ def test_a_network_without_a_cut_trains_without_exchange():
         return nn.Sequential(nn.Flatten(), nn.Linear(64, outputs))
 
     options = {name: value for name, value in TINY.items() if name not in ("network", "width")}
-    with pytest.warns(UserWarning, match="building without"):
+    with pytest.warns(UserWarning, match="built without"):
         specialists = fit("amcl", network, members=2, epochs=2, **options)
     assert type(specialists.ensemble.exchange).__name__ == "NoExchange"
 

@@ -82,8 +82,8 @@ def damaged(message: object, cause: object) -> UsageError:
     """Create the error for a file that could not be read because of `cause`.
 
     Returns:
-        A plain `UsageError` if permission or memory was missing: the file may be intact, and callers remove damaged
-        files. Otherwise, it is a `DamagedFileError`, even for EINVAL, which zip archives with wrong offsets cause.
+        A plain `UsageError` if permission was denied or memory ran out: the file may be intact, and callers remove
+        damaged files. Otherwise, it is a `DamagedFileError`, even for EINVAL, which zip archives with wrong offsets cause.
 
     >>> damaged("Cannot read a.pt.", ValueError("truncated"))
     DamagedFileError('Cannot read a.pt.')

@@ -30,8 +30,8 @@ EARLY, LATE = State(epoch=1, epochs=1000), State(epoch=1000, epochs=1000)
 def check_cost(cost: Cost, *, auxiliary: bool = False) -> None:
     """Check a cost.
 
-    It must have the shape (M, B), not depend on other members, be computed in float32 or wider, and be finite with its
-    gradient for extreme logits. All of this is checked with and without pixel dimensions.
+    The cost must have the shape (M, B), not depend on other members, and be computed in float32 or wider. The cost and
+    its gradient must be finite for extreme logits. All of this is checked with and without pixel dimensions.
 
     Args:
         cost: The cost, (logits (M, B, C, …), target (B, …), state) -> (M, B).
@@ -45,7 +45,7 @@ def check_cost(cost: Cost, *, auxiliary: bool = False) -> None:
         value = _seeded(cost, logits, target)
         where = f"(pixels {pixels})"
         _require(value.shape == (3, 6), f"a cost must have the shape (M, B) = (3, 6), got {tuple(value.shape)} {where}")
-        _require(value.dtype == torch.float32, f"float32 logits must have a float32 cost, got {value.dtype} {where}")
+        _require(value.dtype == torch.float32, f"the cost of float32 logits must be float32, got {value.dtype} {where}")
         first = _seeded(cost, logits[:1], target)[0]
         _require(torch.allclose(first, value[0], atol=1e-6), f"a member's cost must not depend on others {where}")
         _check_precision(partial(_seeded, cost, target=target), logits, where)
@@ -80,7 +80,7 @@ def check_assignment(assign: Callable[[int], Assignment], *, members: int = 4) -
             _require(torch.allclose(permuted, weights[order], atol=1e-6), "permuting members must permute the weights")
             if k == members:
                 _require(bool((weights == 1).all()), "for k = M every weight must be 1")
-            _require(bool(assign(k)(regret * 1e6, state).isfinite().all()), "extreme regrets must have finite weights")
+            _require(bool(assign(k)(regret * 1e6, state).isfinite().all()), "weights must always be finite")
 
 
 def check_objective(build: Callable[[int, int, int], Method | Composition | nn.Module]) -> None:
@@ -88,8 +88,8 @@ def check_objective(build: Callable[[int, int, int], Method | Composition | nn.M
 
     Each objective must be new and have its own memory. Weights and costs must have the shape (M, B). Weights must
     lie in [0, 1] and carry no gradient. The gradient must be finite for extreme logits, and the loss of 16-bit logits
-    must be computed in float32. Permuting members must not change the loss, k = M must be the independent ensemble, and
-    an example with sample weight n must count as n examples.
+    must be computed in float32. Permuting members must not change the loss, k = M must give the independent ensemble,
+    and an example with sample weight n must count as n examples.
 
     Args:
         build: A function (members, classes, k) -> Method, Composition or module.
@@ -109,7 +109,7 @@ def check_exchange(build: Callable[..., nn.Module]) -> None:
     built, so that saved weights can be loaded.
 
     Args:
-        build: A function (split, members) -> module, as `ensemble.exchange.register` takes it.
+        build: A function (split, members) -> module, as for `ensemble.exchange.register`.
 
     >>> from torchmcl.ensemble import exchange
     >>> check_exchange(exchange.feature_sharing)
@@ -129,7 +129,7 @@ def _check_exchanged(module: nn.Module, members: int, shape: tuple[int, ...], wh
     count = 1 if module.shared_stem else members
     features = [torch.randn(shape, generator=generator, requires_grad=True) for _ in range(count)]
     found = module(list(features))
-    _require(isinstance(found, list) and len(found) == members, f"an exchange must return a list of {members} {where}")
+    _require(isinstance(found, list) and len(found) == members, f"an exchange must return {members} tensors {where}")
     for h in found:
         _require(h.shape == shape, f"features must keep their shape {shape}, got {tuple(h.shape)} {where}")
     gradients = torch.autograd.grad(sum(h.square().sum() for h in found), features, allow_unused=True)
@@ -147,7 +147,7 @@ def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...
     method = build()
     one, two = method.new_objective(), method.new_objective()
     first, second = ({id(part) for part in (*each.modules(), *each.buffers())} for each in (one, two))
-    _require(not first & second, "each new objective must share nothing with another")
+    _require(not first & second, "new objectives must not share any state")
     # Three copies of each example: the same members then always take a class, and no counts are tied.
     logits = _batch(4, 3, method.outputs, pixels)[0].repeat_interleave(3, dim=1)
     target = torch.arange(3).repeat_interleave(3).reshape(9, *[1] * len(pixels)).expand(9, *pixels)
@@ -189,7 +189,7 @@ def _check_outcome(case: _Case, trained: nn.Module) -> Outcome:
     for name in ("weights", "take", "leave"):
         part: Tensor = getattr(outcome, name)
         _require(part.shape == (4, 9), f"{name} must be (M, B) = (4, 9), got {tuple(part.shape)} {case.where}")
-        _require(part.dtype == torch.float32, f"for float32 logits, {name} must be too, got {part.dtype} {case.where}")
+        _require(part.dtype == torch.float32, f"{name} must be float32 for such logits, got {part.dtype} {case.where}")
     _require(not outcome.weights.requires_grad, f"weights must carry no gradient {case.where}")
     _require(bool(((outcome.weights >= 0) & (outcome.weights <= 1)).all()), f"weights must lie in [0, 1] {case.where}")
     for scaled, where in ((logits.clone(), case.where), (1e4 * logits.sign(), f"for logits of +-1e4 {case.where}")):

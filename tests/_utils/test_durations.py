@@ -36,7 +36,7 @@ def test_durations(good):
     ],
 )
 def test_anything_else_is_refused_in_one_line(bad):
-    with pytest.raises(UsageError, match=r"^Expected warmup to be (a whole number of epochs or a share|at least 1)"):
+    with pytest.raises(UsageError, match=r"^Expected warmup (to be a whole number of epochs or a share|>= 1)"):
         check_duration(bad, "warmup")
 
 

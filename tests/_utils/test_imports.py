@@ -217,18 +217,18 @@ BAD = {
     "syntax": ("ls --import garbled.py", "Cannot import garbled.py: SyntaxError"),
     "raises": (
         "ls --import raising.py",
-        "Cannot import raising.py: ValueError in line 2: no luck. Run again with --debug",
+        "Cannot import raising.py: ValueError on line 2: no luck. Run again with --debug",
     ),
     "needs another": (
         "ls --import needy.py",
-        "ModuleNotFoundError in line 1: No module named 'absent_module'",
+        "ModuleNotFoundError on line 1: No module named 'absent_module'",
     ),
-    "ends": ("ls --import ending.py", "ending.py: SystemExit in line 2: 3"),
+    "ends": ("ls --import ending.py", "ending.py: SystemExit on line 2: 3"),
     "a taken method": ("ls --import taken.py", "The name 'ie' is taken by another method. Rename the function"),
     "taken twice": ("ls --import twice.py", "The name 'two' is taken by another network"),
     "another module's name": ("ls --import random.py", "random.py: another module"),
     "before a wrong command": ("trian --import raising.py", "raising.py: ValueError"),
-    "several lines": ("ls --import wordy.py", "wordy.py: ValueError in line 1: one two"),
+    "several lines": ("ls --import wordy.py", "wordy.py: ValueError on line 1: one two"),
 }
 FILES = {
     "parts.txt": "",

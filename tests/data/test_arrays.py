@@ -76,7 +76,7 @@ def test_a_table() -> None:
         (np.array([["a", "b"]] * 10), "Expected numbers in x, got <U1"),
         (np.zeros((9, 2)), r"Expected x and y to be non-empty and of the same length, got \(9, 2\) and \(10,\)"),
         (np.zeros((0, 2)), "Expected x and y to be non-empty and of the same length"),
-        ([[1, 2], [3]], "got values of different lengths"),
+        ([[1, 2], [3]], "got sequences of different lengths"),
         (3, "Expected x and y to be non-empty and of the same length"),
         (np.full((10, 4), 2**63, np.uint64), r"Expected numbers below 2\*\*63 in x, got 9223372036854775808"),
         (np.ma.array(np.ones((10, 4)), mask=np.eye(10, 4)), "Masked values in x and y"),
@@ -114,9 +114,9 @@ def test_names_of_classes() -> None:
     x = np.zeros((4, 2))
     assert all_of(x, [0, 2, 0, 2], classes=["cat", "cow", "dog"]).target.tolist() == [0, 2, 0, 2]
     assert all_of(x, ["dog", "cat"] * 2, classes=["dog", "cow", "cat"]).target.tolist() == [0, 2, 0, 2]
-    with pytest.raises(UsageError, match=r"Unknown labels in y: 2, first in example 1. The classes are cat, dog"):
+    with pytest.raises(UsageError, match=r"Unknown labels in y: 2, first found in example 1. The classes are cat, dog"):
         all_of(x, [0, 2, 0, 2], classes=["cat", "dog"])
-    with pytest.raises(UsageError, match=r"Unknown labels in y: eel, first in example 1. The classes are cat, dog"):
+    with pytest.raises(UsageError, match=r"Unknown labels in y: eel, first found in example 1. The classes are cat"):
         all_of(x, ["cat", "eel"] * 2, classes=["cat", "dog"])
     with pytest.raises(UsageError, match="Expected unique class names"):
         all_of(x, [0, 1] * 2, classes=["cat", "cat"])
@@ -160,7 +160,7 @@ def test_a_test_set() -> None:
         (x[:4], None, "Expected"),
         (None, Y[:4], "Expected"),
         (x[:4, :1], Y[:4], r"Expected x and x_test of the same shape and type, got \(2,\) and \(1,\)"),
-        (x[:4], Y[:4] + 1, "Unknown labels in y_test: 2, first in example 1. The classes are 0, 1"),
+        (x[:4], Y[:4] + 1, "Unknown labels in y_test: 2, first found in example 1. The classes are 0, 1"),
     ):
         with pytest.raises(UsageError, match=match):
             from_arrays(x, Y, x_test, y_test)

@@ -36,7 +36,7 @@ def test_a_file_is_checked_before_it_is_read(tmp_path) -> None:
         find.check_file(file, 10)
     for content in (b"", b"x" * 11):
         file.write_bytes(content)
-        with pytest.raises(UsageError, match=f"The file .*file has {len(content)} bytes, not 1 to 10"):
+        with pytest.raises(UsageError, match=f"Expected 1 to 10 bytes in .*file, got {len(content)}"):
             find.check_file(file, 10)
     file.write_bytes(b"x" * 10)
     assert find.check_file(file, 10) == file

@@ -33,9 +33,9 @@ def test_a_name_that_is_none(name, hint) -> None:
     [
         ({"parts": ()}, "Expected parts to be train, test or both, got none"),
         ({"parts": ("train", "validation")}, "Expected parts to be train, test or both, got train, validation"),
-        ({"seed": -1}, "Expected a seed of at least 0, got -1"),
-        ({"size": 32}, "Cannot resize digits to size 32"),
-        ({"limit": 0}, "Expected a limit of at least 1 example"),
+        ({"seed": -1}, "Expected seed >= 0, got -1"),
+        ({"size": 32}, "Cannot resize digits to 32"),
+        ({"limit": 0}, "Expected limit >= 1"),
     ],
 )
 def test_options_that_are_none(options, match) -> None:
@@ -45,7 +45,7 @@ def test_options_that_are_none(options, match) -> None:
 
 @pytest.mark.parametrize("size", [0, (32, 0), 10**6])
 def test_a_size_that_is_none(size, tmp_path) -> None:
-    with pytest.raises(UsageError, match="Expected a height and width of 1 to 10,000 pixels"):
+    with pytest.raises(UsageError, match="Expected a height and width between 1 and 10,000 pixels"):
         data.load(f"folder:{tmp_path}", size=size)
 
 

@@ -187,8 +187,8 @@ def test_a_damaged_file_is_one_line(folder, workers) -> None:
     [
         ({"world": 0}, "Expected 0 <= rank < world, got rank=0 and world=0"),
         ({"rank": 2, "world": 2}, "Expected 0 <= rank < world, got rank=2 and world=2"),
-        ({"batch_size": 0}, "Expected a batch size of at least 1"),
-        ({"batch_size": 1, "world": 2}, "Expected a batch size of at least 2 for 2 processes, got 1"),
+        ({"batch_size": 0}, "Expected batch_size >= 1"),
+        ({"batch_size": 1, "world": 2}, "Expected batch_size >= 2 for 2 processes, got 1"),
         ({"world": 11}, "Expected at least 11 examples for 11 processes, got 10"),
         ({"seed": -1}, "Expected seed >= 0 and workers >= 0"),
         ({"preprocess": "gnc"}, "Unknown preprocessing"),
@@ -271,7 +271,7 @@ def test_sampling_by_group() -> None:
     examples = Examples(numbered(12).images, masks, ("background", "foreground"), group, ("cow", "dog"))
     load = Loader(examples, batch_size=12, sampling="classes")
     assert next(load.epoch(1)).group.bincount().tolist() == [6, 6]
-    with pytest.raises(UsageError, match="Cannot sample by class: the examples have only masks"):
+    with pytest.raises(UsageError, match="Cannot sample by class: the examples have masks, not labels"):
         Loader(Examples(examples.images, masks, examples.classes), sampling="classes")
     with pytest.raises(UsageError, match="Did you mean 'classes'"):
         Loader(examples, sampling="class")

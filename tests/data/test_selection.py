@@ -98,12 +98,12 @@ def test_a_part_without_the_class() -> None:
 
 @pytest.mark.parametrize("validation", [-0.1, 1, 2, float("nan")])
 def test_a_fraction_that_is_none(validation) -> None:
-    with pytest.raises(UsageError, match="Expected validation to be a fraction of at least 0 and below 1"):
+    with pytest.raises(UsageError, match="Expected 0 <= validation < 1"):
         select(pets(), validation=validation)
 
 
 def test_a_limit_that_is_none() -> None:
-    with pytest.raises(UsageError, match="Expected a limit of at least 1 example, got 0"):
+    with pytest.raises(UsageError, match="Expected limit >= 1, got 0"):
         select(pets(), limit=0)
 
 

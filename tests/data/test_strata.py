@@ -67,7 +67,7 @@ def test_a_fraction_that_is_none(fraction) -> None:
 
 
 def test_a_limit_and_a_seed_that_are_none() -> None:
-    with pytest.raises(UsageError, match="Expected a limit of at least 1 example, got 0"):
+    with pytest.raises(UsageError, match="Expected limit >= 1, got 0"):
         stratified_subset(torch.zeros(4, dtype=torch.int64), 0, seed=0)
-    with pytest.raises(UsageError, match="Expected a seed of at least 0, got -1"):
+    with pytest.raises(UsageError, match="Expected seed >= 0, got -1"):
         stratified_subset(torch.zeros(4, dtype=torch.int64), 2, seed=-1)

@@ -204,7 +204,7 @@ def test_what_is_no_data_set():
     refused(r"map-style Dataset of \(x, y\) as test, got NoneType", fine, None)
     refused("The data set train is empty", Subset(fine, []))
     refused("fraction between 0 and 1 to hold out, got 1.5", fine, 1.5)
-    refused("validation to be a fraction of at least 0 and below 1", fine, 0.2, 1)
+    refused("Expected 0 <= validation < 1", fine, 0.2, 1)
     refused("Unknown preprocessing", fine, preprocess="gnc")
     refused("target for each of 30 examples of train, got 2", fine, targets=[0, 1])
     refused("Cannot use test_targets if test is a fraction", fine, 0.2, test_targets=[0])
@@ -238,9 +238,9 @@ def test_items_that_cannot_be(item, message):
 
 def test_labels_outside_the_classes():
     wrong = Given(lambda at: (torch.zeros(2), 9 if at == 4 else at % 2))
-    refused("Unknown labels in train: 9, first in example 4. The classes are cat, dog", wrong, classes=["cat", "dog"])
+    refused("Unknown labels in train: 9, first found in example 4. The classes are cat", wrong, classes=["cat", "dog"])
     fine = Given(lambda at: (torch.zeros(2), at % 2))
-    refused("Unknown labels in test: 9, first in example 4. The classes are 0, 1", fine, wrong)
+    refused("Unknown labels in test: 9, first found in example 4. The classes are 0, 1", fine, wrong)
 
 
 class Changing(Given):

@@ -313,7 +313,7 @@ def test_members_of_different_architectures():
     ("call", "says"),
     [
         (lambda: Ensemble.build("amcl", "resnet19"), "Did you mean 'resnet18'"),
-        (lambda: Ensemble.build("amcl", ["mlp"] * 2, members=3), "one network or a list of 3, one per member, got 2"),
+        (lambda: Ensemble.build("amcl", ["mlp"] * 2, members=3), "one network or 3 networks, one per member, got 2"),
         (lambda: Ensemble.build(methods.build("ie", 3, 4), tiny, members=2), "3 members and 4 classes"),
         (lambda: Ensemble.build("ie", tiny, width=8), r"Options \(width\)"),
         (lambda: Ensemble.build("ie", lambda outputs: "network"), "return an nn.Module, got str"),

@@ -365,7 +365,7 @@ LINEAR = torch.nn.Linear(4, 2)
         ),
         (
             lambda: Specialists.from_modules([torch.nn.Linear(4, 2).double()], ["a", "b"], shape=(4,)),
-            r"The weights are float64 and the examples float32. Convert the networks to torch\.float32",
+            r"The weights are float64, but the examples are float32. Convert the networks to torch\.float32",
         ),
         (lambda: Specialists.from_modules([LINEAR], ["a", "b", "c"], shape=(4,)), "3 outputs per member"),
         (lambda: Specialists.from_modules([LINEAR], "ab", shape=(4,)), "for classes, got 'ab'"),

@@ -33,5 +33,5 @@ def test_trains_on_one_row_as_on_many() -> None:
 
 @pytest.mark.parametrize("option", ["depth", "inputs"])
 def test_bad_sizes(option: str) -> None:
-    with pytest.raises(UsageError, match=rf"^Expected {option} to be a whole number of at least 1, got {option}=0\.$"):
+    with pytest.raises(UsageError, match=rf"^Expected {option} to be an integer >= 1, got {option}=0\.$"):
         mlp(3, **{"inputs": 4, option: 0})

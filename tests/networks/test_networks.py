@@ -162,9 +162,9 @@ def test_unknown_cut(name: str) -> None:
 @every_network
 @pytest.mark.parametrize("size", [0, -1, 2.5, True, "8", None])
 def test_bad_sizes(name: str, size: object) -> None:
-    with pytest.raises(UsageError, match=r"^Expected classes to be a whole number of at least 1, got classes=.+\.$"):
+    with pytest.raises(UsageError, match=r"^Expected classes to be an integer >= 1, got classes=.+\.$"):
         build(name, size)
-    with pytest.raises(UsageError, match=r"^Expected width to be a whole number of at least 1, got width=.+\.$"):
+    with pytest.raises(UsageError, match=r"^Expected width to be an integer >= 1, got width=.+\.$"):
         build(name, width=size)
 
 

@@ -87,7 +87,7 @@ BAD = {
     "two dots": ("./my.study.py", "such as my_module.py. Rename it"),
     "no Python": ("./garbled.py", "garbled.py: SyntaxError"),
     "bytes": ("./binary.py", "Cannot import ./binary.py: "),
-    "raises": ("./raises.py", "Cannot import ./raises.py: ZeroDivisionError in line 3: division by zero"),
+    "raises": ("./raises.py", "Cannot import ./raises.py: ZeroDivisionError on line 3: division by zero"),
     "leaves": ("./leaves.py", "leaves.py: SystemExit"),
     "no runs": ("./no_runs.py", "The study no_runs does not define runs."),
     "nothing": ("./empty.py", "does not define runs and table."),
@@ -172,7 +172,7 @@ def test_advised_commands_are_quoted(tmp_path, monkeypatch, capsys, untouched):
 
 def test_debug_shows_where(tmp_path, untouched):
     (tmp_path / "raising.py").write_text("1 / 0")
-    with pytest.raises(UsageError, match="ZeroDivisionError in line 1") as caught:
+    with pytest.raises(UsageError, match="ZeroDivisionError on line 1") as caught:
         cli.main(["study", "ls", str(tmp_path / "raising.py"), "--debug"])
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 

@@ -75,7 +75,7 @@ def test_two_ways_to_say_the_same_are_the_same():
     [
         ({"quiet": True}, "Unknown option quiet .* Use verbose=False."),
         ({"bete": 1}, "Did you mean beta?"),
-        ({"warmup": 0}, "warmup to be at least 1 epoch, got 0"),
+        ({"warmup": 0}, "Expected warmup >= 1, got 0"),
         ({"warmup": 30}, "warmup=30 is too long for epochs=30. Lower warmup"),
         ({"warmup": "100%"}, "a share such as '5%', got '100%'"),
         ({"warmup": 0.05}, "a share such as '5%', got 0.05"),

@@ -79,7 +79,7 @@ def test_names_callables_and_modules_mix(modules, tmp_path):
     ("network", "options", "says"),
     [
         (lambda: [one := perceptron(), one], {}, "Members 0 and 1 have the same weights"),
-        (lambda: [perceptron(), perceptron()], {"members": 3}, "one network or a list of 3"),
+        (lambda: [perceptron(), perceptron()], {"members": 3}, "one network or 3 networks"),
         (lambda: [perceptron(), perceptron(9)], {}, r"Expected 10 outputs per member .* from member 1"),
         (
             lambda: [perceptron(), nn.Sequential(nn.Flatten(), nn.LSTM(64, 10))],
@@ -89,7 +89,7 @@ def test_names_callables_and_modules_mix(modules, tmp_path):
         (
             lambda: [perceptron(), perceptron().half()],
             {},
-            r"Member 1 failed .* weights are float16 and the examples float32",
+            r"Member 1 failed .* weights are float16, but the examples are float32",
         ),
         (lambda: [perceptron(), nn.Linear(9, 10)], {}, r"Member 1 failed on examples of shape \(1, 8, 8\): mat1"),
         (lambda: lambda outputs: nn.Sequential(nn.Flatten(), nn.Linear(9, outputs)), {}, "Member 0 failed on "),

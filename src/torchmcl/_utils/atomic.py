@@ -15,7 +15,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})  # a full disk, an exhausted 
 
 
 def write(path: Path, content: Callable[[IO[bytes]], object] | str | bytes) -> None:
-    """Write text, bytes or the output of a function to a draft, then rename it; raise DiskFullError if it does not fit.
+    """Write text, bytes or the output of a function to a draft and rename it; raise DiskFullError if the disk is full.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "note.txt"

@@ -5,8 +5,8 @@ from torch.autograd import forward_ad
 def custom_grad() -> bool:
     """Return whether to use functions with a custom backward pass, which write less to memory.
 
-    Their gradients can be differentiated again. `torch.func`, forward-mode derivatives and the compiler get the same
-    formulas in plain operations.
+    Their gradients can be differentiated again. `torch.func`, forward-mode derivatives and the compiler use the same
+    formulas with plain operations.
     """
     plain = torch.compiler.is_compiling() or in_functorch_transform() or forward_ad._current_level >= 0
     return torch.is_grad_enabled() and not plain

@@ -26,7 +26,7 @@ def check_duration(duration: Any, name: str, *, least: int = 1) -> None:
             f"Expected {name} to be a whole number of epochs or a share such as '5%', got {shown(duration)}."
         )
     elif not least <= int(duration) < 2**63:
-        raise UsageError(f"Expected {name} to be at least {least} epoch{'s' * (least != 1)}, got {shown(duration)}.")
+        raise UsageError(f"Expected {name} >= {least}, got {shown(duration)}.")
 
 
 def parse_share(text: str, name: str) -> Fraction:

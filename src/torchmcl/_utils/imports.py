@@ -1,6 +1,6 @@
 """User files and modules that register methods, networks and other parts.
 
-The option --import imports them. Their names are passed to the processes that a command starts, and never stored.
+The option --import imports them. Their names are passed to the processes that a command starts, and are never stored.
 """
 
 import os
@@ -89,4 +89,4 @@ def _module_name(path: Path) -> str:
 def _line(problem: BaseException, path: Path | None) -> str:
     """Return the line of the file that raised the error."""
     lines = [frame.lineno for frame in extract_tb(problem.__traceback__) if path and Path(frame.filename) == path]
-    return f" in line {lines[-1]}" if lines else ""
+    return f" on line {lines[-1]}" if lines else ""

@@ -1,6 +1,6 @@
 """A lock that lets one process at a time use a folder.
 
-`filelock` works on Unix and Windows. The system releases the lock when its holder ends, even if it is killed: a forked
+`filelock` works on Unix and Windows. The system releases the lock when its holder ends, even if it is killed. A forked
 process, such as a data loader's worker, closes its copy and cannot keep the lock of its parent.
 """
 

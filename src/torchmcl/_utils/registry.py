@@ -50,7 +50,7 @@ class Registry(dict[str, F]):
         return self[self.aliases.get(name, name)]
 
     def register(self, function: F) -> F:
-        """Add a function under its own name; can be a decorator. Raises UsageError if the name is taken."""
+        """Add a function under its own name and return it, as a decorator; raise UsageError if the name is taken."""
         name = function.__name__
         if name in self.reserved or self.setdefault(name, function) is not function:
             raise UsageError(f"The name {name!r} is taken by another {self.kind}. Rename the function.")

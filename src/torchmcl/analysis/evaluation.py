@@ -233,7 +233,7 @@ def _spread(examples: Examples, limit: int | None) -> Examples:
     if limit is None or len(examples) <= limit:
         return examples
     if limit < 1:
-        raise UsageError(f"Expected a limit of at least 1 example, got {limit}.")
+        raise UsageError(f"Expected limit >= 1, got {limit}.")
     return examples.subset(torch.linspace(0, len(examples) - 1, limit).round().long())
 
 

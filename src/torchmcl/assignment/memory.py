@@ -47,7 +47,7 @@ class Memory(nn.Module):
         self.register_buffer("flags", torch.zeros(classes, members, dtype=torch.bool))
 
     def record(self, weights: Tensor, group: Tensor | None, sample_weight: Tensor | None = None) -> None:
-        """Count `weights` (M, B) of 0 and 1 for classes `group` (B,), `sample_weight` (B,) times each.
+        """Add `weights` (M, B) of 0 or 1, times `sample_weight` (B,), to the counts of the classes `group` (B,).
 
         This does nothing once the flags are fixed. Raises UsageError if shapes do not match or a group is out of range.
 
@@ -84,7 +84,7 @@ class Memory(nn.Module):
 
     def _decide(self) -> Tensor:
         if not self.counts.any():
-            raise UsageError("The memory is empty. Train at least one epoch with loss-based assignment: warmup >= 1.")
+            raise UsageError("The memory is empty. Train with loss-based assignment first (warmup >= 1).")
         return balanced(self.counts, self.k) if self.balance else top_k(self.counts, self.k, dim=1)
 
     def _inspect(self, by_member: Tensor, group: Tensor | None) -> Tensor:
@@ -104,11 +104,11 @@ class Memory(nn.Module):
         return group
 
     def get_extra_state(self) -> Tensor:
-        """Return whether the flags are fixed. Reading it from a buffer would synchronise the device."""
+        """Return whether the flags are fixed. Reading this from a buffer would synchronise the device."""
         return torch.tensor(self.fixed)
 
     def set_extra_state(self, state: Any) -> None:
-        """Restore it."""
+        """Restore whether the flags are fixed."""
         self.fixed = bool(state)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

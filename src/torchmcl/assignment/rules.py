@@ -59,7 +59,7 @@ class TopK:
 class Relaxed:
     """Relaxed winner-takes-all, Rupprecht et al. 2017: winners have weight 1 - eps, others k eps / (M - k).
 
-    The paper defines k = 1; for other k, the weights are chosen to sum to k.
+    The paper defines only k = 1; for other k, the weights are chosen to sum to k.
 
     Args:
         k: The number of winners.

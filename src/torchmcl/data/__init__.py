@@ -59,13 +59,13 @@ def names() -> tuple[str, ...]:
 
 
 def about() -> dict[str, str]:
-    """Return a one-line description of each data set; for a registered one, the first line of its docstring."""
+    """Return a one-line description of each data set; registered ones use the first line of their docstring."""
     registered = {name: (reader.__doc__ or "").strip() or "-" for name, reader in _REGISTERED.items()}
     return ABOUT | {name: text.splitlines()[0] for name, text in registered.items()}
 
 
 def register(reader: Reader) -> Reader:
-    """Register a data set under the name of its reader; use it as a decorator.
+    """A decorator that registers a data set under the name of its reader.
 
     Args:
         reader: a function `(parts, *, directory, seed) -> DataSet`. `parts` are the requested parts, "train" or "test",
@@ -100,8 +100,8 @@ def load(
 
     Args:
         name: a name in `names()`, or folder:PATH, segmentation-folder:PATH or npz:PATH
-        directory: the folder with its files. The folder in the environment variable TORCHMCL_DATA and the user's cache
-            are searched next; files that are in none of them are downloaded to the cache
+        directory: the folder that contains the files. The folder in the environment variable TORCHMCL_DATA and the
+            user's cache are searched next; files that are in none of them are downloaded to the cache
         classes: the classes to select, "dog,airplane" or a list, numbered in this order; for segmentation, the groups
         limit: the largest number of training examples; each class keeps its proportion
         validation: the fraction of the training examples of each class to hold out, after `limit`
@@ -109,8 +109,8 @@ def load(
         size: the height and width, or the side of a square, to which image files are resized
         parts: the parts to load, "train", "test" or both
         verbose: whether to show the progress of a download; see `fit` for logging
-        in_memory: image files are read into memory if a part has fewer gigabytes of pixels than this; the files of
-            a larger part are read on demand
+        in_memory: the size in gigabytes below which the images of a part are read into memory; the files of a larger
+            part are read on demand
 
     Returns:
         A `DataSet` with the requested parts, and a part "validation" if `validation` is not 0.
@@ -127,7 +127,7 @@ def load(
     if not parts or not set(parts) <= {"train", "test"}:
         raise UsageError(f"Expected parts to be train, test or both, got {', '.join(parts) or 'none'}.")
     if seed < 0:
-        raise UsageError(f"Expected a seed of at least 0, got {seed}.")
+        raise UsageError(f"Expected seed >= 0, got {seed}.")
     with verbosity(verbose and VERBOSE.get()):
         data = _read(name, directory, parts, seed, _height_and_width(name, size))
     data = select(data, classes=classes, limit=limit, validation=validation, seed=seed)
@@ -162,8 +162,8 @@ def _height_and_width(name: str, size: int | tuple[int, int] | None) -> tuple[in
     if size is None:
         return None
     if not name.startswith(("folder:", "segmentation-folder:")) and name not in ("tiny-imagenet", "icoseg"):
-        raise UsageError(f"Cannot resize {name} to size {size}. Only folders, tiny-imagenet and icoseg support this.")
+        raise UsageError(f"Cannot resize {name} to {size}. Only folders, tiny-imagenet and icoseg support resizing.")
     height, width = (size, size) if isinstance(size, int) else size
     if not (1 <= height <= 10_000 and 1 <= width <= 10_000):
-        raise UsageError(f"Expected a height and width of 1 to 10,000 pixels, got {height} and {width}.")
+        raise UsageError(f"Expected a height and width between 1 and 10,000 pixels, got {height} and {width}.")
     return height, width

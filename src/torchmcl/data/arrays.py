@@ -81,7 +81,7 @@ def from_arrays(
 
 
 def _arrays(x: Any, y: Any, what: str) -> tuple[Any, Any]:
-    """Convert both to tensors or arrays of the same length; read a `Dataset` or `DataLoader` to its end."""
+    """Convert x and y to tensors or arrays of the same length; read a `Dataset` or `DataLoader` to its end."""
     if isinstance(x, Dataset | DataLoader) and y is None:
         x, y = _read(x if isinstance(x, DataLoader) else DataLoader(x, batch_size=256, generator=torch.Generator()))
     x, y = _array(x, what), _array(y, what)
@@ -114,7 +114,7 @@ def _read(loader: DataLoader) -> tuple[Tensor, Any]:
 
 
 def as_array(values: Any, what: str) -> NDArray[Any]:
-    """Convert to a NumPy array; raise UsageError for masked values and for a range that is too long for memory."""
+    """Convert to a NumPy array; raise UsageError for masked values and for a range that does not fit in memory."""
     if np.ma.is_masked(values):  # NumPy would use the values behind the mask
         raise UsageError(f"Masked values in {what} are not supported. Fill or remove them.")
     if not hasattr(values, "__array__"):
@@ -136,7 +136,7 @@ def _array(values: Any, what: str) -> Any:
     except UsageError:
         raise
     except ValueError as error:  # ragged
-        raise UsageError(f"Expected {what} to be arrays or tensors, got values of different lengths.") from error
+        raise UsageError(f"Expected {what} to be arrays or tensors, got sequences of different lengths.") from error
     if array.dtype.kind == "O":
         if array.ndim != 1 or not len(array) or not all(isinstance(each, str) for each in array):
             raise UsageError(f"Expected numbers or strings in {what}, got Python objects.")
@@ -171,7 +171,7 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
     if x.dim() == 2 or x.is_floating_point():
         x = x.float()
         if not bool(x.isfinite().all()):
-            raise UsageError(f"Expected finite numbers in {what}, got NaN or infinity. Fill or remove them.")
+            raise UsageError(f"Expected finite numbers in {what}, got NaN or infinity. Replace or remove them.")
     elif not 0 <= int((x := x.long()).min()) <= int(x.max()) <= 255:  # torch cannot compare all integer types
         raise UsageError(f"Expected pixel values from 0 to 255 in {what}, got {int(x.min())} to {int(x.max())}.")
     else:
@@ -194,7 +194,7 @@ def as_targets(
 ) -> tuple[Tensor, NDArray[Any], tuple[str, ...]]:
     """Convert labels to targets (N,) int64; return them, the labels as an array (N,) and the class names.
 
-    `names` are the class names, if other labels have determined them already.
+    `names` are the class names if they are already known from other labels.
     """
     label = _labels(_array(y, what), what)
     names = names or _class_names(label, classes)
@@ -236,7 +236,7 @@ def _numbered(label: NDArray[Any], names: tuple[str, ...], classes: Sequence[str
     if unknown := [str(value) for value, index in target.items() if index is None]:
         first = next(at for at, value in enumerate(label.tolist()) if target[value] is None)
         raise UsageError(
-            f"Unknown labels in {what}: {', '.join(unknown[:5])}, first in example {first}. The classes are "
-            f"{', '.join(names[:10])}. Correct the labels, or name all classes."
+            f"Unknown labels in {what}: {', '.join(unknown[:5])}, first found in example {first}. The classes are "
+            f"{', '.join(names[:10])}. Correct the labels, or pass the names of all classes."
         )
     return torch.tensor(list(target.values()))[torch.from_numpy(inverse.reshape(-1))]

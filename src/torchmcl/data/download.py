@@ -20,7 +20,7 @@ from torchmcl.errors import DamagedFileError, DiskFullError, TorchmclError, Usag
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """The address of a published file or archive, its checksum, and its largest size, packed or unpacked."""
+    """The address of a published file or archive, its checksum, and its maximum size, packed or unpacked."""
 
     url: str
     md5: str
@@ -54,7 +54,7 @@ SOURCES = {
 def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None) -> Path:
     """Find one of these files or folders; otherwise, unpack its archive or download it.
 
-    An archive in one of the data folders is unpacked if its checksum is the published one.
+    An archive in one of the data folders is unpacked if its checksum matches the published one.
     """
     if (path := find(names, directory)) is not None:
         return path
@@ -116,7 +116,7 @@ def _download(source: RemoteFile, folder: Path) -> Path:
 
 
 class _LimitedFile:
-    """A file that accepts at most the largest size of its source, regardless of the announced size."""
+    """A file that accepts at most the maximum size of its source, regardless of the announced size."""
 
     def __init__(self, file: IO[bytes], source: RemoteFile) -> None:
         self.file, self.source, self.left = file, source, source.max_bytes
@@ -181,7 +181,7 @@ def unpack(archive: Path, to: Path, max_bytes: int) -> None:
 
 
 def _checked_members(archive: Path, tar: tarfile.TarFile, max_bytes: int) -> list[tarfile.TarInfo]:
-    """Read the members one by one, because each header states the size of the content after it."""
+    """Read the members one by one, because each header states the size of the content that follows it."""
     members, total = [], 0
     for member in tar:
         total += member.size

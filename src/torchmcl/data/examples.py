@@ -67,7 +67,7 @@ class Examples:
 
     @property
     def labels(self) -> Tensor:
-        """The labels (N,) that splits are stratified by and that a memory counts: the groups, or else the targets."""
+        """The labels (N,) for stratified splits and for the memory: the groups if given, otherwise the targets."""
         return (self.target if self.group is None else self.group).long()
 
     @property
@@ -77,7 +77,7 @@ class Examples:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the images, targets and weights, in order. Only the first 256 of `Lazy` images are included."""
+        """A hash of the images, targets and weights, in order. It includes only the first 256 `Lazy` images."""
         images = self.images
         tensor = images if isinstance(images, Tensor) else images[torch.arange(min(len(images), 256))]
         return _fingerprint(tensor, self.target, self.weight)
@@ -115,7 +115,7 @@ def check_labels(label: Tensor, classes: int) -> None:
 
 def _check_integers(label: Tensor, what: str, dims: tuple[int, ...]) -> None:
     if not isinstance(label, Tensor):
-        raise UsageError(f"Expected {what} in a tensor, got {type(label).__name__}. Use torch.tensor or from_arrays.")
+        raise UsageError(f"Expected {what} as a tensor, got {type(label).__name__}. Use torch.tensor or from_arrays.")
     if label.dtype not in INTEGER_TYPES or label.dim() not in dims:
         raise UsageError(f"Expected {what} to be int64, got {label.dtype} {tuple(label.shape)}. Convert them first.")
 
@@ -123,7 +123,7 @@ def _check_integers(label: Tensor, what: str, dims: tuple[int, ...]) -> None:
 def _check_weights(weight: Tensor, count: int) -> None:
     if not isinstance(weight, Tensor) or not weight.is_floating_point() or weight.shape != (count,):
         got = f"{weight.dtype} {tuple(weight.shape)}" if isinstance(weight, Tensor) else type(weight).__name__
-        raise UsageError(f"Expected a floating point tensor of weights ({count},), got {got}. Pass one per example.")
+        raise UsageError(f"Expected floating point weights ({count},), got {got}. Pass one weight per example.")
     if count and not (float(weight.min()) > 0 and float(weight.sum()) < float("inf")):
         low, high = float(weight.min()), float(weight.max())
         raise UsageError(f"Expected finite weights above 0, got {low:g} to {high:g}. Remove examples with subset(…).")
@@ -135,7 +135,7 @@ class DataSet:
 
     Args:
         name: the name under which it was loaded
-        parts: the parts that were loaded, out of "train", "validation" and "test"
+        parts: the loaded parts, which can be "train", "validation" and "test"
         preprocess: the preprocessing of its images, a name in `preprocess.names()`
         choices: how it was split and selected (fractions, seeds, counts), as plain values
         source: the arguments of `load`, from which a run folder can load the same data again; None for other data

@@ -29,8 +29,8 @@ def from_loaders(
 ) -> DataSet:
     """Create a data set from loaders, such as torch `DataLoader`s, and use their batches (x, y) unchanged.
 
-    x is (B, C, H, W) or (B, D), uint8 or float; y is (B,), integers from 0. The loaders determine batch size, order,
-    workers and augmentation. A loader must start over whenever it is iterated; its length may be unknown.
+    x is (B, C, H, W) or (B, D), uint8 or float; y contains integers (B,) from 0. The loaders determine batch size,
+    order, workers and augmentation. A loader must start over whenever it is iterated; its length may be unknown.
 
     Before each epoch, the global generators of torch, NumPy and Python are seeded from the seed and the epoch, so a
     `DataLoader` that shuffles without its own generator is reproducible. The examples have no index. Therefore, a run
@@ -74,7 +74,7 @@ class External:
     """A part of a data set that a user's loader provides in batches (x, y) and that cannot be indexed.
 
     It contains no examples: `images` and `target` are empty tensors of the right shape and type. Its length is the
-    number of examples in the last complete pass, 0 before the first.
+    number of examples in the last complete pass, or 0 before the first pass.
     """
 
     group: Tensor | None = None
@@ -103,14 +103,14 @@ class External:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the properties that are known without reading: classes, shape, type and number of batches."""
+        """A hash of the properties that are known without reading data: classes, shape, type and number of batches."""
         known = (self.classes, tuple(self.images.shape), str(self.images.dtype), length_hint(self.loader, 0))
         return sha256(repr(known).encode()).hexdigest()[:16]
 
     label_fingerprint = fingerprint
 
     def _batches(self, like: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Iterate once: x (B, …) with the shape and type of `like` (0, …), y (B,) int64."""
+        """Iterate once and yield x (B, …), with the shape and type of `like` (0, …), and y (B,) int64."""
         number, count = 0, 0
         for number, batch in enumerate(self._raw_batches(), start=1):
             where = f"batch {number} of the {self.name} loader"
@@ -118,7 +118,7 @@ class External:
             if like is not None and (x.shape[1:], x.dtype) != (like.shape[1:], like.dtype):
                 expected = f"(B, {str(tuple(like.shape[1:]))[1:]} {like.dtype}"
                 got = f"{tuple(x.shape)} {x.dtype} in {where}"
-                raise UsageError(f"Expected all batches to be {expected}, got {got}. Convert them.")
+                raise UsageError(f"Expected all batches to be {expected}, got {got}. Convert the batches.")
             count += len(x)
             yield x, y
         if not number:
@@ -190,7 +190,7 @@ class ExternalLoader:
             done += total
 
     def _set_epoch(self, number: int) -> None:
-        """Call `set_epoch` of the sampler, batch sampler and data set, if they have it."""
+        """Call the method `set_epoch` of the sampler, batch sampler and data set, where it exists."""
         for name in ("sampler", "batch_sampler", "dataset"):
             set_epoch = getattr(getattr(self.examples.loader, name, None), "set_epoch", None)
             if callable(set_epoch):
@@ -221,11 +221,11 @@ def _checked(batch: Any, classes: int, where: str) -> tuple[Tensor, Tensor]:
         got = f"{tuple(x.shape)} {x.dtype} in {where}"
         raise UsageError(f"Expected x (B, C, H, W) or (B, D), uint8 or float, got {got}. Convert it in the loader.")
     if tuple(y.shape) != (len(x),) or y.dtype not in INTEGER_TYPES:
-        raise UsageError(f"Expected y to contain ({len(x)},) integers, got {tuple(y.shape)} {y.dtype} in {where}.")
+        raise UsageError(f"Expected y to be integers ({len(x)},), got {tuple(y.shape)} {y.dtype} in {where}.")
     y = y.long()
     low, high = int(y.min()), int(y.max())
     if not 0 <= low <= high < classes:
-        raise UsageError(f"Expected y from 0 to {classes - 1}, got {low} to {high} in {where}. Name all classes.")
+        raise UsageError(f"Expected y from 0 to {classes - 1}, got {low} to {high} in {where}. Pass all class names.")
     if x.dtype == torch.uint8 and x.dim() == 4:
         return x, y
     if x.device.type == "cpu" and not bool(x.isfinite().all()):  # other devices would have to synchronise

@@ -23,7 +23,7 @@ def data_folders(directory: str | os.PathLike[str] | None = None) -> list[Path]:
 
 
 def find(names: Sequence[str], directory: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the first of these files or folders in one of the `data_folders`, or the data folder of that name."""
+    """Return the first of these files or folders that is in the `data_folders` or is one of them, or None."""
     for folder in data_folders(directory):
         for name in names:
             if (folder / name).exists():
@@ -38,7 +38,7 @@ def not_found(names: Sequence[str], directory: str | os.PathLike[str] | None, re
     folders = ", ".join(map(str, data_folders(directory)))
     return UsageError(
         f"Cannot find {' or '.join(names)} in {folders}, and {reason}. "
-        f"Put it into one of these folders, or set {VARIABLE} to its folder."
+        f"Put the data into one of these folders, or set {VARIABLE} to their folder."
     )
 
 
@@ -48,5 +48,5 @@ def check_file(path: Path, max_bytes: int) -> Path:
         raise UsageError(f"The file {path} does not exist. Check the path, or download the data again.")
     size = path.stat().st_size
     if not 0 < size <= max_bytes:
-        raise DamagedFileError(f"The file {path} has {size} bytes, not 1 to {max_bytes}. Download it again.")
+        raise DamagedFileError(f"Expected 1 to {max_bytes} bytes in {path}, got {size}. Download the file again.")
     return path

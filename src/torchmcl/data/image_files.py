@@ -75,8 +75,8 @@ class ImageFiles(Lazy):
 def read_image(path: str | PathLike[str], size: Sequence[int] | None = None, channels: int = 3) -> NDArray[np.uint8]:
     """Read an image file as an array (C, H, W) uint8.
 
-    EXIF orientation is applied, 16-bit values are scaled to 8, and transparency is dropped. Only the first frame of an
-    animation is read.
+    EXIF orientation is applied, 16-bit values are scaled to 8 bits, and transparency is dropped. Only the first frame
+    of an animation is read.
 
     Args:
         path: the path of the file

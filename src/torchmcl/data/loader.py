@@ -106,12 +106,12 @@ class Loader:
         if len(examples) < least:
             raise UsageError(f"Expected at least {least} examples for {world} processes, got {len(examples)}.")
         if batch_size < least:
-            raise UsageError(f"Expected a batch size of at least {least} for {world} processes, got {batch_size}.")
+            raise UsageError(f"Expected batch_size >= {least} for {world} processes, got {batch_size}.")
         if seed < 0 or workers < 0:
             raise UsageError(f"Expected seed >= 0 and workers >= 0, got {seed} and {workers}.")
         known_name("sampling", sampling, SAMPLINGS)
         if sampling == "classes" and examples.labels.dim() > 1:
-            raise UsageError("Cannot sample by class: the examples have only masks. Use sampling='examples'.")
+            raise UsageError("Cannot sample by class: the examples have masks, not labels. Use sampling='examples'.")
         self.examples, self.seed, self.shuffle, self.sampling = examples, seed, shuffle, sampling
         self.rank, self.world, self.workers, self._transform = rank, world, workers, transform
         self.device = torch.device(device)
@@ -205,7 +205,7 @@ def _sizes(count: int, batch_size: int, least: int) -> list[int]:
 
 
 class _Batches:
-    """A data set whose items are batches of images. It returns errors, because torch would obscure their message."""
+    """A data set whose items are batches of images. It returns errors because torch would obscure raised ones."""
 
     def __init__(self, images: Lazy) -> None:
         self.images = images

@@ -18,9 +18,10 @@ _COMPLEX = 0x0800
 
 
 def read_matlab(path: Path, *, max_bytes: int) -> dict[str, NDArray[Any]]:
-    """Read the numeric arrays of a level 5 MATLAB file (-v6 or -v7); `max_bytes` limits its size, also decompressed.
+    """Read the numeric arrays of a level 5 MATLAB file (-v6 or -v7).
 
-    SciPy's reader can crash the process on damaged bytes, so this one checks everything.
+    `max_bytes` limits the size before and after decompression. SciPy's reader is not used because it can crash the
+    process on damaged bytes.
     """
     # For the layout, see "MAT-File Format" by MathWorks: each element is a tag (type, size) and its padded content.
     content = memoryview(check_file(path, max_bytes).read_bytes())
@@ -35,7 +36,7 @@ def read_matlab(path: Path, *, max_bytes: int) -> dict[str, NDArray[Any]]:
 
 
 def _bodies(content: memoryview, order: str, max_bytes: int) -> Iterator[memoryview]:
-    """Unpack the content of each matrix; `max_bytes` limits the total size."""
+    """Unpack the content of each matrix; `max_bytes` limits their total size."""
     left = max_bytes
     for kind, body in _elements(content, order):
         if kind == _COMPRESSED:
@@ -50,7 +51,7 @@ def _bodies(content: memoryview, order: str, max_bytes: int) -> Iterator[memoryv
 
 
 def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
-    """Iterate over the type and content of each element; content of up to 4 bytes is inside the tag."""
+    """Iterate over the type and content of each element; content of up to 4 bytes is stored in the tag."""
     at = 0
     while at < len(content):
         if len(content) - at < 8:

@@ -15,12 +15,12 @@ _RECONSTRUCT = {("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiar
 def read_pickle(path: Path) -> dict[str, Any]:
     """Read a pickled dictionary of lists, numbers, strings and uint8 arrays, without executing anything.
 
-    Anything else in the file is an error. The content of an array is checked later, by `Array.bytes_`.
+    Any other object in the file raises an error. The content of an array is checked later, by `Array.bytes_`.
     """
     try:
         content = _Reader(io.BytesIO(path.read_bytes()), encoding="latin-1").load()
     except DamagedFileError as error:
-        raise DamagedFileError(f"The pickle {path} is not safe: {error} Download it again.") from error
+        raise DamagedFileError(f"The pickle {path} is not safe: {error} Download the file again.") from error
     except Exception as error:  # the unpickler raises many kinds of exceptions for damaged bytes
         raise damaged(f"The pickle {path} is damaged ({type(error).__name__}). Download it again.", error) from error
     if not isinstance(content, dict):
@@ -101,5 +101,5 @@ def _fresh(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _latin(text: str, _: str = "") -> bytes:
-    """Decode bytes in the encoding that Python 3 uses for them in old protocols."""
+    """Restore bytes from the text in which Python 3 stores them in old protocols."""
     return text.encode("latin-1")

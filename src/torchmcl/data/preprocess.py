@@ -12,7 +12,7 @@ def global_contrast(x: Tensor) -> Tensor:
     """Normalize each image to mean 0 and root mean square 1 over pixels and channels, (B, …) -> (B, …) float32.
 
     Computes (x - mean) / rms(x - mean), without the division if the root mean square is below 1e-8. This is global
-    contrast normalization, the paper's only preprocessing (pylearn2's with scale sqrt(D)).
+    contrast normalization, the paper's only preprocessing (as in pylearn2 with scale sqrt(D)).
 
     >>> global_contrast(torch.tensor([[[[1, 3]]], [[[7, 7]]]], dtype=torch.uint8)).flatten(1)
     tensor([[-1.,  1.],
@@ -57,7 +57,7 @@ def names() -> tuple[str, ...]:
 
 
 def register(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Register a preprocessing function (B, …) -> (B, …) floating point under its own name; use it as a decorator."""
+    """A decorator that registers a preprocessing function (B, …) -> (B, …) floating point under its own name."""
     return _PREPARATIONS.register(function)
 
 

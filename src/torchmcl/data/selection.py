@@ -24,9 +24,9 @@ def select(
     """Select classes, hold out a missing test part, limit the training examples and hold out a validation part."""
     parts, choices = dict(data.parts), dict(data.choices)
     if not 0 <= validation < 1:
-        raise UsageError(f"Expected validation to be a fraction of at least 0 and below 1, got {validation}.")
+        raise UsageError(f"Expected 0 <= validation < 1, got {validation}.")
     if limit is not None and limit < 1:
-        raise UsageError(f"Expected a limit of at least 1 example, got {limit}.")
+        raise UsageError(f"Expected limit >= 1, got {limit}.")
     if classes is not None:
         names = _class_names(classes, next(iter(parts.values())).label_names)
         parts = {part: select_classes(examples, names) for part, examples in parts.items()}

@@ -11,7 +11,7 @@ from torchmcl.errors import UsageError
 
 
 class Purpose(IntEnum):
-    """The purpose of a selection; the same seed selects independently for each purpose."""
+    """The purpose of a selection; the same seed gives independent selections for different purposes."""
 
     TEST = 0
     VALIDATION = 1
@@ -21,7 +21,7 @@ class Purpose(IntEnum):
 def hold_out(label: Tensor, fraction: float, *, seed: int, purpose: Purpose) -> tuple[Tensor, Tensor]:
     """Split indices into those to keep and a fraction of each label to hold out, (N,) -> ascending (K,), (N - K,).
 
-    Of the n examples of a label, n * fraction are held out, rounded: at least 1 if n >= 2, and never all.
+    Of the n examples of a label, n * fraction (rounded) are held out, but at least 1 if n >= 2, and never all.
     """
     if not 0 < fraction < 1:
         raise UsageError(f"Expected a fraction between 0 and 1 to hold out, got {fraction}.")
@@ -40,7 +40,7 @@ def train_test_split(label: Tensor, *, seed: int, fraction: float = 0.2) -> dict
 def stratified_subset(label: Tensor, count: int, *, seed: int) -> Tensor:
     """Choose `count` examples, with each label in proportion and at least once if possible, (N,) -> ascending (K,)."""
     if count < 1:
-        raise UsageError(f"Expected a limit of at least 1 example, got {count}.")
+        raise UsageError(f"Expected limit >= 1, got {count}.")
     index, rank, size = _shuffled_strata(label, seed, Purpose.LIMIT)
     # Each label gets one example, then the others are distributed by the Sainte-Laguë method, so that a smaller count
     # chooses a subset of the examples that a larger count chooses.
@@ -66,9 +66,9 @@ def balanced_order(by_class: Sequence[Tensor], generator: torch.Generator) -> Te
 
 
 def _shuffled_strata(label: Tensor, seed: int, purpose: Purpose) -> tuple[Tensor, Tensor, Tensor]:
-    """Return all indices sorted by label and shuffled within each, their rank in the label and its size, (N,) each."""
+    """Return all indices sorted by label and shuffled within each label, their ranks and the label sizes, (N,) each."""
     if seed < 0:
-        raise UsageError(f"Expected a seed of at least 0, got {seed}.")
+        raise UsageError(f"Expected seed >= 0, got {seed}.")
     # The raw bits of PCG64 are the same in every NumPy release; the output of higher-level functions may change.
     # A test set must not change with an upgrade.
     bits = np.random.PCG64(np.random.SeedSequence([seed, purpose])).random_raw(len(label))

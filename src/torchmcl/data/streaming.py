@@ -35,7 +35,7 @@ def from_dataset(
     """Create a data set from map-style torch `Dataset`s, whose examples worker processes read on demand.
 
     Items are (x, y): x is a uint8 or float tensor (C, H, W), (H, W) or (D,), with the same shape for all items; y is an
-    integer. Items may use the global generators of torch, NumPy and Python for augmentation. They are seeded for each
+    integer. Items may use the global generators of torch, NumPy and Python for augmentation. These are seeded for each
     example of each epoch, so training does not depend on the number of workers or processes and resumes exactly.
 
     Args:
@@ -103,7 +103,7 @@ class Streamed(Lazy):
         return self.template.dtype
 
     def read(self, index: Tensor, seeds: Tensor) -> Tensor:
-        """Read examples, (B,) -> (B, …); the global generators are seeded for each one with its number in `seeds`."""
+        """Read examples, (B,) -> (B, …); the global generators are seeded for each example from `seeds`."""
         with preserve_generators():
             pairs = zip(self.indices[index].tolist(), seeds.tolist(), strict=True)
             return self._stack([self._image(at, seed) for at, seed in pairs])
@@ -187,13 +187,13 @@ def _examples(
         raise UsageError(f"Expected {name} to have the shape and type of train, {expected}, got {got}. Convert it.")
     target, label, names = as_targets(labels, name, classes, None if like is None else like.classes)
     if len(target) != count:
-        raise UsageError(f"Expected a target for each of {count} examples of {name}, got {len(target)}.")
+        raise UsageError(f"Expected one target for each of the {count} examples of {name}, got {len(target)}.")
     template, checked = first.new_empty(0, *first.shape), label if targets is None else None
     return Examples(Streamed(dataset, name, torch.arange(count), template, checked), target, names)
 
 
 def _length(dataset: Any, name: str) -> int:
-    """Return the number of examples; raise UsageError unless it is a map-style data set with examples."""
+    """Return the number of examples; raise UsageError unless the data set is map-style and non-empty."""
     indexed = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
     if not indexed or isinstance(dataset, str | Tensor | dict | DataLoader | IterableDataset):
         got = f"{type(dataset).__name__}. Use data.from_loaders for a DataLoader."
@@ -204,7 +204,7 @@ def _length(dataset: Any, name: str) -> int:
 
 
 def _known_labels(dataset: Any) -> Any:
-    """Return the label of each example if the data set has them in an attribute, as those of torchvision do."""
+    """Return the labels of the examples if an attribute of the data set contains them, as in torchvision."""
     if isinstance(dataset, Subset):
         labels = _known_labels(dataset.dataset)
         return None if labels is None else as_targets(labels, "targets", None)[1][np.asarray(dataset.indices)]

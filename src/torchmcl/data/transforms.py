@@ -48,7 +48,7 @@ Transform = Callable[[Tensor, Tensor, Draw], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Flip:
-    """Mirror each image and its mask with a `probability`.
+    """Mirror each image and its mask horizontally with the given `probability`.
 
     >>> Flip(1.0)(torch.arange(3.0).expand(1, 1, 1, 3), torch.tensor([0]), Draw(0, total=1))[0]
     tensor([[[[2., 1., 0.]]]])
@@ -115,7 +115,7 @@ class Color:
 
 @dataclass(frozen=True)
 class Cutout:
-    """Set a random square in each image to 0: DeVries and Taylor, 2017. Masks do not change.
+    """Set a random square in each image to 0 (DeVries and Taylor, 2017). Masks do not change.
 
     The side of the square is the fraction `part` of the image's shorter side.
 

@@ -1,6 +1,6 @@
 """The ensemble: M members as one module, the exchange of features between them, and the gate that weights them.
 
-Networks of single members belong to `networks`, and the combination of the members' outputs to `tasks`.
+Networks of single members are in `networks`, and functions that combine the members' outputs are in `tasks`.
 """
 
 from torchmcl.ensemble.ensemble import Ensemble, Network, auxiliary_outputs

@@ -31,7 +31,7 @@ class Ensemble(nn.Module):
     """M members as one module: the stems' features pass through the exchange to the bodies, which return logits.
 
     Args:
-        members: `Split` networks, or plain modules, which have no features to exchange; they are not copied
+        members: `Split` networks, or plain modules, which have no features to exchange; modules are not copied
         exchange: a module that maps the features of all stems to the inputs of the bodies, see `exchange.register`
         gate: a module that maps those inputs, M of (B, D, …), to weights of the members, (M, B)
 
@@ -90,7 +90,7 @@ class Ensemble(nn.Module):
             per layer, which is faster; use `from_modules` to keep the modules.
 
         Raises:
-            UsageError: if an argument is unknown, does not match the method, or the weights exceed the memory
+            UsageError: if an argument is unknown or does not match the method, or if the weights do not fit in memory
         """
         validate_types(locals(), cls.build)
         listed = None if isinstance(network, str | nn.Module) or callable(network) else list(network)
@@ -104,7 +104,7 @@ class Ensemble(nn.Module):
             )
         several = [cast(Network, network)] * method.members if listed is None else listed
         if len(several) != method.members:
-            raise UsageError(f"Expected one network or a list of {method.members}, one per member, got {len(several)}.")
+            raise UsageError(f"Expected one network or {method.members} networks, one per member, got {len(several)}.")
         built = []
         for m, one in enumerate(several):
             with _seeded(seed, m):
@@ -128,13 +128,13 @@ class Ensemble(nn.Module):
         preset: str = "default",
         seed: int = 0,
     ) -> Self:
-        """Build an ensemble of modules, trained or not and of any architecture, without copying them.
+        """Build an ensemble of modules, which can have any architecture and be trained already, without copying them.
 
         Args:
             modules: M modules with the same number of outputs; `Split` networks if they exchange features
             method: the method that the ensemble is for. If it has an auxiliary class and the last layer of a module is
                 an `nn.Linear` or `nn.Conv2d` with one output per class, an output with zero weights is added to this
-                layer in place. Create the optimiser after that
+                layer in place. Create the optimiser afterwards
             exchange: a name in `exchange.names()`; requires a method
             preset: the size of the exchange, one of `exchange.PRESETS`
             seed: sets the initial weights of the exchange and the gate
@@ -237,9 +237,7 @@ class Ensemble(nn.Module):
         dtype = str(x.dtype)[6:]
         others = sorted({str(p.dtype)[6:] for p in self.parameters() if p.is_floating_point() and p.dtype != x.dtype})
         if others:
-            return (
-                f"The weights are {', '.join(others)} and the examples {dtype}. Convert the networks to torch.{dtype}"
-            )
+            return f"The weights are {', '.join(others)}, but the examples are {dtype}. Convert the networks to torch.{dtype}"
         head = f", or give the network {self.outputs} outputs if its head is not the last layer that it registers"
         return "Change the network or the examples" + head * self.auxiliary
 
@@ -281,8 +279,8 @@ def _build_exchange(name: str, preset: str, method: Method, members: Sequence[nn
     if name != "default":
         raise UsageError(f"The exchange {kind!r} requires split networks, got plain modules. {HOW_TO_SPLIT}.")
     warnings.warn(
-        f"{method.name} exchanges features by {kind}, but plain modules have no features to exchange: building without "
-        f"an exchange. {HOW_TO_SPLIT}; or pass exchange='none'.",
+        f"{method.name} exchanges features by {kind}, but plain modules have no features to exchange. The ensemble is "
+        f"built without an exchange. {HOW_TO_SPLIT}, or pass exchange='none'.",
         stacklevel=4,
     )
     return None
@@ -306,9 +304,9 @@ def _copy(network: nn.Module) -> nn.Module:
 
 @contextmanager
 def auxiliary_outputs(modules: Iterable[nn.Module], method: Method) -> Iterator[None]:
-    """Add an auxiliary output in place to last layers with one output per class; undo it if the block raises.
+    """Add an auxiliary output in place to last layers with one output per class; undo this if the block raises.
 
-    Other modules are not changed. `Ensemble.stack_logits` raises if their number of outputs is wrong.
+    Other modules are not changed. `Ensemble.stack_logits` raises UsageError if their number of outputs is wrong.
     """
     heads = [_head(one, method.classes) for one in modules if method.auxiliary and isinstance(one, nn.Module)]
     layers = [layer for layer in heads if layer is not None]

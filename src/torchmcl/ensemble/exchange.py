@@ -26,7 +26,7 @@ class NoExchange(nn.Module):
 
 
 class WeightSharing(nn.Module):
-    """Pass the features of one stem to all M members: vMCL, ONE.
+    """Pass the features of one stem to all M members, as in vMCL and ONE.
 
     >>> import torch
     >>> len(WeightSharing(members=3)([torch.zeros(1, 8, 4, 4)]))
@@ -50,7 +50,7 @@ Exchange = WeightSharing | FeatureSharing | FeatureFusion
 class MemberLayers(nn.Module):
     """Apply one more layer per member before another exchange, with 37,056 parameters at 64 channels.
 
-    For every exchange, table 2 of Kim et al. 2022 counts about 185K more parameters than 5 plain ResNet-18. One such
+    For every exchange, table 2 of Kim et al. 2022 counts about 185K more parameters than 5 plain ResNet-18s. One such
     layer per member matches this number to the last digit. The layer is inferred from this match [I].
     """
 
@@ -106,7 +106,7 @@ def builder(name: str) -> Builder:
 
 
 def register(exchange: Builder) -> Builder:
-    """Register an exchange under the name of its function; can be used as a decorator.
+    """A decorator that registers an exchange under the name of its function.
 
     Args:
         exchange: a function `(split, members, *, preset="default") -> nn.Module`, where `split` is one of the members

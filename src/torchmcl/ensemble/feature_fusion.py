@@ -12,10 +12,10 @@ PRESETS = ("default", "paper_count", "light")
 
 
 class FeatureFusion(nn.Module):
-    """Fuse the features of all members into one, which every member receives: AMCL, Kim et al. 2022, section 3.3.
+    """Fuse the features of all members into one tensor for every member, as in AMCL (Kim et al. 2022, section 3.3).
 
-    In the paper, the features are concatenated and passed through an attention module "similar to" BAM and CBAM. The
-    rest is inferred [I].
+    In the paper, the features are concatenated and passed through an attention module "similar to" BAM and CBAM. All
+    other details are inferred [I].
 
     Args:
         features: the number of channels D of each member
@@ -66,7 +66,7 @@ class Concatenated(nn.Sequential):
 
 
 class Attention(nn.Module):
-    """BAM with one dilated convolution, F + F * sigmoid(channel(F) + spatial(F)): Park et al. 2018."""
+    """BAM with one dilated convolution, F + F * sigmoid(channel(F) + spatial(F)) (Park et al. 2018)."""
 
     def __init__(self, width: int, *, reduction: int = 2, dilation: int = 4) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def _gate(maps: Tensor, channel: Tensor, spatial: Tensor) -> Tensor:
 
 
 class _Gated(torch.autograd.Function):
-    """F + F * gate; computes the gradient of F in one pass over memory."""
+    """Computes F + F * gate, and the gradient of F in one pass over memory."""
 
     @staticmethod
     def forward(ctx: Any, maps: Tensor, gate: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class _Gated(torch.autograd.Function):
 
 
 class LightFusion(nn.Module):
-    """CBAM's attention with a 1x1 reduction W: R = W (F * channel(F)), then R * spatial(R). Woo et al. 2018."""
+    """CBAM's attention with a 1x1 reduction W: R = W (F * channel(F)), then R * spatial(R) (Woo et al. 2018)."""
 
     # Both gates are sigmoids of averages and maxima. The channel gate multiplies the weights, W_b = W * channel(F_b).
     # The products with the members' maps are summed, so that no gated or concatenated copy of the features is needed.
@@ -162,7 +162,7 @@ def _product(weights: Tensor, maps: Sequence[Tensor]) -> Tensor:
 
 
 class _Pool(torch.autograd.Function):
-    """`_pool` whose backward pass includes that of `_product`, so that the gradient of the features is written once."""
+    """Computes `_pool`. Its backward pass includes that of `_product`, so the features' gradient is written once."""
 
     # The backward pass needs the weights (B, M D, E) of `_Product` and the gradient of its output (B, H W, E), which do
     # not exist in the forward pass. Two outputs without content carry them: they are inputs of `_Product`, which
@@ -243,7 +243,7 @@ class MemberSum(nn.Module):
 
 
 class PooledNorm(nn.BatchNorm1d):
-    """Batch normalisation of pooled features; a batch of one example, without variance, uses the running statistics."""
+    """Batch normalisation of pooled features; a batch of one example has no variance, so it uses running statistics."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, D) -> (B, D)."""

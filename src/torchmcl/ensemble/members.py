@@ -11,7 +11,7 @@ POINTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.EL
 
 
 class MemberList(nn.ModuleList):
-    """M modules that are called one after another; also loads a state dict of `BatchedMembers`."""
+    """M modules that are called one after another. They can also load a state dict of `BatchedMembers`."""
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, …) -> M of (B, …)."""
@@ -33,7 +33,7 @@ class BatchedMembers(nn.Module):
     """M equal chains of linear and pointwise layers, computed with one batched matrix product per layer.
 
     The weights are copied into one parameter (M, out, in) per layer, so that an optimiser has M times fewer parameters
-    to update. The chains themselves are not trained. Also loads a state dict of M separate chains.
+    to update. The chains themselves are not trained. A state dict of M separate chains can be loaded.
 
     >>> chains = [nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)) for _ in range(3)]
     >>> batched, x = BatchedMembers(chains), torch.randn(5, 4)
@@ -97,12 +97,12 @@ class BatchedMembers(nn.Module):
 
 
 def _batched_name(name: str) -> str:
-    """Return the name in `BatchedMembers` of weights with this name in M chains."""
+    """Return the name that weights with this name in M chains have in `BatchedMembers`."""
     return name.replace(".", "_")
 
 
 def convert_state_dict(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a state dict with the names of the module, whether or not it was saved with stacked members.
+    """Convert a state dict to the module's parameter names, whether or not it was saved with stacked members.
 
     >>> members = MemberList(nn.Sequential(nn.Linear(4, 2)) for _ in range(3))
     >>> list(convert_state_dict(BatchedMembers(list(members)), members.state_dict()))
@@ -116,7 +116,7 @@ def convert_state_dict(module: nn.Module, state: Mapping[str, Tensor]) -> dict[s
 
 
 def as_members(modules: Iterable[nn.Module]) -> MemberList | BatchedMembers:
-    """Combine M modules into a copy as `BatchedMembers` if they are equal chains, otherwise into a `MemberList`.
+    """Copy M modules into `BatchedMembers` if they are equal chains; otherwise put them into a `MemberList`.
 
     >>> type(as_members([nn.Sequential(nn.Linear(4, 2)) for _ in range(3)])).__name__
     'BatchedMembers'

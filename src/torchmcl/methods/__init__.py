@@ -86,7 +86,7 @@ def function(name: str) -> Callable[..., Composition]:
 
 
 def register(method: Callable[..., Composition]) -> Callable[..., Composition]:
-    """Register your own method, `(members, task, *, k=1, …) -> Composition`, under its name; can be a decorator."""
+    """A decorator that registers your own method, `(members, task, *, k=1, …) -> Composition`, under its name."""
     return _FAMILY.register(method)
 
 
@@ -136,7 +136,7 @@ def _check_options(method: Callable[..., Composition], members: int, given: Mapp
     if not 1 <= (1 if given.get("k") is None else given["k"]) <= members:
         raise UsageError(f"Expected 1 <= k <= {members} members, got k={given['k']}.")
     if given.get("round", 1) < 1:
-        raise UsageError(f"Expected a round of at least 1 epoch, got {given['round']}.")
+        raise UsageError(f"Expected round >= 1, got {given['round']}.")
     for option, value in given.items():  # beyond these limits, losses in float32 are not finite
         least = 1e-3 if option == "temperature" else -1e6
         if hints.get(option) is float and not least <= value <= 1e6:
@@ -144,7 +144,7 @@ def _check_options(method: Callable[..., Composition], members: int, given: Mapp
 
 
 def in_epochs(method: Method, epochs: int) -> Method:
-    """Return the method with every duration in epochs of a schedule; raise UsageError for one that is too long.
+    """Convert each duration of a method to epochs of a schedule; raise UsageError if a duration is too long.
 
     >>> in_epochs(build("amcl"), 100).options["warmup"]
     5

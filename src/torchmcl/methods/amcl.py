@@ -31,9 +31,9 @@ def amcl(
         beta: The factor of the leave cost during the warm-up.
         gamma: The factor of the leave cost after the warm-up.
         warmup: The duration of the loss-based phase; 5 of 100 to 300 epochs in the paper.
-        memory: Whether to use the memory-based phase; False is an ablation of the paper.
-        balance: Whether all members own the same number of classes. Not in the paper.
-        groups: The number of groups that the memory counts, if they are not the classes. Not in the paper.
+        memory: Whether to use the memory-based phase; False gives the paper's ablation.
+        balance: Whether all members own the same number of classes. This option is not in the paper.
+        groups: The number of groups that the memory counts, if they are not the classes; not in the paper.
     """
     check_duration(warmup, "warmup")
     counted = Memory(groups or task.outputs, members, k=k, balance=balance)

@@ -17,7 +17,7 @@ def mcl_kd(
     temperature: float = 2.0,
     pretrain: Duration = "30%",
 ) -> Composition:
-    """MCL with knowledge distillation, Mun et al. 2018: to leave an example, members predict as before specialising.
+    """MCL with knowledge distillation, Mun et al. 2018: members keep earlier predictions on examples they leave.
 
     Args:
         beta: The factor of the leave cost.

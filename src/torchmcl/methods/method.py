@@ -147,8 +147,8 @@ class Method:
     def owners(self, memory: Memory | None, taken: Tensor | None) -> Tensor | None:
         """Return which members own each class, bool (classes, M), or None if this is unknown.
 
-        These are the flags of a fixed memory, or otherwise the k members that took most examples of each class, from
-        `taken` (classes, M). Ties go to the first member. A class that was never taken has no owner.
+        The flags of a fixed memory determine the owners. Otherwise, they are the k members that took the most examples
+        of each class in `taken` (classes, M). Ties go to the first member. A class that was never taken has no owner.
 
         >>> import torch
         >>> from torchmcl.methods import build

@@ -1,8 +1,8 @@
 """Metrics for ensembles: a function of tensors for each metric, and a torchmetrics class that computes it over batches.
 
-Axes are M members, B examples, C classes and, as `…`, pixels. Errors and shares are fractions, not percent, and all
-results are tensors. Tensors of other shapes and empty tensors raise UsageError. Evaluating a run belongs to `analysis`,
-and training losses to `objectives`.
+The axes are M members, B examples, C classes and pixels (`…`). Errors and shares are fractions, not percent, and all
+results are tensors. Tensors that are empty or have the wrong shape raise UsageError. Runs are evaluated in
+`analysis`, and training losses are in `objectives`.
 """
 
 from torchmcl.metrics.calibration import ECE, NLL, Brier, brier, ece, nll, reliability

@@ -97,7 +97,7 @@ def member_errors(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def harmonic_mean(oracle: Tensor, top1: Tensor) -> Tensor:
-    """Compute the harmonic mean of two errors, 2 o t / (o + t), or 0 if either is 0; Kim et al. 2022 choose K with it.
+    """Compute the harmonic mean of two errors, 2 o t / (o + t), or 0 if either is 0. Kim et al. 2022 choose K by it.
 
     >>> harmonic_mean(torch.tensor(0.1), torch.tensor(0.3)), harmonic_mean(torch.tensor(0.0), torch.tensor(0.0))
     (tensor(0.1500), tensor(0.))
@@ -113,7 +113,7 @@ def _wrong(probabilities: Tensor, target: Tensor) -> Tensor:
 
 @final
 class OracleError(ErrorMetric):
-    """Compute `oracle_error` over all batches; include the auxiliary class for the strict variant.
+    """Compute `oracle_error` over all batches; outputs that include the auxiliary class give the strict variant.
 
     >>> metric = OracleError()
     >>> metric.update(torch.tensor([[[0.9, 0.1]], [[0.4, 0.6]]]), torch.tensor([1]))

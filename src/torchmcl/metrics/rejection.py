@@ -18,7 +18,7 @@ def risk_coverage(confidence: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
 
     Args:
         confidence: the confidence of each prediction, (B,)
-        wrong: whether it is wrong, (B,)
+        wrong: whether each prediction is wrong, (B,)
 
     Returns:
         The coverage and the risk, (B,) each.
@@ -40,7 +40,7 @@ def aurc(confidence: Tensor, wrong: Tensor) -> Tensor:
 
     Args:
         confidence: the confidence of each prediction, (B,)
-        wrong: whether it is wrong, (B,)
+        wrong: whether each prediction is wrong, (B,)
 
     Returns:
         A scalar between 0 and 1.

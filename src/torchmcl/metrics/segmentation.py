@@ -34,7 +34,7 @@ def pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None
 
 
 def oracle_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Compute the fraction of wrong pixels of the best member of each image: mean_B min_m e_mb (see `pixel_errors`).
+    """Compute the fraction of wrong pixels of the best member for each image: mean_B min_m e_mb (see `pixel_errors`).
 
     One member is chosen per image, whereas `oracle_error` chooses one per pixel.
 
@@ -94,7 +94,7 @@ def mean_iou(prediction: Tensor, target: Tensor, classes: int, ignore_index: int
     Args:
         prediction: the predicted classes p, (B, …)
         target: the correct classes y, (B, …)
-        classes: the number of classes; those that occur in neither tensor do not count
+        classes: the number of classes; classes that occur in neither tensor do not count
         ignore_index: the label of pixels that do not count
 
     Returns:

@@ -12,7 +12,7 @@ from torchmcl.structures.output import to_float32
 
 
 class BaseMetric(Metric):
-    """An abstract metric whose states keep their precision when that of the module changes."""
+    """An abstract metric whose states keep their precision if the module is converted to another one."""
 
     is_differentiable = False
     full_state_update = False
@@ -76,7 +76,7 @@ class MeanMetric(SumMetric):
 
 
 class ErrorMetric(MeanMetric):
-    """A mean error or loss over examples. Abstract: subclasses define `_values`, the values of each example."""
+    """An abstract mean error or loss over examples; subclasses define `_values`, the values of each example."""
 
     higher_is_better = False
     _values: Callable[[Tensor, Tensor], Tensor]
@@ -87,7 +87,7 @@ class ErrorMetric(MeanMetric):
 
 
 class CurveMetric(BaseMetric):
-    """A metric that needs all examples at once. Abstract: subclasses define `function` and its arguments `states`."""
+    """An abstract metric that needs all examples at once; subclasses define `function` and its arguments `states`."""
 
     states: tuple[str, ...]
     function: Callable[..., Tensor]

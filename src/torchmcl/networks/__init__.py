@@ -1,7 +1,7 @@
 """The networks of single members, one file per architecture.
 
-Each file has a function `(classes, *, …)` that returns a `Split`, a network cut into a stem and a body where members
-exchange features. Sizes outside their range raise UsageError. The exchange and the ensemble belong to `ensemble`.
+Each file has a function `(classes, *, …)` that returns a `Split`, a network cut into a stem and a body. Members
+exchange features at the cut. Sizes that are out of range raise UsageError. The exchange is part of `ensemble`.
 """
 
 from collections.abc import Callable
@@ -43,12 +43,12 @@ def names() -> tuple[str, ...]:
 
 
 def register(network: Builder) -> Builder:
-    """Register a network under the name of its function; can be used as a decorator.
+    """A decorator that registers a network under the name of its function.
 
     Args:
         network: a function `(classes, *, …)` that returns a `Split` or another module. Its options are keyword
-            arguments with defaults. If it has an argument `channels` or `inputs`, the number of channels or of
-            features of an example is passed to it; `cut` receives the place where members exchange features
+            arguments with defaults. Its argument `channels` or `inputs`, if it has one, receives the number of
+            channels or features of an example, and `cut` the place where members exchange features
 
     Raises:
         UsageError: if another network has this name
@@ -70,7 +70,7 @@ def build(name: str, classes: int = 10, **options: Any) -> nn.Module:
         options: keyword arguments of the network's function
 
     Raises:
-        UsageError: if the name or an option is unknown, a required option is missing, or the weights exceed the memory
+        UsageError: if the name or an option is unknown, an option is missing, or the weights do not fit in memory
 
     >>> build("resnet10", classes=11, width=16).features
     16

@@ -61,8 +61,8 @@ def googlenet(classes: int = 10, *, width: int = 192, channels: int = 3, cut: Cu
     """Build GoogLeNet for small images (Szegedy et al. 2015, table 1, inception modules 3a to 5b).
 
     The CIFAR variant has one 3x3 convolution in place of the original first layers, batch normalisation after every
-    convolution, and neither dropout nor auxiliary classifiers [I]. The paper does not state the initialisation; we use
-    Glorot & Bengio's [I].
+    convolution, and neither dropout nor auxiliary classifiers [I]. The paper does not state the initialisation; that
+    of Glorot & Bengio is used [I].
 
     Args:
         classes: the number of outputs

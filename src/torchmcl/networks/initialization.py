@@ -11,9 +11,9 @@ WeightLayer = nn.Linear | nn.Conv2d | nn.ConvTranspose2d
 def he_normal(network: Network, *, fan: Literal["in", "out"] = "in") -> Network:
     """Draw weights from N(0, 2 / fan), which preserves the variance through ReLUs, and set biases to 0.
 
-    He et al. 2015, "Delving Deep into Rectifiers", eq. 10 (fan in, for the forward pass) and eq. 14 (fan out, for the
-    gradient; common for ResNets). Linear layers always use fan in [I]: with fan out, a last layer of 10 outputs on 512
-    features would start with logits of about 10.
+    See He et al. 2015, "Delving Deep into Rectifiers", eq. 10 (fan in, for the forward pass) and eq. 14 (fan out, for
+    the gradient; common for ResNets). Linear layers always use fan in [I]. With fan out, a last layer with 512 inputs
+    and 10 outputs would start with logits of about 10.
     """
     for layer in _weight_layers(network):
         count = fan_out(layer) if fan == "out" and not isinstance(layer, nn.Linear) else fan_in(layer)
@@ -24,7 +24,7 @@ def he_normal(network: Network, *, fan: Literal["in", "out"] = "in") -> Network:
 def glorot_uniform(network: Network) -> Network:
     """Draw weights uniformly with variance 2 / (fan in + fan out) and set biases to 0.
 
-    Glorot & Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks", eq. 16.
+    See Glorot & Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks", eq. 16.
     """
     for layer in _weight_layers(network):
         bound = sqrt(6 / (fan_in(layer) + fan_out(layer)))
@@ -33,7 +33,7 @@ def glorot_uniform(network: Network) -> Network:
 
 
 def fan_in(layer: WeightLayer) -> float:
-    """Return the number of inputs per output; torch counts wrongly for transposed convolutions."""
+    """Return the number of inputs per output; torch's count is wrong for transposed convolutions."""
     if isinstance(layer, nn.ConvTranspose2d):
         # With a stride s, only every s-th row and column of the kernel contributes to an output.
         return layer.weight.numel() / layer.out_channels / (layer.stride[0] * layer.stride[1])
@@ -41,7 +41,7 @@ def fan_in(layer: WeightLayer) -> float:
 
 
 def fan_out(layer: WeightLayer) -> float:
-    """Return the number of outputs per input at stride 1; torch counts too many for grouped convolutions."""
+    """Return the number of outputs per input at stride 1; torch's count is too high for grouped convolutions."""
     return layer.weight.numel() / (layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels)
 
 

@@ -27,21 +27,21 @@ def head(inputs: int, classes: int) -> tuple[nn.AdaptiveAvgPool2d, nn.Flatten, n
 
 
 def scale_channels(published: int, width: int, first: int) -> int:
-    """Scale a published number of channels by width / first, where `first` is that number for the first layer."""
+    """Scale a published number of channels by width / first, where `first` is the published number of the first layer."""
     return max(1, round(published * width / first))
 
 
 def check_sizes(**sizes: int) -> None:
-    """Raise UsageError if a size is not an integer from 1 to a million, or to a thousand for `depth`."""
+    """Raise UsageError if a size is not an integer from 1 to 1,000,000, or from 1 to 1,000 for `depth`."""
     for name, size in sizes.items():
         if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
-            raise UsageError(f"Expected {name} to be a whole number of at least 1, got {name}={shown(size)}.")
+            raise UsageError(f"Expected {name} to be an integer >= 1, got {name}={shown(size)}.")
         if size > (limit := 1000 if name == "depth" else 10**6):
-            raise UsageError(f"Expected {name} to be at most {limit:,}, got {size}.")
+            raise UsageError(f"Expected {name} <= {limit:,}, got {size}.")
 
 
 def split(low: Layers, middle: Layers, high: Layers, *, cut: Cut, features: tuple[int, int]) -> Split:
-    """Split a chain of layers after `low` ("exchange") or `middle` ("last_stage"), with these numbers of features."""
+    """Split a chain of layers after `low` ("exchange") or `middle` ("last_stage"), with `features` channels there."""
     if cut not in get_args(Cut):
         raise UsageError(f"Expected cut to be one of {', '.join(get_args(Cut))}, got {cut!r}.")
     before, width = (len(low), features[0]) if cut == "exchange" else (len(low) + len(middle), features[1])

@@ -8,7 +8,7 @@ from torchmcl.structures.split import Split
 def mlp(classes: int = 10, *, inputs: int, width: int = 256, depth: int = 2, cut: Cut = "exchange") -> Split:
     """Build a multilayer perceptron for tables and embeddings.
 
-    It has no batch normalisation, so that a batch can be one example. The initialisation is that of He et al. 2015.
+    It has no batch normalisation, so a batch can consist of one example. The initialisation is that of He et al. 2015.
 
     Args:
         classes: the number of outputs

@@ -1,6 +1,6 @@
 """Costs of taking or leaving an example.
 
-A cost is any callable (logits (M, B, C, …), target (B, …), state) -> (M, B); costs of pixels are averaged.
+A cost is any callable (logits (M, B, C, …), target (B, …), state) -> (M, B). It averages the costs of pixels.
 """
 
 from functools import partial
@@ -80,7 +80,7 @@ def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int |
 
     Args:
         logits: (M, B, C + 1, …); the auxiliary class is the last output.
-        target: (B, …), classes, or (B, C, …), probabilities. They are only checked.
+        target: (B, …), classes, or (B, C, …), probabilities. The target is only checked.
         classes: The number of classes C, to check the number of outputs.
 
     Raises:

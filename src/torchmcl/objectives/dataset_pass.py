@@ -83,7 +83,7 @@ class ExampleBuffer(nn.Module):
         self.known[index] = True
 
     def read(self, index: Tensor | None) -> Tensor:
-        """Return the rows (B, …) of the examples `index` (B,); raise UsageError if one has none."""
+        """Return the rows (B, …) of the examples `index` (B,); raise UsageError if one is missing."""
         index = self._inspect(index)
         if index.device.type == "cpu" and not (int(index.max()) < len(self.known) and bool(self.known[index].all())):
             raise UsageError(
@@ -122,7 +122,7 @@ class ExampleBuffer(nn.Module):
         return torch.tensor(self.stamp)
 
     def set_extra_state(self, state: Any) -> None:
-        """Restore it."""
+        """Restore the epoch of the last pass."""
         self.stamp = int(state)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -177,7 +177,7 @@ class FixedAssignment(DatasetPass):
         self.table.write(state.index, weights.T)
 
     def forward(self, regret: Tensor, state: State) -> Tensor:
-        """Return the stored weights (M, B) of the examples `state.index`; raise UsageError if one has none."""
+        """Return the stored weights (M, B) of the examples `state.index`; raise UsageError if one is missing."""
         if not state.recording(self):
             return self.assign(regret, state)
         weights = self.table.read(state.index)
@@ -189,7 +189,7 @@ class FixedAssignment(DatasetPass):
 class ToTeacher(DatasetPass):
     """The distillation cost of MCL-KD, Mun et al. 2018: CE(softmax(t_m / T), softmax(z_m / T)).
 
-    The teacher t_m is the member itself before it specialised. Teachers are frozen, so that their logits for the
+    The teacher t_m is the member itself before it specialised. Teachers are frozen, so their logits for the
     training set are computed only once.
 
     Args:

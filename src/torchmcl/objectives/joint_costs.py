@@ -69,7 +69,7 @@ class Choice:
 class Similarity:
     """The similarity of members in EMADNN, weight / (M (M - 1)) sum_{m != n} p_m . p_n [I].
 
-    With `bounded=False`, -H(p_m, p_n) replaces p_m . p_n. This is the published form as inferred; it has no minimum.
+    With `bounded=False`, -H(p_m, p_n) replaces p_m . p_n. This is the inferred published form, which has no minimum.
 
     >>> equal = EnsembleOutput(torch.tensor([[[0.0, 99.0]], [[0.0, 99.0]]]))
     >>> Similarity(0.1)(equal, torch.tensor([1]), torch.ones(2, 1), State())
@@ -121,7 +121,7 @@ class GatedTeacher:
 class BestTeacher:
     """The loss of KDCL-Naive, Guo et al. 2020: sum_m T^2 KL(softmax(t / T) || softmax(z_m / T)).
 
-    The teacher t is the logits of the member with the lowest loss on the example, without gradient.
+    The teacher's logits t are those of the member with the lowest loss on the example. They carry no gradient.
     """
 
     temperature: float

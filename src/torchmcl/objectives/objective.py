@@ -31,7 +31,7 @@ class Objective(_WithMemory):
     """The loss of an ensemble: each member takes or leaves each example, and both have a cost.
 
     L = mean_B sum_m [ w_m take_m + (1 - w_m) leave_m ] + joint costs, the common form of eq. 1 to 6 of Kim et al. 2022.
-    It is summed over members, so that the learning rate does not depend on M, and weighted by `state.sample_weight`.
+    L is summed over members, so that the learning rate does not depend on M, and weighted by `state.sample_weight`.
     `assign` computes the weights w from the regret, take - leave; with `TopK`, L is the minimum over all choices of k
     members. The weights carry no gradient.
 
@@ -40,7 +40,7 @@ class Objective(_WithMemory):
         leave: The cost of leaving an example.
         assign: The assignment, (regret (M, B), state) -> weights (M, B).
         joint: Costs of the ensemble as a whole.
-        rank: The cost of leaving an example that the regret uses, by default `leave`.
+        rank: The leave cost from which the regret is computed, by default `leave`.
 
     >>> from torchmcl.objectives import costs
     >>> from torchmcl import assignment
@@ -124,9 +124,9 @@ class Objective(_WithMemory):
 
 
 class Phases(_WithMemory):
-    """One objective for a first duration and another one after it: eq. 4 of Kim et al. 2022.
+    """One objective for the first phase of training and another one afterwards (Kim et al. 2022, eq. 4).
 
-    The first phase does not come back, even if a later training loop counts epochs from 1 again.
+    Training never returns to the first phase, even if a later training loop counts epochs from 1 again.
 
     Args:
         first: The objective of the first phase.
@@ -180,7 +180,7 @@ class Phases(_WithMemory):
 
     @torch.no_grad()
     def chosen_by_loss(self, output: EnsembleOutput | Tensor, target: Tensor, state: State) -> Tensor:
-        """Return the loss-based assignment (M, B) of eq. 5 in any phase, without counting it; Kim et al. 2022, C.1."""
+        """Return the loss-based assignment (M, B) of eq. 5 in any phase, without counting it (Kim et al. 2022, C.1)."""
         outcome: Outcome = self.first(output, target, replace(state, record=False))
         return outcome.weights
 
@@ -195,7 +195,7 @@ class Phases(_WithMemory):
         return torch.tensor(self.phase)
 
     def set_extra_state(self, state: Any) -> None:
-        """Restore it."""
+        """Restore the phase."""
         self.phase = int(state)
 
 
@@ -246,7 +246,7 @@ def phase_of(objective: nn.Module) -> str:
 
 
 def schedule_end(objective: nn.Module, epochs: int, members: int) -> int:
-    """Return the number of epochs after which an objective no longer changes: past warm-up, ramp and annealing.
+    """Return the number of epochs after which an objective no longer changes, after warm-up, ramp and annealing.
 
     An assignment, cost or joint cost that changes over training has a method `schedule_end(epochs, members)`.
 

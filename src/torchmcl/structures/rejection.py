@@ -9,7 +9,7 @@ from torchmcl.structures.output import per_example
 
 @dataclass(frozen=True)
 class Rejection:
-    """A rule that accepts an answer if its confidence is at least `threshold`; by default, all are accepted.
+    """A rule that accepts an answer if its confidence is at least `threshold`; by default, all answers are accepted.
 
     Args:
         threshold: The lowest accepted confidence.
@@ -30,7 +30,7 @@ class Rejection:
     def __post_init__(self) -> None:
         validate_types(vars(self), Rejection)
         if not self.temperature > 0:
-            raise UsageError(f"Expected a temperature above 0, got {self.temperature}.")
+            raise UsageError(f"Expected temperature > 0, got {self.temperature}.")
 
     def accepts(self, confidence: Tensor) -> Tensor:
         """Return which predictions are accepted, (B, …) -> bool (B,); NaN is never accepted."""

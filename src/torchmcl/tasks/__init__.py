@@ -33,7 +33,7 @@ LABELS = Classification(MAX_CLASSES)  # the task of a plain cost, with one label
 
 
 def as_task(task: "Task | int") -> Task:
-    """Return a task unchanged, or a `Classification` for a number of classes; raise UsageError without `outputs`.
+    """Return a task unchanged, or a `Classification` for an integer; raise UsageError if a task has no `outputs`.
 
     >>> as_task(10)
     Classification(classes=10)
@@ -72,7 +72,7 @@ def names() -> tuple[str, ...]:
 
 
 def register(task: TaskBuilder) -> TaskBuilder:
-    """Register your own task, a function or class `(classes) -> Task`, under its name; can be a decorator."""
+    """A decorator that registers your own task, a function or class `(classes) -> Task`, under its name."""
     return _TASKS.register(task)
 
 

@@ -13,7 +13,7 @@ Combiner = Callable[[EnsembleOutput], Tensor]
 def mean(output: EnsembleOutput | Tensor) -> Tensor:
     """Return the mean of the members' probabilities, 1/M sum_m p_m: (M, B, C, …) -> (B, C, …).
 
-    The example is that of CMCL in section 3.1 of Kim et al. 2022.
+    The example below is the one for CMCL in section 3.1 of Kim et al. 2022.
 
     >>> mean(torch.tensor([[[0.5, 0.5]], [[0.0, 1.0]]]).log())
     tensor([[0.2500, 0.7500]])

@@ -71,7 +71,7 @@ class Labels(Task):
         if not (self.ignore_index is None or type(self.ignore_index) is int):
             raise UsageError(f"Expected an integer or None for ignore_index, got {self.ignore_index!r}.")
         if self.ignore_index is not None and 0 <= self.ignore_index < self.classes:
-            raise UsageError(f"Expected an ignore_index outside of 0 to {self.classes - 1}, got {self.ignore_index}.")
+            raise UsageError(f"Expected ignore_index outside 0 to {self.classes - 1}, got {self.ignore_index}.")
         if self.class_weight is not None:
             object.__setattr__(self, "class_weight", _weights(self.class_weight, self.classes))
 
@@ -121,7 +121,7 @@ class Labels(Task):
             raise UsageError(f"Expected targets from 0 to {last}, got {int(known.min())} to {int(known.max())}.")
 
     def group(self, target: Tensor) -> Tensor | None:
-        """Return the class (B,), the most likely one for soft targets; None for masks, whose state sets the group."""
+        """Return the class (B,), the most likely one for soft targets; None for masks, for which the state has it."""
         if target.is_floating_point():
             return target.argmax(1) if target.ndim == 2 else None
         return target if target.ndim == 1 else None
@@ -165,7 +165,7 @@ class Labels(Task):
 
 @cache
 def _on_device(device: torch.device, dtype: torch.dtype, weights: tuple[float, ...]) -> Tensor:
-    """Create the tensor once, not at every step."""
+    """Create the tensor of weights once instead of at every step."""
     return torch.tensor(weights, dtype=dtype, device=device)
 
 

@@ -148,9 +148,9 @@ def test_damaged_binary_files(tmp_path, name) -> None:
     whole = file.read_bytes()
     record = len(whole) // 20
     file.write_bytes(whole[:-1])
-    refused(tmp_path, name, rf"{file.name} has {len(whole) - 1} bytes, not a multiple of {record}")
+    refused(tmp_path, name, rf"{file.name}, {len(whole) - 1}, is not a multiple of {record}")
     file.write_bytes(b"")
-    refused(tmp_path, name, rf"The file .*{file.name} has 0 bytes, not 1 to \d+")
+    refused(tmp_path, name, rf"Expected 1 to \d+ bytes in .*{file.name}, got 0")
     bad = bytearray(whole)
     bad[2 * record + LAYOUTS[name][2] - 1] = 100
     file.write_bytes(bad)
@@ -164,13 +164,13 @@ def test_a_file_larger_than_the_set(tmp_path) -> None:
     folder = write_binary(tmp_path, "cifar10")
     with open(folder / "data_batch_1.bin", "r+b") as file:
         file.truncate(2**40)  # takes no room on disk
-    refused(tmp_path, "cifar10", r"The file .*data_batch_1.bin has 1099511627776 bytes, not 1 to \d+")
+    refused(tmp_path, "cifar10", r"Expected 1 to \d+ bytes in .*data_batch_1.bin, got 1099511627776")
 
 
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"labels": [0] * 19}, "Expected a label for each of 20 images in .*data_batch_2, got 19"),
+        ({"labels": [0] * 19}, "Expected one label for each of the 20 images in .*data_batch_2, got 19"),
         ({"labels": [0] * 19 + [10]}, "Expected labels below 10 in .*data_batch_2, got 10 in record 19"),
         ({"labels": [0] * 19 + [-1]}, "Expected labels to be a list of labels in .*data_batch_2"),
         ({"labels": [0.5] * 20}, "Expected labels to be a list of labels in .*data_batch_2"),

@@ -89,7 +89,7 @@ def test_another_size(small) -> None:
 def test_a_wrong_annotation(small, line) -> None:
     table = small / "val/val_annotations.txt"
     table.write_text(f"val_1.JPEG\tn1\n{line}\n")
-    with pytest.raises(UsageError, match=r"a class in wnids.txt in line 2 of .*val_annotations.txt"):
+    with pytest.raises(UsageError, match=r"a class in wnids.txt on line 2 of .*val_annotations.txt"):
         data.load("tiny-imagenet", directory=str(small))
 
 

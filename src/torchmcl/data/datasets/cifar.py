@@ -85,28 +85,28 @@ def _part(paths: Sequence[Path], layout: Layout, classes: tuple[str, ...]) -> Ex
 
 
 def _binary(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.integer]]:
-    """Read records of label bytes and 3,072 pixels: pixels (N, 3072), labels (N,)."""
+    """Read records of label bytes and 3,072 pixels; return pixels (N, 3072) and labels (N,)."""
     record = layout.labels + PIXELS
     content = np.fromfile(check_file(path, MAX_BYTES), dtype=np.uint8)
     if len(content) % record:
-        raise DamagedFileError(f"{path} has {len(content)} bytes, not a multiple of {record}. Download it again.")
+        raise DamagedFileError(f"The size of {path}, {len(content)}, is not a multiple of {record}. Download it again.")
     records = content.reshape(-1, record)
     return records[:, layout.labels :], records[:, layout.labels - 1]
 
 
 def _pickled(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.integer]]:
-    """Read a pickled dictionary: pixels (N, 3072), labels (N,)."""
+    """Read a pickled dictionary; return pixels (N, 3072) and labels (N,)."""
     content = read_pickle(check_file(path, MAX_BYTES))
     data, label = content.get("data"), content.get(layout.label_key)
     pixels = data.bytes_(path) if isinstance(data, Array) else None
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != PIXELS or len(pixels) == 0:
-        raise DamagedFileError(f"The data in {path} are not (N, {PIXELS}) uint8. Download it again.")
+        raise DamagedFileError(f"Expected data (N, {PIXELS}) uint8 in {path}. Download the file again.")
     if not isinstance(label, list) or not all(type(each) is int and 0 <= each < 256 for each in label):
         raise DamagedFileError(
             f"Expected {layout.label_key} to be a list of labels in {path}. Download the file again."
         )
     if len(label) != len(pixels):
-        raise DamagedFileError(f"Expected a label for each of {len(pixels)} images in {path}, got {len(label)}.")
+        raise DamagedFileError(f"Expected one label for each of the {len(pixels)} images in {path}, got {len(label)}.")
     return pixels, np.array(label, dtype=np.int64)
 
 

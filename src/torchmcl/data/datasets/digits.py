@@ -12,7 +12,7 @@ INK = 128  # the smallest pixel value of ink
 def load(parts: Sequence[str] = ("train", "test")) -> DataSet:
     """Load scikit-learn's 1,797 handwritten digits, (N, 1, 8, 8) uint8, with values scaled from 0-16 to 0-255.
 
-    A fifth of each class is the test set, chosen by a fixed seed, so it is the same in every run.
+    A fifth of each class, chosen with a fixed seed, is the test set, so the split is the same in every run.
 
     >>> load().test
     Examples(359 of (1, 8, 8), 10 classes)
@@ -28,7 +28,7 @@ def load(parts: Sequence[str] = ("train", "test")) -> DataSet:
 
 
 def masks(parts: Sequence[str] = ("train", "test")) -> DataSet:
-    """Load the digits for segmentation: masks (N, 8, 8) of the classes paper and ink; the digit is the group.
+    """Load the digits for segmentation: masks (N, 8, 8) with the classes paper and ink, grouped by digit.
 
     >>> masks().test.target.shape, masks().test.groups[:2]
     (torch.Size([359, 8, 8]), ('0', '1'))

@@ -18,10 +18,10 @@ def load(
 ) -> DataSet:
     """Load `ImageFiles` (N, 3, H, W) from a folder with one subfolder per class.
 
-    If PATH has the folders train and test (or val), they contain the classes. With all three, val is the validation
-    part. Otherwise, PATH itself contains the classes, and a fifth of each class, chosen by `seed`, is the test set.
-    Images are resized to `size`, by default the median of 100 training images. Raises UsageError if there are fewer
-    than two classes, or if a class has no images.
+    If PATH has the folders train and test (or val), they contain the classes. If all three exist, val is the
+    validation part. Otherwise, PATH itself contains the classes, and a fifth of each class, chosen by `seed`, is the
+    test set. Images are resized to `size`, by default the median of 100 training images. Raises UsageError if there are
+    fewer than two classes, or if a class has no images.
     """
     root = Path(path).expanduser()
     if not root.is_dir():
@@ -54,7 +54,7 @@ def load(
 
 
 def _parts(root: Path) -> dict[str, Path]:
-    """Return the folder of each part if train and one of test and val exist; a single one of them may be a class."""
+    """Return the folder of each part if train and either test or val exist; a single such folder may be a class."""
     found = {name: root / name for name in ("train", "test", "val") if _subfolders(root / name)}
     if "train" not in found or len(found) < 2:
         return {}
@@ -75,7 +75,7 @@ def _visible(name: str) -> bool:
 def _examples(root: Path, classes: Sequence[str]) -> tuple[list[str], list[int]]:
     """List the paths of all images, class by class, and their labels."""
     if unknown := [name for name in _subfolders(root) if name not in classes]:
-        raise UsageError(f"The classes {', '.join(unknown[:5])} in {root} are not in the training set. Remove them.")
+        raise UsageError(f"The classes {', '.join(unknown[:5])} in {root} are not in train. Remove their folders.")
     paths, label = [], []
     for c, name in enumerate(classes):
         if not (root / name).is_dir():  # a test set may lack a class
@@ -83,7 +83,7 @@ def _examples(root: Path, classes: Sequence[str]) -> tuple[list[str], list[int]]
         images, others = _images(root / name)
         if not images:
             kinds = ", ".join(sorted(EXTENSIONS))
-            raise UsageError(f"{root / name} has no images ({kinds}), only {others} other files. Add images.")
+            raise UsageError(f"The folder {root / name} has {others} files but no images ({kinds}). Add images.")
         paths += images
         label += [c] * len(images)
     return paths, label

@@ -52,7 +52,7 @@ def read(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def _check(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, file: Path) -> None:
-    """Compare the shape and type that an array declares with its size, before memory is allocated for it."""
+    """Check the declared shape and type of an array against its size before memory is allocated."""
     with archive.open(info) as stream:
         version = np.lib.format.read_magic(stream)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

@@ -19,11 +19,11 @@ def load(
 ) -> DataSet:
     """Load images (N, 3, H, W) and masks (N, H, W) from PATH/images and PATH/masks.
 
-    The mask of an image is the PNG file of the same name. Its pixels are the classes 0, 1, …, or 255 for pixels to
-    ignore. If all masks are black and white (0 and 255), the classes are 0 and 1. PATH/classes.txt can name the
+    The mask of an image is the PNG file of the same name. Its pixel values are the classes 0, 1, …, or 255 for pixels
+    to ignore. If all masks are black and white (0 and 255), the classes are 0 and 1. PATH/classes.txt can name the
     classes, one per line. The group of an image is its folder in PATH/images; a fifth of each group, chosen by `seed`,
     is the test set. Images are resized by bicubic interpolation and masks by nearest neighbor, to `size` or to the
-    median size of the images. Raises UsageError if a folder or mask is missing, or if a mask has the wrong form.
+    median size of the images. Raises UsageError if a folder or mask is missing, or if a mask has the wrong format.
     """
     root = Path(path).expanduser()
     if not (root / "images").is_dir() or not (root / "masks").is_dir():
@@ -57,7 +57,7 @@ def _classes(root: Path, count: int) -> tuple[str, ...]:
     path = root / "classes.txt"
     if not path.is_file():
         if count < 2:
-            raise UsageError(f"Expected masks of at least two classes in {root / 'masks'}, got {count}.")
+            raise UsageError(f"Expected masks with at least two classes in {root / 'masks'}, got {count}.")
         return ("background", "foreground") if count == 2 else tuple(map(str, range(count)))
     names = tuple(line.strip() for line in path.read_text().splitlines() if line.strip())
     if len(names) < max(count, 2) or len(set(names)) < len(names):

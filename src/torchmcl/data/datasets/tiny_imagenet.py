@@ -16,7 +16,7 @@ MAX_BYTES = 10**8  # the limit per text file
 def load(
     directory: str | None = None, parts: Sequence[str] = ("train", "test"), size: tuple[int, int] | None = None
 ) -> DataSet:
-    """Load Tiny-ImageNet, `ImageFiles` (N, 3, 64, 64) of 200 classes in the order of wnids.txt; "test" is val."""
+    """Load Tiny-ImageNet: `ImageFiles` (N, 3, 64, 64), 200 classes in the order of wnids.txt; "test" is part val."""
     folder = obtain(["tiny-imagenet-200"], directory)
     ids = _text(folder / "wnids.txt").split()
     if len(set(ids)) != len(ids):
@@ -55,7 +55,7 @@ def _val(folder: Path, number: dict[str, int]) -> tuple[list[str], list[int]]:
     for line_number, line in enumerate(lines, 1):
         file, wnid = (*line.split("\t"), "", "")[:2]
         if wnid not in number or file not in images:
-            expected = f"an image in val/images and a class in wnids.txt in line {line_number} of {table}"
+            expected = f"an image in val/images and a class in wnids.txt on line {line_number} of {table}"
             raise UsageError(f"Expected {expected}, got {file!r} and {wnid!r}. Download the data set again.")
         paths.append(images.pop(file))  # an image may be listed only once
         label.append(number[wnid])
@@ -63,7 +63,7 @@ def _val(folder: Path, number: dict[str, int]) -> tuple[list[str], list[int]]:
 
 
 def _names(path: Path, ids: Sequence[str]) -> tuple[str, ...]:
-    """Name each class by the first of its words, or by its id if it has none or another class has the same."""
+    """Name each class by its first word, or by its id if it has no word or another class has the same first word."""
     if not path.exists():
         return tuple(ids)
     lines = _text(path).splitlines()
