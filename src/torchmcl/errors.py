@@ -83,7 +83,7 @@ def damaged(message: object, cause: object) -> UsageError:
 
     Returns:
         A plain `UsageError` if permission was denied or memory ran out: the file may be intact, and callers remove
-        damaged files. Otherwise, it is a `DamagedFileError`, even for EINVAL, which zip archives with wrong offsets cause.
+        damaged files. Otherwise, a `DamagedFileError`, even for EINVAL, which zip archives with wrong offsets cause.
 
     >>> damaged("Cannot read a.pt.", ValueError("truncated"))
     DamagedFileError('Cannot read a.pt.')

@@ -80,7 +80,7 @@ def check_assignment(assign: Callable[[int], Assignment], *, members: int = 4) -
             _require(torch.allclose(permuted, weights[order], atol=1e-6), "permuting members must permute the weights")
             if k == members:
                 _require(bool((weights == 1).all()), "for k = M every weight must be 1")
-            _require(bool(assign(k)(regret * 1e6, state).isfinite().all()), "weights must always be finite")
+            _require(bool(assign(k)(regret * 1e6, state).isfinite().all()), "weights must be finite for large regrets")
 
 
 def check_objective(build: Callable[[int, int, int], Method | Composition | nn.Module]) -> None:
@@ -129,7 +129,7 @@ def _check_exchanged(module: nn.Module, members: int, shape: tuple[int, ...], wh
     count = 1 if module.shared_stem else members
     features = [torch.randn(shape, generator=generator, requires_grad=True) for _ in range(count)]
     found = module(list(features))
-    _require(isinstance(found, list) and len(found) == members, f"an exchange must return {members} tensors {where}")
+    _require(isinstance(found, list) and len(found) == members, f"expected a list of {members} tensors {where}")
     for h in found:
         _require(h.shape == shape, f"features must keep their shape {shape}, got {tuple(h.shape)} {where}")
     gradients = torch.autograd.grad(sum(h.square().sum() for h in found), features, allow_unused=True)
@@ -189,7 +189,7 @@ def _check_outcome(case: _Case, trained: nn.Module) -> Outcome:
     for name in ("weights", "take", "leave"):
         part: Tensor = getattr(outcome, name)
         _require(part.shape == (4, 9), f"{name} must be (M, B) = (4, 9), got {tuple(part.shape)} {case.where}")
-        _require(part.dtype == torch.float32, f"{name} must be float32 for such logits, got {part.dtype} {case.where}")
+        _require(part.dtype == torch.float32, f"float32 logits must give float32 {name}, got {part.dtype} {case.where}")
     _require(not outcome.weights.requires_grad, f"weights must carry no gradient {case.where}")
     _require(bool(((outcome.weights >= 0) & (outcome.weights <= 1)).all()), f"weights must lie in [0, 1] {case.where}")
     for scaled, where in ((logits.clone(), case.where), (1e4 * logits.sign(), f"for logits of +-1e4 {case.where}")):

@@ -252,7 +252,8 @@ def test_no_network_says_where_it_looked(tmp_path, empty_cache) -> None:
         "Cannot find cifar-10-batches-bin or cifar-10-batches-py or cifar-10-binary.tar.gz or cifar-10-python.tar.gz "
         f"in {tmp_path}, {empty_cache}, and "
         "downloading https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz (md5 c32a1d4ab5d03f1284b67883e8d87530) "
-        "failed (ConnectionError). Put the data into one of these folders, or set TORCHMCL_DATA to their folder."
+        "failed (ConnectionError). Put the data into one of these folders, or set TORCHMCL_DATA to "
+        "the folder that contains the data."
     )
 
 

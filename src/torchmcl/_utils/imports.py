@@ -20,8 +20,8 @@ _LOADED: list[str] = []  # absolute paths and dotted names
 def load(name: str) -> ModuleType:
     """Import a file by its path or a module by its dotted name, once per process.
 
-    A file is imported under its own name, and its folder is appended to `sys.path`, so that the file can import its
-    neighbours and other processes can unpickle objects that it defines. Raises UsageError if the import fails.
+    A file is imported under its own name, and its folder is appended to `sys.path`, so that the file can import
+    other files there and other processes can unpickle objects that it defines. Raises UsageError if the import fails.
     """
     path = Path(name).resolve() if is_path(name) else None
     module = name if path is None else _module_name(path)

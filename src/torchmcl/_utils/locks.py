@@ -23,9 +23,9 @@ NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUP
 def exclusive_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold a lock file and remove it at the end; threads of one process exclude each other too.
 
-    Raises UsageError if `wait` is False and another process holds the lock. On file systems that cannot lock, this does
-    nothing: filelock's fallback, a file whose existence is the lock, would survive a killed process and prevent another
-    machine from resuming its run.
+    Raises UsageError if `wait` is False and another process holds the lock. On file systems without locks, this
+    context does nothing. filelock's fallback, a file whose existence is the lock, would survive a killed process and
+    prevent another machine from resuming its run.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / ".lock"

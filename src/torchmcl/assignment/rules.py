@@ -57,7 +57,7 @@ class TopK:
 
 @dataclass(frozen=True)
 class Relaxed:
-    """Relaxed winner-takes-all, Rupprecht et al. 2017: winners have weight 1 - eps, others k eps / (M - k).
+    """Relaxed winner-takes-all, Rupprecht et al. 2017: winners have weight 1 - eps, others have k eps / (M - k).
 
     The paper defines only k = 1; for other k, the weights are chosen to sum to k.
 

@@ -147,7 +147,7 @@ def _array(values: Any, what: str) -> Any:
 
 
 def _all_strings(values: Sequence[Any]) -> bool:
-    """Whether all values are strings, or all are bytes. NumPy would convert other values, such as NaN to "nan"."""
+    """Whether all values are strings, or all are bytes. NumPy would turn other values into strings."""
     flat = np.array(values, dtype=object).ravel()
     return any(all(isinstance(value, kind) for value in flat) for kind in (str, bytes))
 

@@ -52,7 +52,7 @@ SOURCES = {
 
 
 def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None) -> Path:
-    """Find one of these files or folders; otherwise, unpack its archive or download it.
+    """Find one of these files or folders, or obtain it by unpacking or downloading its archive.
 
     An archive in one of the data folders is unpacked if its checksum matches the published one.
     """

@@ -126,7 +126,7 @@ def _check_weights(weight: Tensor, count: int) -> None:
         raise UsageError(f"Expected floating point weights ({count},), got {got}. Pass one weight per example.")
     if count and not (float(weight.min()) > 0 and float(weight.sum()) < float("inf")):
         low, high = float(weight.min()), float(weight.max())
-        raise UsageError(f"Expected finite weights above 0, got {low:g} to {high:g}. Remove examples with subset(…).")
+        raise UsageError(f"Expected finite weights above 0, got {low:g} to {high:g}. Remove the others with subset(…).")
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ def not_found(names: Sequence[str], directory: str | os.PathLike[str] | None, re
     folders = ", ".join(map(str, data_folders(directory)))
     return UsageError(
         f"Cannot find {' or '.join(names)} in {folders}, and {reason}. "
-        f"Put the data into one of these folders, or set {VARIABLE} to their folder."
+        f"Put the data into one of these folders, or set {VARIABLE} to the folder that contains the data."
     )
 
 

@@ -74,7 +74,7 @@ def from_dataset(
         if not isinstance(given, int | float) or isinstance(given, bool):
             parts[part] = _examples(given, labels, part, classes, like=parts["train"])
         elif labels is not None:
-            raise UsageError(f"Cannot use {part}_targets if {part} is a fraction. Leave them out.")
+            raise UsageError(f"Cannot use {part}_targets if {part} is a fraction. Omit {part}_targets.")
         else:
             fractions[part] = float(given)
     data = DataSet(name, parts, preprocess or preprocessing.default(parts["train"].images.dtype))

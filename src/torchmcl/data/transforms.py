@@ -34,7 +34,7 @@ class Draw:
         self.total, self.rows, self.device = total, rows, device
 
     def uniform(self, *shape: int) -> Tensor:
-        """Draw numbers from 0 to 1, (B, *shape)."""
+        """Draw uniform numbers between 0 and 1, (B, *shape)."""
         return torch.rand(self.total, *shape, generator=self.generator)[self.rows].to(self.device)
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
@@ -65,7 +65,7 @@ class Flip:
 
 @dataclass(frozen=True)
 class Crop:
-    """Shift each image and its mask by up to `shift` pixels in both directions; pixels at the edge are repeated.
+    """Shift each image and its mask by up to `shift` pixels along each axis; pixels at the edge are repeated.
 
     >>> x = torch.arange(9.0).view(1, 1, 3, 3)
     >>> Crop(0)(x, torch.tensor([0]), Draw(0, total=1))[0].equal(x)

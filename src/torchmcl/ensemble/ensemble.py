@@ -237,7 +237,8 @@ class Ensemble(nn.Module):
         dtype = str(x.dtype)[6:]
         others = sorted({str(p.dtype)[6:] for p in self.parameters() if p.is_floating_point() and p.dtype != x.dtype})
         if others:
-            return f"The weights are {', '.join(others)}, but the examples are {dtype}. Convert the networks to torch.{dtype}"
+            types = f"The weights are {', '.join(others)}, but the examples are {dtype}"
+            return f"{types}. Convert the networks to torch.{dtype}"
         head = f", or give the network {self.outputs} outputs if its head is not the last layer that it registers"
         return "Change the network or the examples" + head * self.auxiliary
 
@@ -280,7 +281,7 @@ def _build_exchange(name: str, preset: str, method: Method, members: Sequence[nn
         raise UsageError(f"The exchange {kind!r} requires split networks, got plain modules. {HOW_TO_SPLIT}.")
     warnings.warn(
         f"{method.name} exchanges features by {kind}, but plain modules have no features to exchange. The ensemble is "
-        f"built without an exchange. {HOW_TO_SPLIT}, or pass exchange='none'.",
+        f"built without an exchange. {HOW_TO_SPLIT}. To hide this warning, pass exchange='none'.",
         stacklevel=4,
     )
     return None

@@ -27,7 +27,7 @@ def head(inputs: int, classes: int) -> tuple[nn.AdaptiveAvgPool2d, nn.Flatten, n
 
 
 def scale_channels(published: int, width: int, first: int) -> int:
-    """Scale a published number of channels by width / first, where `first` is the published number of the first layer."""
+    """Scale a published number of channels by width / first, where `first` is the first layer's published number."""
     return max(1, round(published * width / first))
 
 

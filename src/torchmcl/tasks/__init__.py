@@ -46,7 +46,7 @@ def as_task(task: "Task | int") -> Task:
 
 
 def with_loss(cost: Cost | Task) -> tuple[Task, Cost]:
-    """Return a task and its loss; a plain cost is the loss of `LABELS`."""
+    """Return a task and its loss; a plain cost is combined with the task `LABELS`."""
     return (cost, cost.loss) if isinstance(cost, Task) else (LABELS, cost)
 
 

@@ -71,7 +71,7 @@ class Labels(Task):
         if not (self.ignore_index is None or type(self.ignore_index) is int):
             raise UsageError(f"Expected an integer or None for ignore_index, got {self.ignore_index!r}.")
         if self.ignore_index is not None and 0 <= self.ignore_index < self.classes:
-            raise UsageError(f"Expected ignore_index outside 0 to {self.classes - 1}, got {self.ignore_index}.")
+            raise UsageError(f"Expected ignore_index < 0 or >= {self.classes}, got {self.ignore_index}.")
         if self.class_weight is not None:
             object.__setattr__(self, "class_weight", _weights(self.class_weight, self.classes))
 

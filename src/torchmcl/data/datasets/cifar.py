@@ -89,7 +89,7 @@ def _binary(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.i
     record = layout.labels + PIXELS
     content = np.fromfile(check_file(path, MAX_BYTES), dtype=np.uint8)
     if len(content) % record:
-        raise DamagedFileError(f"The size of {path}, {len(content)}, is not a multiple of {record}. Download it again.")
+        raise DamagedFileError(f"Expected n * {record} bytes in {path}, got {len(content)}. Download it again.")
     records = content.reshape(-1, record)
     return records[:, layout.labels :], records[:, layout.labels - 1]
 

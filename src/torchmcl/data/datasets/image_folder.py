@@ -75,7 +75,7 @@ def _visible(name: str) -> bool:
 def _examples(root: Path, classes: Sequence[str]) -> tuple[list[str], list[int]]:
     """List the paths of all images, class by class, and their labels."""
     if unknown := [name for name in _subfolders(root) if name not in classes]:
-        raise UsageError(f"The classes {', '.join(unknown[:5])} in {root} are not in train. Remove their folders.")
+        raise UsageError(f"The classes {', '.join(unknown[:5])} in {root} are not in the training set. Remove them.")
     paths, label = [], []
     for c, name in enumerate(classes):
         if not (root / name).is_dir():  # a test set may lack a class
@@ -83,7 +83,7 @@ def _examples(root: Path, classes: Sequence[str]) -> tuple[list[str], list[int]]
         images, others = _images(root / name)
         if not images:
             kinds = ", ".join(sorted(EXTENSIONS))
-            raise UsageError(f"The folder {root / name} has {others} files but no images ({kinds}). Add images.")
+            raise UsageError(f"There are no images ({kinds}) among the {others} files in {root / name}. Add images.")
         paths += images
         label += [c] * len(images)
     return paths, label

@@ -27,7 +27,7 @@ def load(
     """
     root = Path(path).expanduser()
     if not (root / "images").is_dir() or not (root / "masks").is_dir():
-        raise UsageError(f"The folders images and masks are missing in {root}. Create both.")
+        raise UsageError(f"Expected the folders images and masks in {root}. Create both.")
     pairs = find_pairs(root / "images", root / "masks", "**/*")
     if len(pairs) < 2:
         raise UsageError(f"Expected at least two images in {root / 'images'}, found {len(pairs)}.")
