@@ -92,7 +92,7 @@ def test_a_test_alone_is_neither_limited_nor_held_out() -> None:
 
 def test_a_part_without_the_class() -> None:
     x, y = np.zeros((6, 1)), ["cat"] * 5 + ["dog"]
-    with pytest.raises(UsageError, match="The test part of arrays has no dog"):
+    with pytest.raises(UsageError, match="The test part of arrays has no examples of dog"):
         select(data.from_arrays(x, y), classes="dog")
 
 

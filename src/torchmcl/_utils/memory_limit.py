@@ -16,7 +16,7 @@ def available_memory() -> int:
 
 
 def check_memory(what: str, size: int) -> None:
-    """Raise UsageError if `size` bytes exceed the memory, because systems may grant more memory than they have.
+    """Raise UsageError if `size` bytes exceed the available memory, because systems may grant more than that.
 
     >>> check_memory("an array", 10**18)  # doctest: +ELLIPSIS
     Traceback (most recent call last):

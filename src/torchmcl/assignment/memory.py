@@ -47,7 +47,7 @@ class Memory(nn.Module):
         self.register_buffer("flags", torch.zeros(classes, members, dtype=torch.bool))
 
     def record(self, weights: Tensor, group: Tensor | None, sample_weight: Tensor | None = None) -> None:
-        """Add `weights` (M, B) of 0 or 1, times `sample_weight` (B,), to the counts of the classes `group` (B,).
+        """Add `weights` (M, B) of 0 or 1, scaled by `sample_weight` (B,), to the counts of the classes `group` (B,).
 
         This does nothing once the flags are fixed. Raises UsageError if shapes do not match or a group is out of range.
 
@@ -108,7 +108,7 @@ class Memory(nn.Module):
         return torch.tensor(self.fixed)
 
     def set_extra_state(self, state: Any) -> None:
-        """Restore whether the flags are fixed."""
+        """Restore the value that `get_extra_state` returned."""
         self.fixed = bool(state)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

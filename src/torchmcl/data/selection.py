@@ -32,7 +32,7 @@ def select(
         parts = {part: select_classes(examples, names) for part, examples in parts.items()}
         choices["classes"] = names
         if empty := [part for part, examples in parts.items() if len(examples) == 0]:
-            raise UsageError(f"The {empty[0]} part of {data.name} has no {', '.join(names)}. Select other classes.")
+            raise UsageError(f"The {empty[0]} part of {data.name} has no examples of {', '.join(names)}.")
     if test and "test" not in parts:
         split = train_test_split(parts["train"].labels, fraction=test, seed=seed)
         parts |= {part: parts["train"].subset(index) for part, index in split.items()}

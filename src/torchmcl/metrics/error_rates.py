@@ -97,7 +97,7 @@ def member_errors(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def harmonic_mean(oracle: Tensor, top1: Tensor) -> Tensor:
-    """Compute the harmonic mean of two errors, 2 o t / (o + t), or 0 if either is 0. Kim et al. 2022 choose K by it.
+    """Compute the harmonic mean of two errors, 2 o t / (o + t), or 0 if one is 0. Kim et al. 2022 use it to choose K.
 
     >>> harmonic_mean(torch.tensor(0.1), torch.tensor(0.3)), harmonic_mean(torch.tensor(0.0), torch.tensor(0.0))
     (tensor(0.1500), tensor(0.))

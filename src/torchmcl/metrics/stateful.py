@@ -12,7 +12,7 @@ from torchmcl.structures.output import to_float32
 
 
 class BaseMetric(Metric):
-    """An abstract metric whose states keep their precision if the module is converted to another one."""
+    """An abstract metric whose states keep their data type if the module is converted to another one."""
 
     is_differentiable = False
     full_state_update = False

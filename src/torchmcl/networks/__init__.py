@@ -48,7 +48,7 @@ def register(network: Builder) -> Builder:
     Args:
         network: a function `(classes, *, …)` that returns a `Split` or another module. Its options are keyword
             arguments with defaults. Its argument `channels` or `inputs`, if it has one, receives the number of
-            channels or features of an example, and `cut` the place where members exchange features
+            channels or features of an example, and `cut` receives the place where members exchange features
 
     Raises:
         UsageError: if another network has this name

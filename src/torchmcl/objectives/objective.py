@@ -246,7 +246,7 @@ def phase_of(objective: nn.Module) -> str:
 
 
 def schedule_end(objective: nn.Module, epochs: int, members: int) -> int:
-    """Return the number of epochs after which an objective no longer changes, after warm-up, ramp and annealing.
+    """Return the number of epochs after which an objective no longer changes: the end of warm-up, ramp and annealing.
 
     An assignment, cost or joint cost that changes over training has a method `schedule_end(epochs, members)`.
 

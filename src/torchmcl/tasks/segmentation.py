@@ -48,7 +48,7 @@ class Segmentation(Labels):
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return errors in percent of the pixels, computed batch by batch.
 
-        Pixels predicted as auxiliary count as their most likely real class, as in the paper, but as wrong if `strict`.
+        Pixels predicted as auxiliary count as their most likely real class, as in the paper, or as wrong (`strict`).
         """
         stateful: dict[str, Any] = {}
         examples = torch.zeros((), dtype=torch.int64)

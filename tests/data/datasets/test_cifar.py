@@ -148,7 +148,7 @@ def test_damaged_binary_files(tmp_path, name) -> None:
     whole = file.read_bytes()
     record = len(whole) // 20
     file.write_bytes(whole[:-1])
-    refused(tmp_path, name, rf"Expected n \* {record} bytes in .*{file.name}, got {len(whole) - 1}")
+    refused(tmp_path, name, rf"Expected a multiple of {record} bytes in .*{file.name}, got {len(whole) - 1}")
     file.write_bytes(b"")
     refused(tmp_path, name, rf"Expected 1 to \d+ bytes in .*{file.name}, got 0")
     bad = bytearray(whole)

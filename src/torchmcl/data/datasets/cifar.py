@@ -88,8 +88,8 @@ def _binary(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.i
     """Read records of label bytes and 3,072 pixels; return pixels (N, 3072) and labels (N,)."""
     record = layout.labels + PIXELS
     content = np.fromfile(check_file(path, MAX_BYTES), dtype=np.uint8)
-    if len(content) % record:
-        raise DamagedFileError(f"Expected n * {record} bytes in {path}, got {len(content)}. Download it again.")
+    if (size := len(content)) % record:
+        raise DamagedFileError(f"Expected a multiple of {record} bytes in {path}, got {size}. Download it again.")
     records = content.reshape(-1, record)
     return records[:, layout.labels :], records[:, layout.labels - 1]
 

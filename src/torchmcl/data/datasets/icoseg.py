@@ -19,7 +19,7 @@ def load(
 ) -> DataSet:
     """Load iCoseg (Batra et al., 2010): images (N, 3, 75, 125) uint8, masks (N, 75, 125) of 0 and 1, and groups.
 
-    Only images of at least 300 x 500 pixels are used. They are resized by bicubic interpolation, and masks by nearest
+    Only images of at least 300 x 500 pixels are used. Images are resized by bicubic interpolation, and masks by nearest
     neighbor. A fifth of each group, chosen by `seed`, is the test set; a group of one image is used for training. See
     the section "Segmentation" of the paper's experiments.
     """
