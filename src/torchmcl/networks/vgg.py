@@ -8,8 +8,8 @@ from torchmcl.structures.split import Split
 def vgg16(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
     """Build VGG-16 for small images (Simonyan & Zisserman 2015, table 1, configuration D).
 
-    The initialisation is Glorot & Bengio's, which is sufficient according to section 3.1 of the paper. The CIFAR variant has
-    batch normalisation after every convolution, so convolutions have no biases. It has one linear layer after global
+    The initialisation is Glorot & Bengio's, which is sufficient according to section 3.1 of the paper. The CIFAR variant
+    has batch normalisation after every convolution, so convolutions have no biases. It has one linear layer after global
     average pooling instead of three on 7x7 maps [I].
 
     Args:

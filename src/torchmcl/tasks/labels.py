@@ -121,7 +121,7 @@ class Labels(Task):
             raise UsageError(f"Expected targets from 0 to {last}, got {int(known.min())} to {int(known.max())}.")
 
     def group(self, target: Tensor) -> Tensor | None:
-        """Return the class (B,), the most likely one for soft targets; None for masks, whose groups are in the state."""
+        """Return the class (B,), the most likely one for soft targets; None for masks, whose group is in the state."""
         if target.is_floating_point():
             return target.argmax(1) if target.ndim == 2 else None
         return target if target.ndim == 1 else None
