@@ -11,7 +11,7 @@ Duration = int | str
 
 
 def check_duration(duration: Any, name: str, *, least: int = 1) -> None:
-    """Raise UsageError unless `duration` is a whole number of at least `least` epochs or a share below 100 %.
+    """Raise UsageError unless `duration` is a whole number of epochs >= `least` or a share below 100 %.
 
     >>> check_duration("5%", "warmup")
     >>> check_duration(1.0, "warmup")

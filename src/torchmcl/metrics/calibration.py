@@ -22,7 +22,7 @@ def nll(probabilities: Tensor, target: Tensor) -> Tensor:
         target: the correct classes, (B,)
 
     Returns:
-        A scalar of at least 0.
+        A non-negative scalar.
 
     >>> nll(torch.tensor([[0.5, 0.5], [0.0, 1.0]]), torch.tensor([0, 1]))
     tensor(0.3466)

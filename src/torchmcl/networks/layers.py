@@ -41,7 +41,7 @@ def check_sizes(**sizes: int) -> None:
 
 
 def split(low: Layers, middle: Layers, high: Layers, *, cut: Cut, features: tuple[int, int]) -> Split:
-    """Split layers after `low` ("exchange") or `middle` ("last_stage"); `features` are the numbers of channels there."""
+    """Split layers after `low` ("exchange") or `middle` ("last_stage"); `features` are the channel counts there."""
     if cut not in get_args(Cut):
         raise UsageError(f"Expected cut to be one of {', '.join(get_args(Cut))}, got {cut!r}.")
     before, width = (len(low), features[0]) if cut == "exchange" else (len(low) + len(middle), features[1])

@@ -20,7 +20,7 @@ def simple_cnn(classes: int = 10, *, width: int = 32, channels: int = 3, cut: Cu
         cut: where to split: "exchange" before the first pooling, "last_stage" before the third convolution
 
     Returns:
-        A network (B, channels, H, W) -> (B, classes), for H and W of at least 8.
+        A network (B, channels, H, W) -> (B, classes), for H >= 8 and W >= 8.
 
     >>> sum(p.numel() for p in simple_cnn().parameters())
     94762

@@ -8,8 +8,8 @@ from torchmcl.structures.split import Split
 def vgg16(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
     """Build VGG-16 for small images (Simonyan & Zisserman 2015, table 1, configuration D).
 
-    The initialisation is Glorot & Bengio's, which is sufficient according to section 3.1 of the paper. The CIFAR variant
-    has batch normalisation after every convolution, so convolutions have no biases. It has one linear layer after global
+    The initialisation is Glorot & Bengio's, which the paper considers sufficient (section 3.1). The CIFAR variant has
+    batch normalisation after every convolution, so convolutions have no biases. It has one linear layer after global
     average pooling instead of three on 7x7 maps [I].
 
     Args:
@@ -19,7 +19,7 @@ def vgg16(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "
         cut: where to split: "exchange" before the first pooling, "last_stage" before the last three convolutions
 
     Returns:
-        A network (B, channels, H, W) -> (B, classes), for H and W of at least 32.
+        A network (B, channels, H, W) -> (B, classes), for H >= 32 and W >= 32.
 
     >>> sum(p.numel() for p in vgg16().parameters())
     14724042
