@@ -107,7 +107,7 @@ def test_damaged_and_lying(tmp_path, code) -> None:
 
 
 def test_not_a_dictionary(tmp_path) -> None:
-    refused(put(tmp_path / "a", pickle.dumps([1])), "Expected a dictionary in .*, got list")
+    refused(put(tmp_path / "a", pickle.dumps([1])), "Expected a dict in .*, got list")
 
 
 @pytest.mark.parametrize("array", [np.zeros(3, np.float32), np.zeros(3, object), np.zeros(3, "i1"), np.uint8(3)])

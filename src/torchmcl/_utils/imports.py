@@ -31,7 +31,7 @@ def load(name: str) -> ModuleType:
         kind, text = type(problem).__name__, str(problem).rstrip(".")
         hint = "Run again with --debug to see the traceback."
         if path is None and isinstance(problem, ModuleNotFoundError) and module.startswith(problem.name or module):
-            hint = "Install it, or pass the path of a file, such as ./my_module.py."
+            hint = "Install the module, or pass the path of a file, such as ./my_module.py."
         raise UsageError(f"Cannot import {name}: {kind}{_line(problem, path)}: {text}. {hint}") from problem
     if (absolute := name if path is None else str(path)) not in _LOADED:
         _LOADED.append(absolute)

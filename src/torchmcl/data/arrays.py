@@ -142,7 +142,7 @@ def _array(values: Any, what: str) -> Any:
             raise UsageError(f"Expected numbers or strings in {what}, got Python objects.")
         array = array.astype(str)
     elif array.dtype.kind in "US" and isinstance(values, list | tuple) and not _all_strings(values):
-        raise UsageError(f"Expected numbers or strings in {what}, got both. Convert them to strings.")
+        raise UsageError(f"Expected numbers or strings in {what}, got both. Convert all values to strings.")
     return array
 
 

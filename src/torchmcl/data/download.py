@@ -94,7 +94,7 @@ def _download(source: RemoteFile, folder: Path) -> Path:
         onward = urljoin(response.url, response.headers.get("location", ""))
         announced = response.headers.get("content-length", "0")
         if response.is_redirect and urlsplit(onward).scheme != SCHEME:
-            raise UsageError(f"The address {source.url} redirects from {SCHEME} to {onward}. Download it manually.")
+            raise UsageError(f"The URL {source.url} redirects from {SCHEME} to {onward}. Download the file manually.")
         if not announced.isdecimal() or int(announced) > source.max_bytes:
             raise UsageError(f"Expected at most {source.max_bytes} bytes from {source.url}, got {announced}.")
 
@@ -148,7 +148,7 @@ def _unpack_to(file: Path, folder: Path, name: str, source: RemoteFile) -> Path:
         with atomic.report_full_disk(target), tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as draft:
             unpack(file, Path(draft), source.max_bytes)
             if not (Path(draft) / name).is_dir():
-                raise UsageError(f"There is no folder {name} in {file}. Download it again from {source.url}.")
+                raise UsageError(f"There is no folder {name} in {file}. Download the file again from {source.url}.")
             (Path(draft) / name).rename(target)
     except OSError as error:
         if not target.exists():  # another process may have been faster

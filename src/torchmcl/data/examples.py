@@ -117,7 +117,7 @@ def _check_integers(label: Tensor, what: str, dims: tuple[int, ...]) -> None:
     if not isinstance(label, Tensor):
         raise UsageError(f"Expected {what} as a tensor, got {type(label).__name__}. Use torch.tensor or from_arrays.")
     if label.dtype not in INTEGER_TYPES or label.dim() not in dims:
-        raise UsageError(f"Expected {what} to be int64, got {label.dtype} {tuple(label.shape)}. Convert them first.")
+        raise UsageError(f"Expected {what} to be int64, got {label.dtype} {tuple(label.shape)}. Convert the tensor.")
 
 
 def _check_weights(weight: Tensor, count: int) -> None:

@@ -219,7 +219,7 @@ def _checked(batch: Any, classes: int, where: str) -> tuple[Tensor, Tensor]:
     x, y = batch[0].detach(), batch[1].detach()
     if x.dim() not in (2, 4) or not (x.dtype == torch.uint8 or x.is_floating_point()) or not x.numel():
         got = f"{tuple(x.shape)} {x.dtype} in {where}"
-        raise UsageError(f"Expected x (B, C, H, W) or (B, D), uint8 or float, got {got}. Convert it in the loader.")
+        raise UsageError(f"Expected x (B, C, H, W) or (B, D), uint8 or float, got {got}. Convert x in the loader.")
     if tuple(y.shape) != (len(x),) or y.dtype not in INTEGER_TYPES:
         raise UsageError(f"Expected y to be integers ({len(x)},), got {tuple(y.shape)} {y.dtype} in {where}.")
     y = y.long()

@@ -20,8 +20,7 @@ _COMPLEX = 0x0800
 def read_matlab(path: Path, *, max_bytes: int) -> dict[str, NDArray[Any]]:
     """Read the numeric arrays of a level 5 MATLAB file (-v6 or -v7).
 
-    `max_bytes` limits the size before and after decompression. SciPy's reader is not used because it can crash the
-    process on damaged files.
+    `max_bytes` limits the size before and after decompression. SciPy's reader is not used, as damaged files crash it.
     """
     # For the layout, see "MAT-File Format" by MathWorks: each element is a tag (type, size) and its padded content.
     content = memoryview(check_file(path, max_bytes).read_bytes())

@@ -24,7 +24,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
     except Exception as error:  # the unpickler raises many kinds of exceptions for damaged bytes
         raise damaged(f"The pickle {path} is damaged ({type(error).__name__}). Download it again.", error) from error
     if not isinstance(content, dict):
-        raise DamagedFileError(f"Expected a dictionary in {path}, got {type(content).__name__}. Download it again.")
+        raise DamagedFileError(f"Expected a dict in {path}, got {type(content).__name__}. Download the file again.")
     return {key.decode("latin-1") if isinstance(key, bytes) else str(key): value for key, value in content.items()}
 
 
@@ -49,7 +49,7 @@ class Array:
                 raise ValueError("not bytes, or a negative size")
             return np.frombuffer(bytes_, dtype=np.uint8).reshape(shape, order="F" if by_column else "C")
         except (AttributeError, IndexError, TypeError, ValueError) as error:
-            raise DamagedFileError(f"Expected a uint8 array in {path}. Download it again.") from error
+            raise DamagedFileError(f"Expected a uint8 array in {path}. Download the file again.") from error
 
 
 # The memory of the pure-Python unpickler grows with the file, not with the sizes that the file declares.

@@ -184,7 +184,7 @@ def _examples(
             labels = [read_item(dataset, index, index, name)[1] for index in range(count)]
     if like is not None and (first.shape, first.dtype) != (like.images.shape[1:], like.images.dtype):
         expected, got = f"{tuple(like.images.shape[1:])} {like.images.dtype}", f"{tuple(first.shape)} {first.dtype}"
-        raise UsageError(f"Expected {name} to have the shape and type of train, {expected}, got {got}. Convert it.")
+        raise UsageError(f"Expected {name} to have the shape and type of train, {expected}, got {got}. Convert {name}.")
     target, label, names = as_targets(labels, name, classes, None if like is None else like.classes)
     if len(target) != count:
         raise UsageError(f"Expected one target for each of the {count} examples of {name}, got {len(target)}.")

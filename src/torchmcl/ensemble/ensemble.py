@@ -205,7 +205,7 @@ class Ensemble(nn.Module):
             if output.shape[1] != outputs or output.ndim != axes:
                 expected = f"{outputs} outputs per member (classes, plus the auxiliary class if the method has one)"
                 actual = f"logits {tuple(output.shape)} from member {m}"
-                raise UsageError(f"Expected {expected}, got {actual}. Change its last layer.")
+                raise UsageError(f"Expected {expected}, got {actual}. Change the last layer.")
         return torch.stack(list(logits))
 
     @torch.no_grad()

@@ -77,8 +77,8 @@ def _part(paths: Sequence[Path], layout: Layout, classes: tuple[str, ...]) -> Ex
     read = [_binary(path, layout) if layout.labels else _pickled(path, layout) for path in paths]
     for path, (_, label) in zip(paths, read, strict=True):
         if (wrong := np.flatnonzero(label >= len(classes))).size:
-            got = f"{label[wrong[0]]} in record {wrong[0]}"
-            raise DamagedFileError(f"Expected labels below {len(classes)} in {path}, got {got}. Download it again.")
+            got = f"{label[wrong[0]]} in record {wrong[0]}. Download the file again"
+            raise DamagedFileError(f"Expected labels below {len(classes)} in {path}, got {got}.")
     images = np.concatenate([pixels.reshape(-1, 3, 32, 32) for pixels, _ in read])
     target = np.concatenate([label for _, label in read]).astype(np.int64)
     return Examples(torch.from_numpy(images), torch.from_numpy(target), classes)
@@ -89,7 +89,7 @@ def _binary(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.i
     record = layout.labels + PIXELS
     content = np.fromfile(check_file(path, MAX_BYTES), dtype=np.uint8)
     if (size := len(content)) % record:
-        raise DamagedFileError(f"Expected a multiple of {record} bytes in {path}, got {size}. Download it again.")
+        raise DamagedFileError(f"Expected a multiple of {record} bytes in {path}, got {size}. Download the file again.")
     records = content.reshape(-1, record)
     return records[:, layout.labels :], records[:, layout.labels - 1]
 

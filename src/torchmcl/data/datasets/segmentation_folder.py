@@ -47,7 +47,7 @@ def read_mask(path: Path, image: Path, size: tuple[int, int]) -> NDArray[np.uint
     with open_image(path) as mask:
         if mask.mode not in ("1", "L", "P"):
             raise UsageError(
-                f"Expected a mask with one 8-bit channel in {path}, got {mask.mode}. Convert it to grayscale."
+                f"Expected a mask with one 8-bit channel in {path}, got {mask.mode}. Convert the mask to grayscale."
             )
         # The values of a palette image are its classes; the colors are only for display.
         return resize_mask(mask.convert("L") if mask.mode == "1" else mask, size)

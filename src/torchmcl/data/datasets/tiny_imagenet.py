@@ -20,7 +20,7 @@ def load(
     folder = obtain(["tiny-imagenet-200"], directory)
     ids = _text(folder / "wnids.txt").split()
     if len(set(ids)) != len(ids):
-        raise UsageError(f"A class appears twice in {folder / 'wnids.txt'}. Download it again.")
+        raise UsageError(f"A class appears twice in {folder / 'wnids.txt'}. Download the file again.")
     number = {wnid: c for c, wnid in enumerate(ids)}
     classes = _names(folder / "words.txt", ids)
     read = {"train": _train, "test": _val}
