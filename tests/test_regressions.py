@@ -220,9 +220,9 @@ def test_11_options_on_loaded_data_are_refused():
 
 def test_12_a_finished_run_is_not_returned_for_another(tmp_path):
     fit("amcl", **TINY, epochs=2, members=2, out=tmp_path / "run")
-    with pytest.raises(UsageError, match="finished with method amcl, not ie"):
+    with pytest.raises(UsageError, match="has method amcl, not ie"):
         fit("ie", **TINY, epochs=2, members=2, out=tmp_path / "run", resume=True)
-    with pytest.raises(UsageError, match="finished with epochs 2, not 3"):
+    with pytest.raises(UsageError, match="has epochs 2, not 3"):
         fit("amcl", **TINY, epochs=3, members=2, out=tmp_path / "run", resume=True)
     assert fit("amcl", **TINY, epochs=2, members=2, out=tmp_path / "run", resume=True).method.name == "amcl"
 
@@ -377,7 +377,7 @@ def test_a_finished_run_of_ones_own_method_and_data_is_returned_for_these_only(t
     assert fit(method, data=digits, resume=True, **options).method == method
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["cost"] == "own:cross_entropy"
     fewer = replace(digits, parts={**digits.parts, "train": digits.train.subset(range(50))})
-    with pytest.raises(UsageError, match="finished with train_set"):
+    with pytest.raises(UsageError, match="has train_set"):
         fit(method, data=fewer, resume=True, **options)
 
 

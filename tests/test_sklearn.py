@@ -365,7 +365,7 @@ def test_learning_goes_on_after_fit_and_fit_begins_anew():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: small().partial_fit(X, NAMED), "The first call of partial_fit needs all labels"),
+        (lambda: small().partial_fit(X, NAMED), "The first call to partial_fit needs all labels"),
         (lambda: small().fit(X, NAMED).partial_fit(X, NAMED, classes=["ant", "bee"]), "classes of the first call"),
         (lambda: small().fit(X, NAMED).partial_fit(X, np.where(Y, "ant", "dog")), "got 'dog'"),
         (lambda: small().partial_fit(X, NAMED, classes=["ant", "bee"]), "got 'cat'"),
@@ -381,7 +381,7 @@ def test_learning_goes_on_after_fit_and_fit_begins_anew():
         (lambda: small(device="cuda:99").fit(X, Y), "Cannot use the device"),
         (lambda: small(device="abacus").fit(X, Y), "Cannot use the device"),
         (lambda: small(device="meta").fit(X, Y), "Cannot use the device"),
-        (lambda: small(shape=(3, 2, 2)).fit(X, Y), r"shape \(3, 2, 2\), or flattened, got \(2,\)"),
+        (lambda: small(shape=(3, 2, 2)).fit(X, Y), r"shape \(3, 2, 2\) or flattened, got shape \(2,\)"),
         (lambda: small(learning_rate=1e200, optimizer="sgd").fit(X, Y), "The loss is not finite"),
         (lambda: small().fit(X, np.zeros(60)), "at least 2 classes, got 1 class"),
     ],

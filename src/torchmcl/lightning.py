@@ -39,8 +39,8 @@ REPLACEMENTS = {
 class SpecialistModule(LightningModule):
     """A method, an ensemble and a recipe as a LightningModule, with the objective, combiner and metrics of `fit`.
 
-    Batches are (x, target); (x, target, index) for methods that store values for individual examples (MCL, MCL-KD); or
-    (x, target, index, group) if a memory counts groups of images. The data loader preprocesses x. The objective is a
+    Batches are (x, target). Methods that store values per example (MCL, MCL-KD) need (x, target, index), and memories
+    that count groups of images need (x, target, index, group). The data loader preprocesses x. The objective is a
     submodule, so the checkpoints of the `Trainer` contain its memory. The module logs `train_loss`, the share of the
     examples that each member takes, and the metrics of the task as fractions, such as `val_top1_error`.
 

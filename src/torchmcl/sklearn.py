@@ -42,8 +42,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
     """A specialist ensemble as a scikit-learn classifier.
 
     X is a table (n, features) or images (n, channels, height, width). Each feature, or each channel of images, is
-    standardized to mean 0 and standard deviation 1. Tables are processed in float64, or in float32 if X is float32;
-    images in float32.
+    standardized to mean 0 and standard deviation 1. Tables are processed in float64, or in float32 if X is float32.
+    Images are processed in float32.
 
     Sample weights multiply the loss of an example and its count in a memory; examples with weight 0 are left out. If
     all examples fit in one batch and the networks have no batch normalization, like the default network, an integer
@@ -147,8 +147,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "SpecialistClassifier":
         """Train for one more epoch and return the estimator.
 
-        Each call counts as one epoch, also for durations such as AMCL's warm-up. `epochs` calls with the same examples
-        are equivalent to `fit`. Examples are standardized by the statistics of all calls so far.
+        Each call counts as one epoch, including for durations such as AMCL's warm-up. `epochs` calls with the same
+        examples are equivalent to `fit`. Examples are standardized by the statistics of all calls so far.
 
         Args:
             X: examples (n, features) or (n, channels, height, width)
@@ -158,7 +158,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         """
         first = not hasattr(self, "ensemble_")
         if first and classes is None:
-            raise UsageError("The first call of partial_fit needs all labels that can occur. Pass classes=….")
+            raise UsageError("The first call to partial_fit needs all labels that can occur. Pass classes=….")
         if not (first or classes is None or np.array_equal(np.unique(classes), self.classes_)):
             raise UsageError(f"Expected the classes of the first call, {self.classes_}, got {classes}.")
         X, y, sample_weight = self._validate(X, y, sample_weight, reset=first)
@@ -200,14 +200,14 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         check_consistent_length(X, weight)
         if weight.ndim != 1 or (weight < 0).any() or not weight.any():
             raise UsageError(
-                f"Expected non-negative weights ({len(X)},) that are not all zero, got {weight.shape} "
-                f"from {weight.min():g} to {weight.max():g}."
+                f"Expected non-negative weights of shape ({len(X)},) that are not all zero, got {weight.shape} "
+                f"with values from {weight.min():g} to {weight.max():g}."
             )
         positive = weight > 0
         return X[positive], y[positive], weight[positive]
 
     def _precision(self, X: Any) -> Any:
-        """Return float32 for images, and for tables float64 or float32, whichever X has."""
+        """Return float32 for images and for float32 tables, and float64 for other tables."""
         images = self.shape is not None or getattr(X, "ndim", 2) > 2
         return np.float32 if images else (np.float64, np.float32)
 
@@ -285,7 +285,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _training(self, ensemble: Ensemble, examples: Examples, device: torch.device) -> Training:
-        """Return the engine of `torchmcl.fit`, in the stored training state."""
+        """Return the `Training` of `torchmcl.fit`, restored to the stored state."""
         recipe = replace(self._recipe(), optimizer=self._optimizer)  # that of the first call, whose state is stored
         loader = partial(
             Loader, examples, batch_size=recipe.batch_size, seed=self._seed, device=device, preprocess=lambda x: x
@@ -308,7 +308,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
     def _shaped(self, X: NDArray[Any]) -> NDArray[Any]:
         """Reshape examples to (n, *shape_)."""
         if tuple(X.shape[1:]) not in (self.shape_, (prod(self.shape_),)):
-            raise UsageError(f"Expected examples of shape {self.shape_}, or flattened, got {tuple(X.shape[1:])}.")
+            raise UsageError(f"Expected examples of shape {self.shape_} or flattened, got shape {tuple(X.shape[1:])}.")
         return X.reshape(len(X), *self.shape_)
 
     def _prepare(self, X: NDArray[Any]) -> Tensor:

@@ -151,4 +151,4 @@ def test_a_transform_of_ones_own_is_asked_for_again(tmp_path, capsys):
     fit("ie", **TINY, transform=own, out=tmp_path / "run")
     (tmp_path / "run" / "metrics.json").unlink()
     assert cli.main(["train", "--resume", str(tmp_path / "run")]) == 2
-    assert "Resume it from Python with transform=" in capsys.readouterr().err
+    assert "Resume the run from Python with transform=" in capsys.readouterr().err

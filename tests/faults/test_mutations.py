@@ -226,7 +226,7 @@ def test_data_that_changed_under_a_run_is_refused(npz, tmp_path):
     arrays = dict(np.load(npz))
     arrays["y"] = arrays["y"][::-1]
     np.savez(npz, **arrays)
-    with pytest.raises(UsageError, match="it was started with labels"):
+    with pytest.raises(UsageError, match="its run was started with labels"):
         fit(**options, resume=True, verbose=False)
 
 

@@ -172,7 +172,7 @@ def test_a_graph_that_answers_otherwise_is_not_written(calibrated, tmp_path, mon
         return content
 
     monkeypatch.setitem(exporting.FORMATS, ".pt2", (forgetful, pt2_runner))
-    with pytest.raises(UsageError, match=r"different answers to a batch of 1 .*Nothing was written"):
+    with pytest.raises(UsageError, match=r"different outputs for a batch of size 1 .*Nothing was written"):
         export(Specialists.load(calibrated), tmp_path / "new" / "model.pt2")
     assert not list(tmp_path.iterdir())
 

@@ -73,7 +73,7 @@ def test_it_is_not_continued_as_another(run, capsys):
         (run / "interrupted" / "config.yaml").read_text().replace("beta: 0.02", "beta: 0.5")
     )
     assert cli.main(["train", "--resume", str(run / "interrupted"), "--quiet"]) == 2
-    assert "it was started with beta 0.02, not 0.5" in capsys.readouterr().err
+    assert "its run was started with beta 0.02, not 0.5" in capsys.readouterr().err
 
 
 def test_its_config_repeats_it(run, tmp_path):
@@ -88,7 +88,7 @@ def test_one_that_was_all_warm_up_is_refused_in_one_line(run, capsys):
     config.write_text(config.read_text().replace("epochs: 8", "epochs: 5"))
     assert cli.main(["train", "--resume", str(run / "interrupted"), "--quiet"]) == 2
     said = capsys.readouterr().err
-    assert "it was started by an earlier version" in said
+    assert "it is from an earlier version" in said
     assert "Start a new run in another folder" in said
 
 

@@ -89,7 +89,7 @@ def test_one_that_fails_is_one_line_and_the_run_resumes(hook, tmp_path):
 
 @pytest.mark.parametrize("wrong", [3, Noted, object()])
 def test_what_has_no_hook_is_refused(wrong):
-    with pytest.raises(UsageError, match="one or more of the methods on_train_start"):
+    with pytest.raises(UsageError, match="at least one of the methods on_train_start"):
         fit("ie", **TINY, callbacks=[wrong])
 
 
@@ -108,7 +108,7 @@ class Slotted:
 
 @pytest.mark.parametrize("kind", [Frozen, Slotted])
 def test_one_that_cannot_be_given_the_training_is_one_line(kind):
-    with pytest.raises(UsageError, match=rf"Error in setting training of {kind.__name__}: .*checkpoint is kept"):
+    with pytest.raises(UsageError, match=rf"Error in the attribute training of {kind.__name__}: .*checkpoint is kept"):
         fit("ie", **TINY, callbacks=[kind()])
 
 

@@ -81,7 +81,7 @@ def test_two_ways_to_say_the_same_are_the_same():
         ({"warmup": 0.05}, "a share such as '5%', got 0.05"),
         ({"members": "five"}, "an integer for members"),
         ({"seed": -1}, "seed >= 0"),
-        ({"data_seed": -1}, "seed to be at least 0, got -1"),
+        ({"data_seed": -1}, "seed >= 0, got -1"),
         ({"unit": "row"}, "Unknown unit .* image, pixel"),
         ({"cut": 2}, "cut applies only to custom networks"),
         ({"method": "amlc"}, "Did you mean 'amcl'"),

@@ -283,5 +283,5 @@ def test_a_folder_that_is_not_read_into_memory_trains_alike(tmp_path):
     held, streamed = fit("ie", **options), fit("ie", data_in_memory=0, **options)
     assert same(held.ensemble.state_dict(), streamed.ensemble.state_dict())
     assert held.metrics == streamed.metrics
-    with pytest.raises(UsageError, match="in_memory to be at least 0, got -1"):
+    with pytest.raises(UsageError, match="in_memory >= 0, got -1"):
         fit("ie", data_in_memory=-1, **options)

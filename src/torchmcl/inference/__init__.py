@@ -1,6 +1,6 @@
 """Inference with a trained ensemble: prediction, rejection, unseen-data scores and export.
 
-Training belongs in `training`, model files in `serialization`, and evaluation over whole data sets in `analysis`.
+See `training` for training, `serialization` for model files, and `analysis` for evaluation on whole data sets.
 """
 
 from torchmcl.inference.answers import Answer

@@ -180,7 +180,7 @@ def compare(graph: Graph, run: Runner) -> float:
             got = run(x)
         except Exception as problem:  # a graph that was specialised to one batch size can raise anything
             raise UsageError(
-                f"The exported graph fails on a batch of {size}: {str(problem)[:200]}. Nothing was written."
+                f"The exported graph fails on a batch of size {size}: {str(problem)[:200]}. Nothing was written."
             ) from problem
         off = max(float((expected[name] - got[name]).abs().max()) for name in ("probabilities", "members", "auxiliary"))
         first, second = expected["probabilities"].topk(2, dim=1).values.unbind(1)
@@ -189,7 +189,7 @@ def compare(graph: Graph, run: Runner) -> float:
         worst = max(worst, off)
         if not same or not worst <= TOLERANCE:
             raise UsageError(
-                f"The exported graph and the model give different answers to a batch of {size} "
+                f"The exported graph and the model give different outputs for a batch of size {size} "
                 f"(largest difference {off:.2g}). Nothing was written."
             )
     return worst
@@ -215,7 +215,7 @@ def quantize_onnx(content: bytes, specialists: Specialists, examples: Any) -> by
 
 
 def export_run(run: Path, path: Path, *, quantize: bool = False) -> dict[str, Any]:
-    """Export a run. If quantized, it is calibrated on a sample of its training set and evaluated on its test set."""
+    """Export a run. A quantized graph is calibrated on training examples of the run and evaluated on its test set."""
     specialists = Specialists.load(run)
     if not quantize:
         return export(specialists, path)

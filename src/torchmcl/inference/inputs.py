@@ -30,7 +30,7 @@ def batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[Tensor]:
 
     Args:
         x: one or several examples as a tensor, an array or nested lists of numbers; one or several PIL images or paths;
-            `Examples`; a torch `Dataset`; or an iterable of any of these, or of tuples (x, …) such as loaders yield
+            `Examples`; a torch `Dataset`; or an iterable of any of these, or of tuples (x, …), as a loader yields
         model_config: the model, which determines the shape and type of an example
         size: largest number of examples per batch
 
@@ -40,7 +40,7 @@ def batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[Tensor]:
     """
     validate_types({"size": size}, batches)
     if size < 1:
-        raise UsageError(f"Expected batches of at least 1 example, got batch_size={size}.")
+        raise UsageError(f"Expected batch_size >= 1, got {size}.")
     x = x.examples if isinstance(x, Loader) else x  # a loader's batches are preprocessed, possibly for another model
     x = x.images if isinstance(x, Examples) else x
     if isinstance(x, Lazy):
@@ -89,7 +89,7 @@ def labelled_batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[t
 
 
 def _shaped(x: Any, shape: tuple[int, ...]) -> Tensor:
-    """Convert one example or a batch, with channels first, last, or (if grey) omitted, to a tensor (B, *shape)."""
+    """Convert one example or a batch to a tensor (B, *shape). Channels can be first, last, or omitted if grey."""
     x = check_dense(x.detach(), "examples") if isinstance(x, Tensor) else _tensor(x)
     if x.ndim and not len(x):
         raise UsageError("Expected at least one example, got none.")
@@ -117,7 +117,7 @@ def _typed(x: Tensor, dtype: str) -> Tensor:
         return x
     # torch cannot compare all integer types.
     if x.is_floating_point() or x.is_complex() or not 0 <= int(x.long().min()) <= int(x.long().max()) <= 255:
-        raise UsageError(f"Expected images before preprocessing, as integers from 0 to 255, got {str(x.dtype)[6:]}.")
+        raise UsageError(f"Expected images with integers from 0 to 255, got {str(x.dtype)[6:]}. Do not preprocess.")
     return x.to(torch.uint8)
 
 
@@ -177,7 +177,7 @@ def _target(target: Tensor, batch: Tensor, model_config: ModelConfig) -> Tensor:
     """Check the labels of a batch and convert them to int64 on the CPU."""
     expected = (len(batch), *(model_config.shape[1:] if model_config.dense else ()))
     if tuple(target.shape) != expected or target.is_floating_point() or target.is_complex():
-        raise UsageError(f"Expected integer labels {expected}, got {tuple(target.shape)} of {target.dtype}.")
+        raise UsageError(f"Expected integer labels of shape {expected}, got {target.dtype} {tuple(target.shape)}.")
     target = target.long().cpu()
     check_labels(target, len(model_config.classes))
     return target
@@ -187,7 +187,7 @@ def _read(images: list[Any], model_config: ModelConfig) -> Tensor:
     """Read paths and PIL images as a batch (B, C, H, W) uint8."""
     shape = model_config.shape
     if len(shape) != 3 or model_config.dtype != "uint8" or shape[0] not in (1, 3):
-        raise UsageError(f"Expected numbers of shape {shape}, which the model was trained on, got an image.")
+        raise UsageError(f"The model was trained on examples of shape {shape}, not on images. Pass arrays.")
     return torch.stack([torch.tensor(_pixels(image, shape[1:], shape[0])) for image in images])
 
 

@@ -74,7 +74,7 @@ class Specialists:
         dtype: str = "float32",
         method: str | methods.Method = "ie",
     ) -> "Specialists":
-        """Combine trained modules, which become the members in evaluation mode.
+        """Build an ensemble from trained modules, which are put into evaluation mode.
 
         To load the model after `save`, pass modules of the same architectures: `load(folder, network=modules)`.
 
@@ -95,7 +95,7 @@ class Specialists:
         if isinstance(method, str):
             method = methods.build(method, len(modules), len(classes))
         if method.classes != len(classes):
-            raise UsageError(f"Expected the names of the method's {method.classes} classes, got {len(classes)} names.")
+            raise UsageError(f"Expected {method.classes} class names for the method, got {len(classes)}.")
         registered = methods.is_registered(method)
         model_config = ModelConfig(
             method=method.name if registered else None,
@@ -143,8 +143,8 @@ class Specialists:
         """Predict the classes of examples and return the answer for all of them, on the CPU.
 
         Args:
-            x: examples before preprocessing: a tensor or an array of images (B, C, H, W) or (B, H, W, C), or of rows of
-                a table (B, D), or a single one; one or several paths or PIL images; `Examples`; a `Dataset`; or a
+            x: examples before preprocessing: a tensor or an array of one or several images (B, C, H, W) or (B, H, W,
+                C), or of rows of a table (B, D); one or several paths or PIL images; `Examples`; a `Dataset`; or a
                 loader or another iterable of any of these, or of tuples (x, …)
             batch_size: number of examples per forward pass; by default, `self.batch_size`
 
@@ -157,7 +157,7 @@ class Specialists:
         return Answer.cat(parts)
 
     def stream(self, x: Any, *, batch_size: int | None = None) -> Iterator[Answer]:
-        """Like `predict`, but yield one answer per batch, for data that does not fit in memory."""
+        """Predict as in `predict`, but yield one answer per batch, for data that does not fit in memory."""
         size = self.batch_size if batch_size is None else batch_size
         for _, output in outputs(self.ensemble, map(self.to_input, batches(x, self.model_config, size))):
             with torch.no_grad():
@@ -237,8 +237,8 @@ class Specialists:
             masks: folder for the predicted masks of a segmentation model, which have the size of the images
 
         Returns:
-            One dictionary per image with the keys image, accepted, member (from 1), and label, confidence and
-            probabilities; or in segmentation mask (a path) and parts (fraction of the pixels per class).
+            One dictionary per image with the keys image, accepted and member (from 1). Classification adds label,
+            confidence and probabilities; segmentation adds mask (a path) and parts (fraction of the pixels per class).
         """
         if self.model_config.dense and masks is None:
             raise UsageError("A segmentation model needs a folder for its masks. Pass --out masks.")
@@ -306,7 +306,7 @@ class Specialists:
         return specialists
 
     def push_to_hub(self, repo: str, *, private: bool = False, api: hub.Api | None = None) -> str:
-        """Upload the model to the Hugging Face hub and return its address; log in first with `hf auth login`.
+        """Upload the model to the Hugging Face hub and return its URL; log in first with `hf auth login`.
 
         Args:
             repo: repository "owner/name"; it is created if it does not exist

@@ -16,7 +16,7 @@ def apply_temperature(probabilities: Tensor, temperature: float) -> Tensor:
     """Return p(c)^(1/T) / sum_d p(d)^(1/T) = softmax(log p / T), with the shape of `probabilities`.
 
     This is temperature scaling (Guo et al. 2017) of the logarithm of the combined probabilities instead of logits. It
-    works with every combiner and never changes a label. T > 1 lowers the confidence, T < 1 raises it.
+    works with every combiner and never changes a label. T > 1 lowers the confidence, and T < 1 raises it.
 
     Args:
         probabilities: combined probabilities (B, C, …)
@@ -81,7 +81,7 @@ def calibrate(
         The threshold and temperature, with the coverage and error that they give on these examples.
 
     Raises:
-        UsageError: if not exactly one of `coverage` and `max_error` is given, or `max_error` cannot be reached.
+        UsageError: if both or neither of `coverage` and `max_error` are given, or `max_error` cannot be reached.
 
     >>> probabilities = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])
     >>> calibrate(probabilities, torch.tensor([0, 0, 1]), max_error=0).coverage
@@ -108,13 +108,13 @@ def calibrate(
 def threshold_for_coverage(confidence: Tensor, coverage: float) -> float:
     """Return the highest threshold that at least a fraction `coverage` of the examples (B,) reaches.
 
-    It lies halfway to the next lower confidence, so that rounding on another device does not matter.
+    The threshold lies halfway to the next lower confidence, so that rounding on another device does not matter.
 
     >>> round(threshold_for_coverage(torch.tensor([0.9, 0.8, 0.6, 0.2]), 0.5), 4)
     0.7
     """
     if not 0 < coverage <= 1:
-        raise UsageError(f"Expected a coverage above 0 and at most 1, got {coverage}.")
+        raise UsageError(f"Expected 0 < coverage <= 1, got {coverage}.")
     descending = _descending(confidence)
     return _threshold(descending, ceil(coverage * len(descending) - 1e-9) - 1)
 
@@ -127,7 +127,7 @@ def threshold_for_error(confidence: Tensor, wrong: Tensor, max_error: float) -> 
     [0.0, 0.7]
     """
     if not 0 <= max_error < 1:
-        raise UsageError(f"Expected a max_error of at least 0 and below 1, got {max_error}.")
+        raise UsageError(f"Expected 0 <= max_error < 1, got {max_error}.")
     from torchmcl.metrics.rejection import risk_coverage
 
     descending = _descending(confidence)

@@ -16,7 +16,7 @@ from torchmcl.structures.output import EnsembleOutput, per_example
 
 @dataclass(frozen=True)
 class MemberScores:
-    """The members' outputs for a batch, in the form that scores are computed from.
+    """The members' outputs for a batch, in the form from which scores are computed.
 
     For a method with an auxiliary class, `members` are p(c) / (1 - p(auxiliary)), and each member is weighted by its
     claim, w_m = (1 - p_m(auxiliary)) / sum_n (1 - p_n(auxiliary)), so that AMCL's combined probabilities are exactly

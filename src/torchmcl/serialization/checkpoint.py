@@ -54,11 +54,11 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
 def load_error(path: Path, problem: Exception) -> UsageError:
     """Return the error for a checkpoint that cannot be used because of `problem`.
 
-    A `UsageError`, such as one for a checkpoint of another run, or a lack of GPU memory does not mean a damaged file.
+    Neither a `UsageError`, for example about a checkpoint of another run, nor a lack of GPU memory indicates damage.
     """
     reason = str(problem)[:300] or type(problem).__name__
     if isinstance(problem, pickle.UnpicklingError):  # torch's text explains how to load the file unsafely
         reason = "it is damaged, or contains more than plain values"
-    message = f"Cannot use the checkpoint {path}: {reason}. Remove it to train from the start."
+    message = f"Cannot use the checkpoint {path}: {reason}. Remove the checkpoint to train from the start."
     intact = isinstance(problem, UsageError | torch.OutOfMemoryError)
     return UsageError(message) if intact else damaged(message, problem)

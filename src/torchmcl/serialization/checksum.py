@@ -27,7 +27,7 @@ def add_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verify_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Verify the checksum, which old files do not have, and return the content without it."""
+    """Verify the checksum, if there is one, and return the content without it."""
     plain = {name: value for name, value in content.items() if name != KEY}
     damaged_key = KEY not in content and any(re.fullmatch("[0-9a-f]{64}", str(value)) for value in content.values())
     if damaged_key or (KEY in content and content[KEY] != checksum(plain)):

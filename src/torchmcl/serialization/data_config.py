@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which examples of a data set to use, for a data set that is given by name.
+    """The selection of examples from a data set that is given by name.
 
     Args:
         dir: folder with the files of the data set; TORCHMCL_DATA and the user's cache are searched too
@@ -43,9 +43,9 @@ class DataConfig:
             object.__setattr__(self, "classes", ",".join(self.classes))  # so that equal choices compare equal
         for name, least in (("seed", 0), ("limit", 1), ("in_memory", 0)):
             if (value := getattr(self, name)) is not None and value < least:
-                raise UsageError(f"Expected {name} to be at least {least}, got {value}.")
+                raise UsageError(f"Expected {name} >= {least}, got {value}.")
         if not 0 <= self.validation < 1:
-            raise UsageError(f"Expected a validation fraction of at least 0 and below 1, got {self.validation}.")
+            raise UsageError(f"Expected 0 <= validation < 1, got {self.validation}.")
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "DataConfig":
@@ -83,7 +83,7 @@ def load_run_data(run: Path, *parts: str, changes: DataConfig | None = None) -> 
 
     Raises:
         UsageError: if the run was not trained on a data set given by name, or if a part differs from the one in
-            training, because the test set could then contain training examples.
+            training (the test set could then contain training examples).
     """
     from torchmcl.serialization import checkpoint
     from torchmcl.serialization.hub import read_metrics

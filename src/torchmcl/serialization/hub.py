@@ -40,7 +40,7 @@ class Api(Protocol):
 
 
 def upload(folder: Path, repo: str, *, private: bool, api: Api | None) -> str:
-    """Upload a folder to a repository and return the address of the upload."""
+    """Upload a folder to a repository and return the URL of the upload."""
     api = _library().HfApi() if api is None else api
     api.create_repo(repo, private=private, exist_ok=True)
     return str(api.upload_folder(repo_id=repo, folder_path=str(folder), commit_message="Model by torchmcl"))
@@ -100,7 +100,7 @@ def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:
     rejection = model_config.rejection
     if rejection.coverage is not None and rejection.error is not None:
         parts.append(
-            f"It accepts predictions with a confidence of at least {rejection.threshold:.4f} at temperature "
+            f"The model accepts predictions with a confidence of at least {rejection.threshold:.4f} at temperature "
             f"{rejection.temperature:.3g}: {100 * rejection.coverage:.1f} % of the validation examples, "
             f"with an error of {100 * rejection.error:.2f} %."
         )

@@ -27,7 +27,7 @@ def is_earlier(config: Mapping[str, Any]) -> bool:
 
 
 def upgraded_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Upgrade a run's config.yaml to the current version. Splits used to have the seed of the run.
+    """Upgrade a run's config.yaml to the current version. In earlier versions, splits used the seed of the run.
 
     >>> upgraded_config({"method": "amcl", "data": "digits", "seed": 3})["data_seed"]
     3

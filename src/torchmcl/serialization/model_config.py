@@ -80,7 +80,7 @@ class ModelConfig:
             seed: seed of the initial weights
 
         Raises:
-            UsageError: if a part is not registered and not passed, or the numbers of members or classes do not match.
+            UsageError: if an unregistered part is not passed, or the number of members or classes does not match.
         """
         preprocess.get(self.preprocess)  # raises UsageError if it is not registered
         network = network or self.network
@@ -89,7 +89,7 @@ class ModelConfig:
         method = method or self._method()
         expected, got = (self.members, len(self.classes)), (method.members, method.classes)
         if got != expected:
-            raise UsageError("Expected a method for {} members and {} classes, got {} and {}.".format(*expected, *got))
+            raise UsageError(f"Expected a method with (members, classes) = {expected}, got {got}.")
         method = replace(method, unit=self.unit)
         if isinstance(network, list):
             network = [self._sized(part, method) for part in network]

@@ -20,7 +20,7 @@ TRAINED = ("method", "network", "members", "exchange", "preset", "unit")  # shar
 
 
 def write(folder: Path, model_config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Write a model, and its configuration to config.yaml unless that file belongs to a run."""
+    """Write a model. Its configuration is also written to config.yaml, unless that file belongs to a run."""
     from safetensors.torch import save
 
     tensors = _unshared({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

@@ -14,10 +14,10 @@ ADVICE = "The last checkpoint is kept. Correct the {kind} and resume, or resume 
 class Callback:
     """Base class for callbacks. Override the hooks that you need.
 
-    The attribute `training` is set before the first hook is called: `training.position` is the progress so far,
-    `training.ensemble` the ensemble that is trained and `training.objective` its loss. A callback should only observe,
-    because its changes are not part of the run's configuration. With several processes, each one calls its own
-    callbacks.
+    The attribute `training` is set before the first hook is called. It provides the progress (`training.position`), the
+    ensemble (`training.ensemble`) and the objective (`training.objective`). A callback should not modify these objects,
+    because the run's configuration does not record its changes. If there are several processes, each process calls its
+    own callbacks.
 
     >>> class Errors(Callback):
     ...     def on_epoch_end(self, metrics):
@@ -37,7 +37,7 @@ class Callback:
         """Called after each optimiser step."""
 
     def on_epoch_end(self, metrics: dict[str, Any]) -> None:
-        """Called after each epoch is saved, with its row of log.csv. Resuming does not repeat the call."""
+        """Called with an epoch's row of log.csv after the epoch is saved. A resumed run does not repeat the call."""
 
     def on_train_end(self) -> None:
         """Called after the last epoch, before the evaluation on the test set."""
@@ -50,14 +50,14 @@ class Callbacks:
         for callback in callbacks:
             if isinstance(callback, type) or not any(callable(getattr(callback, hook, None)) for hook in HOOKS):
                 raise UsageError(
-                    f"Expected an instance with one or more of the methods {', '.join(HOOKS)}, got {callback!r}."
+                    f"Expected a callback with at least one of the methods {', '.join(HOOKS)}, got {callback!r}."
                 )
         self.callbacks = tuple(callbacks)
 
     def start(self, training: "Training") -> None:
         """Set the attribute `training` of all callbacks and call `on_train_start`."""
         for callback in self.callbacks:
-            with user_errors("callback", f"setting training of {type(callback).__name__}"):
+            with user_errors("callback", f"the attribute training of {type(callback).__name__}"):
                 callback.training = training
         self.call("on_train_start")
 

@@ -38,9 +38,9 @@ CALL_ARGUMENTS = (
 class MethodConfig:
     """A method, its number of members and its options.
 
-    `classes` is the number of classes of a `Method` object, which must match the data. `given` is a `Method` that is
-    not registered. `task` is the name of the task, or None if the data determines it. The name of an object, such as a
-    `Task`, begins with `own:`.
+    `classes` is the number of classes of a `Method` object, and must equal the number of classes in the data. `given`
+    is a `Method` that is not registered. `task` is the name of the task, or None if the data determines it. An object,
+    such as a `Task`, is stored by a name that begins with `own:`.
     """
 
     name: str = "amcl"
@@ -121,8 +121,8 @@ class MethodConfig:
     def resolved(self, data: str, epochs: int) -> "MethodConfig":
         """Return the configuration with a value for every option and with durations in epochs.
 
-        An omitted duration has its published value, scaled with the data set's published schedule. For data sets
-        without a published schedule, it has the method's default share.
+        If a duration is not given, the default is the same fraction of the epochs as in the published schedule for the
+        data set. For data sets without a published schedule, the default is the method's default fraction.
         """
         from torchmcl import methods
 
@@ -140,7 +140,7 @@ class MethodConfig:
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """A network, its options and the exchange between members. The name of an object begins with `own:`."""
+    """A network, its options and the exchange. A network object is stored by a name that begins with `own:`."""
 
     name: str = "simple_cnn"
     exchange: str = "default"
@@ -161,11 +161,11 @@ class NetworkConfig:
 
     @property
     def custom(self) -> bool:
-        """Whether the network is an object, not the name of a registered network."""
+        """Whether the network is an object instead of the name of a registered network."""
         return self.name.startswith(OWN)
 
     def resolved(self, method: MethodConfig) -> "NetworkConfig":
-        """Return the configuration with a value for every option, and with the method's exchange for `default`.
+        """Return the configuration with a value for every option; the method's exchange replaces `default`.
 
         A network that cannot be split keeps the exchange `default`, and is trained without an exchange.
         """
@@ -227,7 +227,7 @@ class TrainConfig:
         transform: Any = None,
         **options: Any,
     ) -> "TrainConfig":
-        """Create the configuration from the arguments and options of `fit`. None stands for the default.
+        """Create the configuration from the arguments and options of `fit`. None selects the default.
 
         Raises:
             UsageError: If an option is unknown or has an invalid value.
@@ -251,7 +251,7 @@ class TrainConfig:
         """Return the configuration with a value for every default.
 
         Raises:
-            UsageError: If a duration such as the warm-up leaves no epochs after it.
+            UsageError: If no epochs remain after a duration such as the warm-up.
         """
         recipe = self.recipe.resolved(self.data)
         method = self.method.resolved(self.data, recipe.length())
@@ -270,7 +270,7 @@ class TrainConfig:
         return {name: _plain(value) for name, value in options.items()}
 
     def identity(self) -> dict[str, Any]:
-        """Return all resolved options that affect the results. Runs with equal identities are considered the same.
+        """Return all resolved options that affect the results. Runs with equal identities are considered identical.
 
         The folder of the data, the machine (except for the precision) and the checkpoint interval are left out.
         """
@@ -284,7 +284,7 @@ def group_options(options: Mapping[str, Any], method: "str | Method", network: A
     """Group options by the part of the configuration that defines them.
 
     Raises:
-        UsageError: If an option is defined by no part, or by two.
+        UsageError: If no part defines an option, or if several parts define it.
 
     >>> group_options({"epochs": 3, "width": 8, "beta": 0.1, "data_limit": 9}, "amcl", "resnet10")["method"]
     {'beta': 0.1}

@@ -9,8 +9,8 @@ from torch.optim import Optimizer
 class OneDevice:
     """A minimal replacement for Lightning Fabric: one process, one device, and the precision of the weights.
 
-    It suits many small runs and training inside another program. Importing Fabric takes two seconds, setting it up
-    takes some milliseconds, and Fabric searches the environment for a cluster such as SLURM.
+    Use this class for many small runs, or to train inside another program. Fabric takes two seconds to import and
+    several milliseconds to set up, and it searches the environment for a cluster such as SLURM.
 
     >>> network = nn.Linear(2, 1).double()
     >>> same, _ = OneDevice("cpu").setup(network, torch.optim.SGD(network.parameters()))

@@ -30,7 +30,7 @@ def named_metrics(given: Any) -> dict[str, Metric]:
             its class.
 
     Raises:
-        UsageError: If an object is not a metric, or if a name is invalid, repeated or built in.
+        UsageError: If an object is not a metric, or if a name is invalid, repeated or used by a built-in metric.
 
     >>> from torchmetrics.classification import MulticlassF1Score
     >>> list(named_metrics([MulticlassF1Score(10)])), list(named_metrics({"f1": MulticlassF1Score(10)}))
@@ -46,7 +46,7 @@ def named_metrics(given: Any) -> dict[str, Metric]:
         if not isinstance(metric, Metric):
             raise UsageError(f"Expected a torchmetrics metric for {name}, got {shown(metric)}. Pass an instance.")
         if not isinstance(name, str) or not re.fullmatch(r"\w[\w/.-]*", name):
-            raise UsageError(f"Expected letters, digits and _ / . - in the name of a metric, got {shown(name)}.")
+            raise UsageError(f"Expected only letters, digits and _ / . - in a metric's name, got {shown(name)}.")
         if name in BUILT_IN or name.startswith("share_"):
             raise UsageError(f"The name {name} belongs to a built-in metric. Choose another name.")
         if name in metrics:
@@ -84,7 +84,7 @@ class ExtraMetrics:
         """Compute each metric over the batches since the last call, then reset it.
 
         Returns:
-            A number or a list per metric. A metric that returns a dictionary has one entry per key, named NAME_KEY.
+            A number or a list per metric. A dictionary becomes one entry per key, named NAME_KEY.
 
         Raises:
             UsageError: If two values have the same name, or one has the name of a built-in metric.
@@ -127,7 +127,7 @@ def _plain(name: str, value: Any) -> Value:
 
 
 def flatten_values(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return one number per column: component i of a vector is name_i, and values that are not finite are left out.
+    """Return one number per column. Component i of a vector becomes name_i, and non-finite values are omitted.
 
     >>> flatten_values({"f1": 0.5, "recall": [0.25, None, 1.0], "auroc": None})
     {'f1': 0.5, 'recall_0': 0.25, 'recall_2': 1.0}

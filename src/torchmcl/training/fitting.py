@@ -91,7 +91,7 @@ def fit(
             per member. A module is copied with its weights. See `Ensemble.build`.
         data: The name of a data set (see `data.load`) or a `DataSet` (see `data.from_arrays`, `data.from_dataset` and
             `data.from_loaders`).
-        members: The number of members. By default, that of the `Method` or of the list of networks, otherwise 5.
+        members: The number of members. By default, the number in the `Method` or in the list of networks, or 5.
         exchange: The kind of exchange between members. By default, the exchange of the method.
         preset: The preset of the exchange.
         unit: The unit that a member takes or leaves in segmentation: an image, or each pixel by its class.
@@ -114,8 +114,8 @@ def fit(
             that logger replaces this output.
         options: Options of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
             learning_rate, …), of `Machine` (precision, devices, …) and, with the prefix `data_`, of `DataConfig`.
-            `optimizer` can be a callable that maps a list of (name, parameter) to an optimiser, and `schedule` a
-            callable (epoch, epochs) that returns a factor of the initial learning rates.
+            `optimizer` can be a callable that maps a list of (name, parameter) to an optimiser, and `schedule` can be a
+            callable (epoch, epochs) that returns a factor for the initial learning rates.
 
     Returns:
         The trained ensemble. `Specialists.metrics` is the content of metrics.json.
@@ -161,7 +161,7 @@ def _resolved(config: TrainConfig, folder: RunFolder) -> TrainConfig:
     except UsageError as problem:
         if folder.resume and folder.path is not None and is_earlier(read_config(folder.path)):
             raise UsageError(
-                f"Cannot resume {folder.path}: it was started by an earlier version, in which the warm-up could last "
+                f"Cannot resume {folder.path}: it is from an earlier version, in which the warm-up could last "
                 f"for the whole run. {problem} Start a new run in another folder."
             ) from problem
         raise
@@ -187,7 +187,7 @@ class Job:
         return (self.method.unit == "image" and self.data.train.groups) or self.data.train.classes
 
     def loader(self, fabric: "Fabric", examples: Examples | External, *, shuffle: bool = False) -> AnyLoader:
-        """Return a loader of this process's share of the examples."""
+        """Return a loader for this process's share of the examples."""
         size = self.config.recipe.batch_size
         common: dict[str, Any] = {
             "seed": self.config.seed,
@@ -252,7 +252,7 @@ def _check_custom(config: TrainConfig, given: dict[str, Any]) -> None:
     for name, value in given.items():
         if str(flat[name]).startswith(OWN) and (value is None or isinstance(value, str)):
             raise UsageError(
-                f"The run has a custom {name}, stored by name as {flat[name]}. Resume it from Python with {name}=…."
+                f"The run has a custom {name}, stored only as {flat[name]}. Resume the run from Python with {name}=…."
             )
 
 
@@ -328,7 +328,7 @@ def _load_finished(folder: RunFolder, config: TrainConfig, network: Any, data: s
         stored["train_set"] = read_metrics(folder.path).get("sets", {}).get("train", data.train.fingerprint)
     if (name := difference(given, stored)) is not None:
         raise UsageError(
-            f"The run in {folder.path} has finished with {name} {stored.get(name)}, not {given.get(name)}. "
+            f"The finished run in {folder.path} has {name} {stored.get(name)}, not {given.get(name)}. "
             "Choose another folder, or replace the run with overwrite."
         )
     custom = network if config.network.custom else None
@@ -398,7 +398,7 @@ def _training(
 
 
 def run_metrics(training: Training, test: AnyLoader, data: DataSet) -> dict[str, Any]:
-    """Return the content of metrics.json, with errors and shares in percent, for the epoch that is saved."""
+    """Return the content of metrics.json, with errors and shares in percent, for the saved epoch."""
     method, taken = training.method, training.last_taken
     values = evaluate(method, training.final_model, test, on_batch=training.extra.update)
     values |= {

@@ -7,7 +7,7 @@ from torchmcl.methods import Method
 
 
 def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, top1: float | None = None) -> list[str]:
-    """Return warnings about members that take too little or too much, or that are overconfident.
+    """Return warnings about members that take too few or too many examples, or that are overconfident.
 
     Args:
         taken: The number of examples that each member took in an epoch, (classes, M).

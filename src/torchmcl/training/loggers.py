@@ -117,7 +117,7 @@ class Loggers(Callback):
                 self._log(key, row["epoch"], "log_metrics", partial(logger.log_metrics, numbers(row), row["epoch"]))
 
     def _log(self, key: str, step: int, name: str, log: Callable[[], None]) -> None:
-        """Record a step and log it. A step that fails is logged again on resume, unless only saving it failed."""
+        """Record a step and log it. If this fails, a resumed run logs the step again, unless only saving failed."""
         before = {**self.logged}
         self._record({**before, key: step})
         try:

@@ -45,10 +45,10 @@ Schedule = Callable[[int, int], float]
 class Position:
     """The progress of a training run. Every field is stored in checkpoints.
 
-    `epoch` is the current epoch and `batch` the number of its finished batches. `loss`, `taken` and `wanted` (groups,
-    M) are sums over the current epoch: `taken` counts the examples that each member took, `wanted` those it would
-    have taken by loss. The two differ if a memory assigns. `history` has one row per finished epoch, and
-    `assignment_history` has one `wanted`.
+    `epoch` is the current epoch, and `batch` is the number of its finished batches. `loss`, `taken` and `wanted` are
+    sums over the current epoch. `taken` (groups, M) counts the examples that each member took, and `wanted` (groups, M)
+    counts those that it would have taken by loss. The counts differ if a memory assigns the examples. For each finished
+    epoch, `history` contains the row of log.csv, and `assignment_history` contains `wanted`.
     """
 
     epoch: int = 1
@@ -66,9 +66,9 @@ class Position:
 class Training:
     """A training run. Its result depends only on data, method, recipe and seed, even if it is interrupted and resumed.
 
-    Random numbers of a step depend on (seed, epoch, batch, process), the order of the examples on (seed, epoch) and the
-    learning rate on the epoch. A checkpoint therefore needs no generator, sampler or scheduler. Each run creates
-    its own objective from the method. `unshuffled` loads the training set for dataset passes.
+    The random numbers of a step depend on (seed, epoch, batch, process). The order of the examples depends on (seed,
+    epoch), and the learning rate depends on the epoch. Checkpoints therefore need no generator, sampler or scheduler.
+    Each run creates its own objective from the method. `unshuffled` loads the training set for dataset passes.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Training:
         self.position.loss = float(all_sum(loss))
 
     def _step(self, batch: Batch, state: State) -> Tensor:
-        """Run one optimiser step and return the loss times the number of examples of this process."""
+        """Run one optimiser step and return the loss times the number of examples in this process."""
         rank = self.fabric.global_rank
         seed_device(self.fabric.device, seed_of(self.seed, state.at_epoch(), self.position.batch, rank))
         loss, weights, wanted = self.step(batch, state)
@@ -253,7 +253,7 @@ class Training:
                 self.progress.line(text, logging.WARNING)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that resuming needs."""
+        """Return the state that is needed to resume."""
         at = {name: getattr(self.position, name) for name in Position.__dataclass_fields__}
         history = at.pop("assignment_history")
         at["flow"] = torch.stack(history) if history else []  # the key in files; one tensor, not one per epoch
@@ -267,7 +267,7 @@ class Training:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a checkpoint. Sums over processes go to the first process; the others start from zero."""
+        """Restore a checkpoint. The first process receives the sums over all processes; the others start from zero."""
         saved = {"wanted": self._zeros(), **state["at"]}
         self.position = Position(assignment_history=list(saved.pop("flow", ())), **saved)
         device, is_first = self.fabric.device, self.fabric.global_rank == 0
@@ -296,7 +296,7 @@ class Training:
         self.checkpoints.save_best(state, self.position.history)
 
     def restore_best(self) -> None:
-        """With patience, restore the weights, memory and shares of the best epoch."""
+        """If `patience` is set, restore the weights, memory and shares of the best epoch."""
         if not self.recipe.patience or not self.position.best_epoch:
             return
         with self.checkpoints.best(self.fabric.device) as best:
@@ -306,7 +306,7 @@ class Training:
 
     @property
     def last_row(self) -> dict[str, Any]:
-        """The row in log.csv of the epoch that is saved: the last one, or with patience the best one."""
+        """The row in log.csv of the saved epoch: the last epoch, or the best epoch if `patience` is set."""
         return self.position.history[(self.position.best_epoch or len(self.position.history)) - 1]
 
     def _save(self, loss: Tensor) -> None:
@@ -370,7 +370,7 @@ def build_optimizer(build: OptimizerBuilder, ensemble: nn.Module) -> Optimizer:
     except Exception as problem:
         raise UsageError(
             f"The optimizer callable failed with {type(problem).__name__}: {problem}. "
-            "It must map a list of (name, parameter) to an optimiser."
+            "The callable must map a list of (name, parameter) to an optimiser."
         ) from problem
     if missing := [name for name, weight in named if weight.requires_grad and id(weight) not in covered]:
         raise UsageError(

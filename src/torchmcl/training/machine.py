@@ -57,7 +57,7 @@ class Machine:
         """Return a Lightning `Fabric`. Its `launch` starts the processes.
 
         Raises:
-            UsageError: If this machine does not have the accelerator, the devices or the precision.
+            UsageError: If this machine does not support the accelerator, the devices or the precision.
         """
         from lightning.fabric import Fabric
 

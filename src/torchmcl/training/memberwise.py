@@ -26,8 +26,8 @@ def memberwise_backward(
 
     If the weights do not depend on the losses (`Objective.precomputed_weights`, as in AMCL's memory-based phase), each
     member computes its loss, propagates the gradient to its input features and frees its activations. The sum of these
-    gradients passes through the exchange and the stems once. Otherwise a first pass without gradients computes the
-    loss of all members. Its gradient with respect to their outputs is used in a second pass, member by member.
+    gradients passes through the exchange and the stems once. Otherwise, a first pass computes the loss of all members.
+    A second pass propagates the loss gradient at the outputs, member by member.
 
     Returns:
         The loss, the weights (M, B) and the logits (M, B, C, …).

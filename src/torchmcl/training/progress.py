@@ -14,8 +14,8 @@ LOGGER = logging.getLogger("torchmcl.training")
 class TrainingProgress:
     """Report the progress of a training run: a bar for the current epoch, one line per epoch, and warnings.
 
-    Lines are logged to `torchmcl.training`, at most at the level `level`. With `verbose`, they are also
-    shown on the console; on a terminal, the bar is shown too. Only the process with rank 0 reports.
+    Lines are logged to `torchmcl.training`, with a level of at most `level`. With `verbose`, they are also shown on the
+    console; on a terminal, the bar is shown too. Only the process with rank 0 reports.
     """
 
     def __init__(self, *, verbose: bool = True, rank: int = 0, level: int = logging.WARNING) -> None:

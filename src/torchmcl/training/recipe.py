@@ -88,7 +88,7 @@ class Recipe:
             raise UsageError(f"Expected 0 < ema < 1, got {self.ema}.")
 
     def resolved(self, data: str) -> "Recipe":
-        """Return the recipe with the default epochs and drops of a data set filled in.
+        """Return the recipe with a data set's defaults for `epochs` and `drop_every`.
 
         >>> Recipe().resolved("cifar100").epochs, Recipe(epochs=20).resolved("cifar100").drop_every
         (125, 4)

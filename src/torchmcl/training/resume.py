@@ -20,8 +20,8 @@ READABLE = (1, 2)
 class Checkpoints:
     """The last and the best checkpoint of a run. Without a folder, only the best one is kept, in memory.
 
-    `every` is the number of steps between checkpoints within an epoch. `identity` has the options that must not change
-    when the run is resumed. `writes` states whether this process writes checkpoints.
+    `every` is the number of steps between checkpoints within an epoch. `identity` contains the options that must not
+    change when the run is resumed. `writes` states whether this process writes checkpoints.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Checkpoints:
                 if name in current and name != "cut" and value not in (None, "default")
             }
         if (name := difference(current, stored)) is not None:
-            raise UsageError(f"it was started with {name} {stored.get(name)}, not {current.get(name)}")
+            raise UsageError(f"its run was started with {name} {stored.get(name)}, not {current.get(name)}")
 
     def _write(self, name: str, state: dict[str, Any], history: Sequence[dict[str, Any]]) -> None:
         if self.folder is None or not self.writes:
@@ -98,7 +98,7 @@ class Checkpoints:
 
 
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Return rows as CSV. The columns of the longest row come first, followed by those that only other rows have."""
+    """Return rows as CSV. The columns of the longest row come first, followed by those of other rows."""
     columns = list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
     lines = [",".join(columns), *(",".join(str(row.get(column, "")) for column in columns) for row in rows)]
     return "\n".join(lines) + "\n"

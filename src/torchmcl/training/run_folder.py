@@ -26,14 +26,14 @@ RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", LOG, ASSIGNMENT
 
 
 def first_process() -> bool:
-    """Return whether this process writes the run folder. Works before the process group is initialised."""
+    """Return whether this process writes the run folder, even before the process group is initialised."""
     rank = next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK") if name in os.environ), "0")
     return rank == "0" and os.environ.get("NODE_RANK", "0") == "0"
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a run, or None to write nothing; an earlier run in it can be overwritten or resumed."""
+    """The folder of a run, in which an earlier run can be overwritten or resumed; a path of None disables writing."""
 
     path: Path | None
     overwrite: bool = False
@@ -76,7 +76,7 @@ class RunFolder:
             yield
 
     def start(self, config: dict[str, Any]) -> None:
-        """Write the configuration of a new run. With `overwrite`, remove the files of an earlier run, but no others."""
+        """Write the configuration of a new run. With `overwrite`, first remove only the files of an earlier run."""
         assert self.path is not None
         if self.overwrite:
             for path in (self.path / name for name in RUN_FILES):
@@ -95,7 +95,7 @@ def _is_leftover(path: Path) -> bool:
 def check_run_exists(folder: Path) -> None:
     """Raise UsageError if the run folder was removed or replaced during training."""
     if not (folder / "config.yaml").is_file():
-        raise UsageError(f"The run in {folder} was removed during training: config.yaml is missing. Start it again.")
+        raise UsageError(f"The run in {folder} was removed during training (no config.yaml). Start the run again.")
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
 
 
 def write_assignment_history(folder: Path, history: Sequence[torch.Tensor]) -> None:
-    """Write the number of examples that each member would take by loss, (groups, M) per epoch."""
+    """Write the number of examples that each member would take by loss, one array (groups, M) per epoch."""
     atomic.write(folder / ASSIGNMENT_HISTORY, lambda file: np.savez(file, flow=torch.stack(list(history)).numpy()))
 
 
@@ -131,7 +131,7 @@ def read_assignment_history(folder: Path) -> NDArray[np.float32] | None:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """Read log.csv as one row per epoch, with numbers as floats. Without a log, return no rows."""
+    """Read log.csv as one row per epoch, with numbers as floats. If there is no log, return no rows."""
     path = folder / LOG
     if not path.is_file():
         return []

@@ -70,7 +70,7 @@ class StepResult(NamedTuple):
     """The result of a step for this process's part of a batch.
 
     `loss` is the mean loss times the number of examples; examples with a weight count by their weight relative to the
-    mean weight. `weights` (M, B) are the weights of the objective, `wanted` (M, B) those that the losses would give.
+    mean weight. `weights` (M, B) are those of the objective, and `wanted` (M, B) are those that the losses would give.
     """
 
     loss: Tensor
@@ -141,7 +141,7 @@ class Step:
         return StepResult(sum(losses[1:], losses[0]), torch.cat(weights, 1), torch.cat(wanted, 1))
 
     def _backward(self, batch: Batch, state: State, step_total: int | Tensor) -> StepResult:
-        """Run the forward and backward pass for one part of a step whose total amount is `step_total`."""
+        """Run the forward and backward pass for one part of a step with `step_total` effective examples."""
         state, amount = state_of(batch, state, self.task), self._amount(batch)
 
         def backward(loss: Tensor) -> None:
@@ -166,7 +166,7 @@ class Step:
     def _wanted(self, output: EnsembleOutput, target: Tensor, state: State, weights: Tensor) -> Tensor:
         """Return the weights (M, B) that the losses would give, or the actual `weights` (M, B) if no memory assigns.
 
-        For masks they are not computed, because that would be as expensive as the loss.
+        For masks, the actual `weights` are returned, because computing the others is as expensive as the loss.
         """
         memory, by_loss = memory_of(self.objective), getattr(self.objective, "chosen_by_loss", None)
         if memory is None or not memory.fixed or by_loss is None or output.logits.ndim > 3:
@@ -174,7 +174,7 @@ class Step:
         return cast(Tensor, by_loss(output, target, state))
 
     def _total(self, batch: Batch) -> int | Tensor:
-        """Return the total amount of a step, summed over all parts and processes."""
+        """Return the effective number of examples in a step, summed over all parts and processes."""
         if self.task.ignore_index is None:
             return batch.total
         return all_sum(torch.as_tensor(self._amount(batch), device=batch.x.device)).clamp_min(1e-9)
@@ -182,7 +182,7 @@ class Step:
     def _amount(self, batch: Batch) -> int | Tensor:
         """Return the number of examples in a batch, or the sum of their weights divided by the mean weight.
 
-        Examples, or pixels if they are the unit, with an ignored label do not count.
+        Ignored labels do not count: those of examples, or those of pixels if the unit is the pixel.
         """
         weight = batch.weight
         if (counted := self.task.counted(batch.target.flatten() if self.by_pixel else batch.target)) is not None:

@@ -49,7 +49,7 @@ def parse_class_weight(text: str, train: Examples | External) -> tuple[float, ..
     """Return one weight per class. Balanced weights are inversely proportional to frequency, with mean 1 over the data.
 
     Raises:
-        UsageError: If the text or a class is unknown, or if the number of weights differs from the number of classes.
+        UsageError: If the text is invalid, a class is unknown, or the number of weights is wrong.
     """
     classes = len(train.classes)
     if text.strip() == "balanced":
