@@ -287,11 +287,11 @@ def test_17_lean_training_notes_what_members_want(tmp_path):
 def test_18_a_training_that_is_mostly_warm_up_is_told(tmp_path):
     fit("amcl", **TINY, epochs=3, warmup=2, members=2, out=tmp_path / "run")
     assert any(
-        "1 of 3 epochs came after the warm-up of 2" in text for text in diagnostics(run_evaluation(tmp_path / "run"))
+        "Only 1 of 3 epochs followed the warm-up" in text for text in diagnostics(run_evaluation(tmp_path / "run"))
     )
     fit("amcl", **TINY, epochs=1, members=2, out=tmp_path / "short")  # by default
     assert any(
-        "0 of 1 epochs came after the warm-up of 1" in text for text in diagnostics(run_evaluation(tmp_path / "short"))
+        "Only 0 of 1 epochs followed the warm-up" in text for text in diagnostics(run_evaluation(tmp_path / "short"))
     )
 
 

@@ -264,7 +264,7 @@ def test_warnings(digits_look, digits_run):
         "starves": "Member 2 took nothing in the last epoch",
         "greedy": "Member 1 took nearly everything in the last epoch",
         "mixed": "Purity is 40 %",
-        "short": "1 of 4 epochs came after the warm-up of 3",
+        "short": "Only 1 of 4 epochs followed the warm-up",
         "far": "the top-1 error is 60.0 %",
         "unseen": "Unseen data (x) is hardly detected",
         "during": "During training: Look out.",

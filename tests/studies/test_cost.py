@@ -111,8 +111,8 @@ def test_the_command(capsys):
     ("line", "problem"),
     [
         ("ablatio", "Did you mean 'ablation'?"),
-        ("--tflops 0", "Expected TFLOP/s above 0"),
-        ("--gpus 0", "at least 1 GPU"),
+        ("--tflops 0", "Expected tflops > 0"),
+        ("--gpus 0", "gpus >= 1"),
     ],
 )
 def test_bad_input_is_one_line(line, problem, capsys):

@@ -1,7 +1,7 @@
 """Evaluation of trained runs on data sets, Grad-CAM, and the figures drawn from an evaluation.
 
-Figures are in `figures`, one per file; each is a function of one or more `RunEvaluation` objects. Training, web pages
-and the tables of the studies do not belong here.
+Each file in `figures` draws one figure from one or more `RunEvaluation` objects. See `reporting` and `explorer` for web
+pages, and `studies` for the tables of the studies.
 
 >>> from torchmcl.analysis.figures import catalogue
 >>> [entry.name for entry in catalogue.FIGURES][:2]

@@ -64,8 +64,8 @@ def run_evaluation(
 ) -> RunEvaluation:
     """Evaluate a run and keep the recorded values, from which figures are drawn.
 
-    The arguments are those of `evaluate_run`; `limit` is the maximum number of examples of each data set, evenly
-    spread over it.
+    The arguments are those of `evaluate_run`; `limit` is the maximum number of examples per data set, which are evenly
+    spaced.
     """
     run = Path(run)
     specialists = Specialists.load(run)
@@ -133,7 +133,7 @@ def calibrate_run(
     """
     specialists, validation = Specialists.load(run), load_run_data(run, "validation")[1].validation
     if validation is None:
-        raise UsageError(f"{run} has no validation split. Calibrate it in Python: Specialists.load(…).calibrate(…).")
+        raise UsageError(f"{run} has no validation split. Calibrate in Python: Specialists.load(…).calibrate(…).")
     specialists.calibrate(validation, coverage=coverage, max_error=max_error, temperature=temperature)
     specialists.save(run)
     values = _recorded_rejection(_record(specialists, validation, validation.target))
@@ -149,8 +149,8 @@ def rejection_metrics(confidence: Tensor, wrong: Tensor, rejection: Rejection) -
         rejection: the threshold of the run
 
     Returns:
-        `aurc`, the area under the risk-coverage curve; `risk_coverage`, ten points of it; and for a calibrated run
-        `rejection`, the coverage and the error at its threshold.
+        `aurc`, the area under the risk-coverage curve; `risk_coverage`, ten points of this curve; and for a calibrated
+        run `rejection`, the coverage and the error at its threshold.
 
     >>> values = rejection_metrics(torch.tensor([0.9, 0.8, 0.3]), torch.tensor([0, 0, 1]), Rejection(threshold=0.5))
     >>> values["rejection"]["coverage"], values["rejection"]["accepted_error"], values["rejection"]["error"]
@@ -175,7 +175,7 @@ def rejection_metrics(confidence: Tensor, wrong: Tensor, rejection: Rejection) -
 
 
 def separation(inlier: Tensor, outlier: Tensor) -> dict[str, float]:
-    """Compute how well a score separates outliers, which should score higher: (B1,), (B2,) -> percent.
+    """Measure in percent how well a score separates outliers (B2,), which should score higher, from inliers (B1,).
 
     >>> separation(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))
     {'auroc': 87.5, 'aupr': 83.3333, 'fpr95': 50.0}

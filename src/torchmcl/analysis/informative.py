@@ -4,10 +4,10 @@ from torch import Tensor
 
 
 def informative_examples(errors: Tensor, ensemble_errors: Tensor, groups: Sequence[int], count: int) -> list[int]:
-    """Return the indices of examples on which members differ most and the ensemble is right.
+    """Return the indices of examples on which the members differ most and the ensemble is correct.
 
-    At most one example per group is chosen; the order alternates between the members that are best on the examples.
-    The errors are (M, N) and (N,).
+    At most one example per group is chosen. The order alternates between the members that are best on the examples.
+    `errors` is (M, N), and `ensemble_errors` is (N,).
 
     >>> import torch
     >>> informative_examples(torch.tensor([[0.0, 1.0, 0.1], [1.0, 0.0, 0.1]]), torch.zeros(3), [0, 1, 2], 2)

@@ -27,7 +27,7 @@ FORMATS = ("pdf", "png", "svg")
 
 
 def new(width: float = 4.6, height: float = 3.0) -> "Figure":
-    """Return an empty figure of a size in inches; a column of a paper is 3.3 wide, a page 7."""
+    """Return an empty figure with a size in inches, such as a width of 3.3 for a column or 7 for a page."""
     try:
         from matplotlib import figure
     except ImportError as error:

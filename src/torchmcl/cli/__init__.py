@@ -1,7 +1,7 @@
-"""The command line, one file per command: each defines its options in `add_arguments` and calls the library in `run`.
+"""The command line. The file of a command defines its options in `add_arguments` and calls the library in `run`.
 
-Computation does not belong here. Commands import torch only when they run, so that `torchmcl --help` stays fast; the
-exception is `demo`, which is started with `python -m torchmcl.cli.demo`.
+Commands contain no computation of their own. Commands import torch only when they run, so that `torchmcl --help` stays
+fast; the exception is `demo`, which is started with `python -m torchmcl.cli.demo`.
 """
 
 from torchmcl.cli.entry import main

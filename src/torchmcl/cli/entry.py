@@ -24,10 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Args:
-        arguments: the words of the command line; `sys.argv[1:]` by default
+        arguments: the command-line arguments; `sys.argv[1:]` by default
 
     Returns:
-        The exit code: 0 on success, 2 after an error, 128 + n if signal n stopped a training run, which was saved.
+        The exit code: 0 on success, 2 after an error, 128 + n if signal n stopped a training run.
     """
     given = [normalize_option(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     imports.reset()
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_imports(words: list[str]) -> list[str]:
-    """Import every file and module named by --import, and return the other words.
+    """Import every file and module named by --import, and return the other arguments.
 
     The option is removed before the others are parsed, so that it is never stored in a file.
     """

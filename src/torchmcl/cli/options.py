@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_option(parser: Any, name: str, about: str, kind: Any = str, default: Any = None) -> None:
-    """Add the option --name: a flag if `kind` is bool, otherwise a value that may be missing if it has no default."""
+    """Add the option --name: a flag if `kind` is bool, otherwise a value, which can be None if there is no default."""
     if kind is bool:
         parser.add_argument(f"--{name}", action="store_true", help=about)
     else:
@@ -41,14 +41,14 @@ def add_runs(parser: Any, *, limit: bool = False) -> None:
 
 
 def data_config(options: dict[str, Any]) -> "DataConfig":
-    """Collect the options --data_… in one value."""
+    """Collect the options --data_… in a `DataConfig`."""
     from torchmcl.serialization.data_config import DataConfig
 
     return DataConfig(**{field.name: options[f"data_{field.name}"] for field in fields(DataConfig)})
 
 
 def evaluation_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `run_evaluation`."""
+    """Return the arguments for `run_evaluation`."""
     names = ("data", "unseen", "unseen_classes", "limit")
     return {"source": data_config(options), **{name: options[name] for name in names}}
 

@@ -99,7 +99,7 @@ def run(options: dict[str, Any]) -> int:
 
 
 def resume_overrides(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options given besides --resume that do not affect the result: machine, data folder, checkpoints, logs.
+    """Return the options other than --resume, which must not affect the result (machine, data folder, checkpoints).
 
     Raises:
         UsageError: if another option is given, because a run continues with its stored configuration.
@@ -115,7 +115,7 @@ def resume_overrides(options: dict[str, Any]) -> dict[str, Any]:
     if other := [name for name in given if name not in WITHOUT_EFFECT]:
         raise UsageError(
             f"--{other[0]} cannot be combined with --resume, which continues with the run's own configuration. "
-            "Leave it out, or start another run with --config RUN/config.yaml."
+            f"Omit --{other[0]}, or start another run with --config RUN/config.yaml."
         )
     return given
 

@@ -84,7 +84,7 @@ def add_example_tab(session: Session) -> "gr.HTML":
 
 
 def add_members_tab(session: Session, tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.HTML") -> None:
-    """Add the matrix of claims; a click on a cell shows its examples, a click on an example predicts it."""
+    """Add the matrix of claims; a click on a cell shows its examples, and a click on an example shows its answer."""
     import gradio as gr
 
     with gr.Row():
@@ -136,7 +136,7 @@ def add_studies_tab(results: Path) -> None:
 
 
 def show_errors(answer: Callable[..., str]) -> Callable[..., str]:
-    """Return the message of an error as a notice in the page."""
+    """Return the message of an error as a notice on the page."""
 
     @wraps(answer)
     def safe(*arguments: Any) -> str:
@@ -157,7 +157,7 @@ def decode(data: object) -> bytes:
     try:
         return b64decode(str(data), validate=True)
     except ValueError as error:
-        raise UsageError("The file was not transferred correctly. Send it again.") from error
+        raise UsageError("The file was not transferred correctly. Upload the file again.") from error
 
 
 def to_int(text: object) -> int:

@@ -17,7 +17,7 @@ from torchmcl.structures.output import per_example
 
 MAX_CLASSES = 10  # up to this number, all classes are listed
 NOT_MINE = "not mine"
-EMPTY = '<div class="mcl-empty"><p>Upload an image, or choose one of the test set.</p></div>'
+EMPTY = '<div class="mcl-empty"><p>Upload an image, or choose one from the test set.</p></div>'
 
 
 def page(session: Session, example: ExampleAnswer) -> str:
@@ -78,7 +78,7 @@ def _card(session: Session, example: ExampleAnswer, m: int) -> dict[str, Any]:
 
 
 def _bars(session: Session, values: Tensor, label: int, *, ranked: bool = False) -> list[dict[str, Any]]:
-    """Return one bar per class (C,); if there are many, the five most probable and one bar for the others."""
+    """Return one bar per class (C,); of many classes, only the five most probable have their own bar."""
     names = session.specialists.classes
     short = len(names) <= MAX_CLASSES
     order = list(range(len(names))) if short and not ranked else values.argsort(descending=True).tolist()

@@ -74,7 +74,7 @@ class Bucket:
 
 
 class RequestError(Exception):
-    """A request that is refused with an HTTP status and a one-line message."""
+    """An error that refuses a request with an HTTP status and a one-line message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -85,7 +85,7 @@ class AccessMiddleware:
     """An ASGI application that checks requests before it passes them on, and hides internal errors from clients.
 
     Args:
-        app: the application behind it
+        app: the application to protect
         auth: "user:password" of each user; everyone has access if empty
         hosts: the host names that are served, which prevents DNS rebinding; all if empty
         limits: the limits of each client
@@ -179,7 +179,7 @@ class AccessMiddleware:
                     parts.append(message.get("body", b""))
                     size, more = size + len(parts[-1]), message.get("more_body", False)
                     if size > self.limits.size:
-                        raise RequestError(413, f"Too large: at most {self.limits.size // 1000:,} kB are allowed.")
+                        raise RequestError(413, f"At most {self.limits.size // 1000:,} kB are allowed per request.")
         except TimeoutError as error:
             raise RequestError(408, f"The request took more than {self.limits.seconds:g} seconds.") from error
         finally:

@@ -97,7 +97,7 @@ class Session:
             if image.width * image.height > MAX_PIXELS:
                 raise UsageError(
                     f"{name} is too large: it has {image.width} x {image.height} pixels, but at most "
-                    f"{MAX_PIXELS // 1_000_000} million pixels are allowed. Resize it."
+                    f"{MAX_PIXELS // 1_000_000} million pixels are allowed. Resize the image."
                 )
             return torch.from_numpy(image_array(image, size, channels))
 

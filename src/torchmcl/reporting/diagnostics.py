@@ -13,7 +13,7 @@ MAX_AUXILIARY_OWN, MIN_AUXILIARY_OTHER, MIN_UNSEEN_AUROC = 99, 1, 60
 
 
 def uneven_shares(evaluation: RunEvaluation) -> list[str]:
-    """Warn about members that take nothing or everything, and about a top-1 error far above the oracle error."""
+    """Warn about members that take no examples or all of them, and about a top-1 error far above the oracle error."""
     if evaluation.assigned is None:
         return []
     values = evaluation.metrics
@@ -39,8 +39,8 @@ def low_purity(evaluation: RunEvaluation) -> list[str]:
     if purity >= 50 * (1 + evaluation.k / evaluation.members):
         return []
     return [
-        f"Purity is {purity:.0f} %: the examples of a class are spread over many members, so members specialise "
-        "little. Train longer, or use amcl, whose memory assigns each class to K members."
+        f"Purity is {purity:.0f} %: the examples of a class are spread over many members, so members hardly "
+        "specialise. Train longer, or use amcl, whose memory assigns each class to K members."
     ]
 
 
@@ -77,7 +77,7 @@ def short_training(evaluation: RunEvaluation) -> list[str]:
         after = epochs
     if epochs - after >= after:
         return []
-    return [f"{max(epochs - after, 0)} of {epochs} epochs came after the warm-up of {after}. Train longer."]
+    return [f"Only {max(epochs - after, 0)} of {epochs} epochs followed the warm-up. Train longer."]
 
 
 def miscalibration(evaluation: RunEvaluation) -> list[str]:
@@ -121,7 +121,7 @@ CHECKS: dict[str, Callable[[RunEvaluation], list[str]]] = {
 
 
 def diagnostics(evaluation: RunEvaluation) -> list[str]:
-    """Return the warnings about a run, followed by those from its training that are not repeated."""
+    """Return the warnings about a run, followed by further warnings from its training."""
     warnings = [text for check in CHECKS.values() for text in check(evaluation)]
     known = {_without_numbers(text) for text in warnings}
     earlier = [text for text in evaluation.training_metrics.get("warnings", []) if isinstance(text, str)]

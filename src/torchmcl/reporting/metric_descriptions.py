@@ -10,7 +10,7 @@ Value = Callable[[RunEvaluation], float | None]
 
 @dataclass(frozen=True)
 class MetricDescription:
-    """A metric of the report."""
+    """A metric in the report, with its description."""
 
     name: str
     description: str

@@ -28,7 +28,7 @@ TEMPLATES.filters["shorten"] = lambda text, width: shorten(text, width, placehol
 
 
 def page(evaluations: Sequence[RunEvaluation], *, made_by: str) -> str:
-    """Return the report on some runs as one HTML document; `made_by` is the command that writes it."""
+    """Return the report on one or several runs as an HTML document; `made_by` is the command that writes it."""
     runs = distinct(evaluations)
     topics = {title: [figures(entry, runs) for entry in entries(names)] for title, names in TOPICS.items()}
     topics = {title: [figure for figure in drawn if figure["drawings"]] for title, drawn in topics.items()}
@@ -53,7 +53,7 @@ def page(evaluations: Sequence[RunEvaluation], *, made_by: str) -> str:
 
 
 def distinct(evaluations: Sequence[RunEvaluation]) -> list[RunEvaluation]:
-    """Name each run by the shortest end of its path that is unique."""
+    """Name each run by the shortest unique suffix of its path."""
     paths = [Path(evaluation.run).absolute().parts for evaluation in evaluations]
     for length in range(1, max(map(len, paths)) + 1):
         names = ["/".join(parts[-length:]) for parts in paths]

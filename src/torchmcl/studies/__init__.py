@@ -1,6 +1,6 @@
 """The studies that reproduce the paper's tables and figures: their registry, runs, stored results and tables.
 
-Each study is one file in `definitions`. Training itself is in `training`, and figures of single runs are in `analysis`.
+Each study is one file in `definitions`. See `training` for training, and `analysis` for figures of single runs.
 """
 
 import os
@@ -45,12 +45,12 @@ def names() -> tuple[str, ...]:
 
 
 def register(study: Any) -> Any:
-    """Register your own study under the name of a class or module; usable as a decorator.
+    """Register a study under the name of its class or module; can be used as a decorator.
 
     Args:
-        study: defines the functions `runs(scale)`, which returns a list of `Spec`, `table(results)`, which returns a
-            `Table`, and optionally `figure(results)`, which returns a matplotlib figure. In a class they are static
-            methods. The first line of the docstring is the title.
+        study: a class or module with the functions `runs(scale)`, which returns a list of `Spec`, `table(results)`,
+            which returns a `Table`, and optionally `figure(results)`, which returns a matplotlib figure. In a class,
+            the functions are static methods. The first line of the docstring is the title.
 
     Returns:
         The study itself.

@@ -6,7 +6,7 @@ from torchmcl.studies.store import Result
 
 
 def caption(specs: Sequence[Spec], by_hash: Mapping[str, Result]) -> str:
-    """Describe data, images, networks, members, epochs and seeds of some runs, from their configurations.
+    """Describe the data, images, networks, members, epochs and seeds of runs from their configurations.
 
     >>> caption([Spec({"data": "digits", "network": "mlp", "width": 8, "members": 3, "epochs": 2, "seed": 0})], {})
     'digits; mlp of width 8; M = 3; 2 epochs, batches of 128; seed 0.'
@@ -59,7 +59,7 @@ def _values(specs: Sequence[Spec], option: str) -> str:
 
 
 def _range(numbers: Sequence[int]) -> str:
-    """Format numbers; more than two consecutive ones as a range.
+    """Format numbers; three or more consecutive numbers become a range.
 
     >>> _range([1, 2, 3, 4, 5]), _range([2, 5])
     ('1 to 5', '2, 5')

@@ -123,9 +123,9 @@ def available_gpus(ray: Any, cpus: float, gpus: float | None) -> float:
 
 
 def tasks(specs: Sequence[Spec], work: Path, *, ray: Any, cpus: float, gpus: float) -> Generator[Event]:
-    """Train each run as a task; if its worker is lost, Ray restarts it, and it continues if the work folder is shared.
+    """Train each run as a task. If a worker is lost, Ray restarts its task, which resumes if the work folder is shared.
 
-    If the generator is closed early, it cancels all tasks and waits until running ones have saved a checkpoint.
+    If the generator is closed early, it cancels all tasks and waits until the running tasks have saved a checkpoint.
     """
     board = ray.remote(ProgressBoard).options(num_cpus=0, max_restarts=-1).remote()
     resources = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": MAX_RETRIES}
@@ -177,7 +177,7 @@ def new_events(reported: Mapping[str, Progress], seen: dict[str, Progress], spec
 
 
 def read(ray: Any, board: Any) -> Mapping[str, Progress]:
-    """Return the reported progress; empty while the board is being restarted on another node."""
+    """Return the reported progress, which is empty while the board is being restarted on another node."""
     try:
         return ray.get(board.read.remote(), timeout=TIMEOUT)
     except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError):

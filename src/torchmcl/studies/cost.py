@@ -63,10 +63,10 @@ class Work:
 
 
 def operations(spec: Spec) -> float:
-    """Count the operations of a run: training, validation after each epoch, and one test.
+    """Count the operations of a run: training, validation after each epoch, and one evaluation on the test set.
 
     A multiply-add counts as two operations. Only convolutions and matrix products are counted; augmentation and the
-    dataset passes of `mcl` are not.
+    dataset passes of `mcl` are ignored.
 
     >>> f"{operations(Spec({'method': 'ie', 'network': 'resnet18', 'data': 'cifar10', 'data_validation': 0.0})):.2e}"
     '8.33e+16'
@@ -178,13 +178,13 @@ def data_of(spec: Spec) -> DataShape:
 
 
 def class_fraction(spec: Spec) -> float:
-    """Return the fraction of the classes, and so of the images, that a run uses."""
+    """Return the fraction of the classes, and therefore of the images, that a run uses."""
     chosen = spec.options.get("data_classes")
     return len(chosen.split(",")) / data_of(spec).classes if chosen else 1.0
 
 
 def runs(names: Iterable[str], scale: str, seeds: int | None = None) -> dict[str, list[Spec]]:
-    """Return the runs of each study; a run that studies share is listed for the first one only."""
+    """Return the runs of each study; a run that several studies share is listed only for the first of them."""
     seen: set[str] = set()
     found: dict[str, list[Spec]] = {}
     for name in dict.fromkeys(names):
@@ -224,9 +224,9 @@ def studies_table(
     tflops: float = RATE,
     gpus: Sequence[int] = GPUS,
 ) -> Table:
-    """Estimate the runs and GPU-hours of studies, all by default, and the time on several GPUs with one run per GPU."""
+    """Estimate the GPU-hours of studies (by default, of all studies) and the total time with one run per GPU."""
     if not tflops > 0 or min(gpus) < 1:
-        raise UsageError(f"Expected TFLOP/s above 0 and at least 1 GPU, got {tflops:g} and {min(gpus)}.")
+        raise UsageError(f"Expected tflops > 0 and gpus >= 1, got {tflops:g} and {min(gpus)}.")
     rows, all_hours = [], list[float]()
     for name, specs in runs(names or all_studies(), scale, seeds).items():
         hours = [operations(spec) / (tflops * 1e12) / 3600 for spec in specs]

@@ -1,4 +1,4 @@
-"""Execution of runs: `execute(spec, folder) -> result` is a pure function; the folder only lets it resume."""
+"""Execution of runs: `execute(spec, folder) -> result` is a pure function, and uses `folder` only to resume."""
 
 import json
 import os
@@ -45,8 +45,8 @@ def execute(spec: Spec, folder: str | Path) -> Result:
 
     Args:
         spec: the run
-        folder: folder of run folders; an interrupted run in `folder`/HASH is continued, a finished one is only
-            evaluated
+        folder: folder that contains the run folders; an interrupted run in `folder`/HASH is resumed, and a finished run
+            is only evaluated
 
     Returns:
         The result for the store.
@@ -146,7 +146,7 @@ def mask_errors(specialists: Specialists, loader: Loader) -> Tensor:
 
 
 def errors_by_group(trained: Trained, groups: int) -> list[list[float]]:
-    """Return the percent errors of the ensemble and of each member per class, (classes, 1 + M); -1 without examples."""
+    """Return the percent errors of the ensemble and each member per class, (classes, 1 + M); -1 for empty classes."""
     labels = trained.examples.labels
     parts = (trained.wrong[:, labels == group] for group in range(groups))
     return [[percent(error) for error in wrong.mean(1)] if wrong.shape[1] else [-1.0] * len(wrong) for wrong in parts]
@@ -197,7 +197,7 @@ def main() -> int:
     """Execute one run in this process, for `runner.processes`.
 
     The task is one line of JSON on standard input, which stays open as long as the parent process lives. The result is
-    written to a file; an error is one line on standard error.
+    written to a file; an error is written as one line to standard error.
     """
     from torchmcl.training.signals import Interrupted
 
@@ -218,7 +218,7 @@ def main() -> int:
 
 
 def exit_with_parent() -> None:
-    """Exit when standard input closes: the parent process has ended, and another may start the same run."""
+    """Exit when standard input closes, because the parent has ended and another process may start the same run."""
     sys.stdin.read()
     os._exit(1)
 

@@ -74,7 +74,7 @@ class StudyProgress:
         self.console.print(Text(text), soft_wrap=True)
 
     def table(self) -> Table:
-        """Return the table of the current runs, with the number of finished, waiting and failed ones as its title."""
+        """Return the table of the current runs, with the numbers of finished, waiting and failed runs in its title."""
         failed = sum(what == "failed" for _, what, _ in self.finished)
         waiting = self.total - len(self.finished) - len(self.began)
         title = f"{len(self.finished) - failed} of {self.total} done, {len(self.began)} running, {waiting} waiting"

@@ -23,7 +23,7 @@ class Trained:
     """A trained ensemble with its metrics and predictions on some examples.
 
     `wrong` holds the errors of the ensemble and of each member, (1 + M, N). For labelled images, `members` holds the
-    probabilities of the members, (M, N, C or C + 1), and `combined` those of the ensemble, (N, C).
+    probabilities of the members, (M, N, C or C + 1), and `combined` holds those of the ensemble, (N, C).
     """
 
     specialists: Specialists
@@ -36,14 +36,14 @@ class Trained:
 
 
 def confidence(trained: Trained, argument: str) -> dict[str, Any]:
-    """Compute a histogram of the ensemble's probability of the true class, from 0 to 1, per class."""
+    """Compute, for each class, a histogram of the ensemble's probability of the true class, from 0 to 1."""
     target = trained.examples.target
     probability = require_labels(trained.combined).gather(1, target[:, None])[:, 0]
     return {name: bin_counts(probability[target == c]) for c, name in enumerate(trained.examples.classes)}
 
 
 def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
-    """Compute auxiliary probabilities and cross-entropies on a member's own classes, on others', and on unseen data.
+    """Compute auxiliary probabilities and cross-entropies on own classes, on other classes and on unseen data.
 
     `argument` names the unseen data, such as svhn, or digits/7,8,9 for classes that were left out of training.
     """
@@ -78,7 +78,7 @@ def flow(trained: Trained, argument: str) -> list[Any]:
 
 
 def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
-    """Compute every member's Grad-CAM, 0 to 255, for the first test image of each of the first `argument` classes."""
+    """Compute every member's Grad-CAM map (0 to 255) of the first test image in the first `argument` classes."""
     from torchmcl.analysis.grad_cam import grad_cam as maps_of
 
     examples, owned = trained.examples, owners(trained)
@@ -100,7 +100,7 @@ def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
 
 
 def owners(trained: Trained) -> Tensor:
-    """Return which members own each class, (classes, M): by the memory, or by most examples taken in the last epoch."""
+    """Return which members own each class, (classes, M); without a memory, those that took most of its examples."""
     specialists = trained.specialists
     owned = specialists.method.owners(specialists.memory, torch.tensor(specialists.metrics["assigned"]))
     assert owned is not None
@@ -118,7 +118,7 @@ def unseen_probabilities(specialists: Specialists, name: str) -> Tensor:
 def require_labels(probabilities: Tensor | None) -> Tensor:
     """Return the probabilities, or raise UsageError for masks, which have none."""
     if probabilities is None:
-        raise UsageError("This record needs one label per image, got masks. Remove it from the record of the Spec.")
+        raise UsageError("This record needs one label per image, got masks. Remove the record from the Spec.")
     return probabilities
 
 

@@ -1,6 +1,6 @@
 """Running studies, and the runners for one machine: several processes, or one run at a time in this process.
 
-A runner is a function that takes specs and a work folder, trains, and yields an `Event` whenever a run changes.
+A runner is a function that takes specs and a work folder, trains the runs, and yields an `Event` for each change.
 """
 
 import json
@@ -59,7 +59,7 @@ def run(
     seeds: int | None = None,
     verbose: bool = True,
 ) -> int:
-    """Train the missing runs of some studies and store each result as soon as it is available.
+    """Train the missing runs of studies and store each result as soon as it is available.
 
     Args:
         names: names of studies
@@ -90,7 +90,7 @@ def run(
 
 
 def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = None) -> list[PlannedRun]:
-    """Return the runs without a stored result, without duplicates; copy results that another study has stored.
+    """Copy results that another study has stored, and return the distinct runs that still have no result.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -130,7 +130,7 @@ def processes(specs: Sequence[Spec], work: Path, *, workers: int) -> Generator[E
     """Train each run in its own process. Up to `workers` processes run at a time and share the cores evenly.
 
     If the generator is closed early, it waits until the processes have saved a checkpoint. If this process is killed,
-    they exit as well.
+    the other processes exit as well.
     """
     waiting, running = deque(specs), dict[Spec, subprocess.Popen[str]]()
     try:
@@ -199,9 +199,9 @@ def result_and_log(spec: Spec, work: Path) -> tuple[Path, Path]:
 
 
 def local_runner(workers: int) -> Runner:
-    """Return the runner for this machine: it starts up to `workers` processes, or trains in this process if it is 0."""
+    """Return a runner that starts up to `workers` processes, or trains in this process if `workers` is 0."""
     if workers < 0:
-        raise UsageError(f"Expected at least 0 workers, got {workers}.")
+        raise UsageError(f"Expected workers >= 0, got {workers}.")
     return partial(processes, workers=workers) if workers else in_process
 
 

@@ -114,7 +114,7 @@ class Scale:
         return Spec({**METHODS[self.name].get(method, {}), **given, **of_scale, **own}, tuple(record))
 
     def network_spec(self, network: str, method: str, *, seed: int, **options: Any) -> Spec:
-        """Return a run of a study that compares networks, each with its own replacement at this scale."""
+        """Return a run of a study that compares networks; this scale can replace each of them by another."""
         spec = self.spec(method, seed=seed, network=network, **options)
         return Spec({**spec.options, **NETWORKS.get(self.name, {}).get(network, {})}, spec.record)
 
@@ -157,5 +157,5 @@ def scale(name: str, study: str | None = None, *, seeds: int | None = None) -> S
     known_name("scale", name, NAMES)
     count = seeds if seeds is not None else SEEDS_OF_STUDY.get(name, {}).get(study or "", SEEDS[name])
     if count < 1:
-        raise UsageError(f"Expected at least 1 seed, got {count}.")
+        raise UsageError(f"Expected seeds >= 1, got {count}.")
     return Scale(name, tuple(range(count)))

@@ -20,7 +20,7 @@ def show(
 ) -> tuple[Table, Results, Study]:
     """Build a study's table from stored results, next to the published numbers.
 
-    K is chosen on the split `select`. By default, the seeds are those of the scale and all that are stored.
+    K is chosen on the split `select`. By default, the seeds are those of the scale and any others that are stored.
 
     Returns:
         The table (with a note if runs are missing), the results from which it was built, and the study.

@@ -1,4 +1,4 @@
-"""The result store, `results/STUDY/SCALE/HASH.json`: one file per run, so that results are merged by copying files."""
+"""The result store, `results/STUDY/SCALE/HASH.json`: one file per run, so that results can be merged by copying."""
 
 import base64
 import json
@@ -68,7 +68,7 @@ def read(path: Path) -> Result:
     """Read one result.
 
     Raises:
-        DamagedFileError: if it is incomplete or inconsistent.
+        DamagedFileError: if the result is incomplete or inconsistent.
     """
     try:
         result = json.loads(path.read_text())

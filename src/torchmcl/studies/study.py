@@ -49,7 +49,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Study:
-    """One table with an optional figure; `path` is the file that defines it, unless it is built in."""
+    """A table with an optional figure; `path` is the file that defines the study, unless it is built in."""
 
     name: str
     title: str
@@ -100,7 +100,7 @@ def check_mark(value: bool) -> str:
 
 
 def k_cell(k: int | None, *, has_k: bool) -> str:
-    """Return the cell of a chosen K: empty for methods without K, missing if none could be chosen.
+    """Return the cell of a chosen K, which is empty for methods without K, or a dash if no K could be chosen.
 
     >>> k_cell(2, has_k=True), k_cell(None, has_k=True), k_cell(None, has_k=False)
     ('2', '–', '')
@@ -121,7 +121,7 @@ def purity_cell(results: Sequence[Result]) -> str:
 
 
 def method_title(method: str) -> str:
-    """Return the name of a method as papers print it.
+    """Return the name of a method as it is printed in papers.
 
     >>> method_title("vmcl"), method_title("amcl")
     ('vMCL', 'AMCL')
@@ -134,7 +134,7 @@ def compare(name: str, one: Sequence[Result], other: str, two: Sequence[Result])
 
     Returns:
         A note such as "A minus B: oracle error -1.2 [-1.9, -0.5], …" with 95 % intervals from `paired_difference`, or
-        nothing if no seed is common.
+        an empty list if the configurations have no seed in common.
     """
     parts = [
         f"{label} error {difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"

@@ -1,4 +1,4 @@
-"""Tables, and their conversion to the terminal, Markdown, LaTeX and PNG."""
+"""Tables, and their conversion to terminal output, Markdown, LaTeX and PNG."""
 
 import re
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class Table:
 
 
 def rich_table(table: Table) -> "RichTable":
-    """Convert a table for the terminal."""
+    """Convert a table to a rich table for the terminal."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -121,7 +121,7 @@ def escape_latex(cell: str) -> str:
 
 
 def png(table: Table) -> "Figure":
-    """Draw a table as a figure, with rules above and below as in print."""
+    """Draw a table as a figure, with horizontal rules as in print."""
     from matplotlib.figure import Figure
 
     cells = [table.columns, *table.rows]

@@ -113,8 +113,8 @@ def test_ls_names_every_study(capsys):
     [
         ("run ablatio", "Did you mean 'ablation'?"),
         ("run ablation --scale big", "Unknown scale 'big'. Available: smoke, mini, paper"),
-        ("run ablation --seeds 0", "Expected at least 1 seed"),
-        ("run ablation --workers -1", "Expected at least 0 workers"),
+        ("run ablation --seeds 0", "Expected seeds >= 1"),
+        ("run ablation --workers -1", "Expected workers >= 0"),
         ("show ablation --select hope", "Available: validation, test"),
         ("draw ablation", "invalid choice: 'draw'"),
         ("run", "names"),

@@ -1,1 +1,1 @@
-"""Figures of trained runs, one per file, and the catalogue that lists them. Evaluation belongs to `analysis`."""
+"""Figures of trained runs, one per file, and the catalogue that lists them. See `analysis` for evaluation."""

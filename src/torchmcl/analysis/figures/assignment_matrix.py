@@ -12,7 +12,7 @@ MAX_NUMBERED = 40  # groups; a larger matrix has no numbers in its cells
 
 
 def assignment_matrix(evaluation: RunEvaluation) -> "Figure":
-    """Plot the percentage of each class that each member took in the last epoch; owners are framed."""
+    """Plot the percentage of each class that each member took in the last epoch; a frame marks the owners."""
     from matplotlib.patches import Rectangle
 
     assert evaluation.assigned is not None

@@ -15,7 +15,7 @@ MAX_GROUPS = 40
 
 
 def assignment_ratios(evaluation: RunEvaluation, epochs: Sequence[int] = (1, 10)) -> "Figure":
-    """Plot each member's share of the loss-based assignments of each class up to `epochs` and up to the last one."""
+    """Plot each member's share of the loss-based assignments of each class up to `epochs` and to the last epoch."""
     assert evaluation.assignment_history is not None
     by_epoch = ratios(evaluation.assignment_history, epochs)
     names = evaluation.groups[:MAX_GROUPS]
@@ -33,7 +33,7 @@ def assignment_ratios(evaluation: RunEvaluation, epochs: Sequence[int] = (1, 10)
 
 
 def ratios(history: ArrayLike, epochs: Sequence[int] = (1, 10)) -> dict[int, NDArray[np.float64]]:
-    """Return the within-class ratios of the sums up to `epochs` and the last: (epochs, groups, M) -> (groups, M) each.
+    """Return the within-class ratios (groups, M) of the sums up to each of `epochs` and up to the last epoch.
 
     >>> ratios([[[1, 0]], [[0, 3]]])[2]
     array([[0.25, 0.75]])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A figure in the catalogue."""
+    """A figure with its title, its description and the runs to which it applies."""
 
     name: str  # of its file
     title: str  # in the report
@@ -150,7 +150,7 @@ FIGURES = (
 
 
 def draw(evaluations: Sequence[RunEvaluation], folder: str | Path, *, kind: str = "pdf") -> Iterator[Path]:
-    """Write all figures that apply to the runs into a folder; skip those that cannot be drawn."""
+    """Write all figures that apply to the runs into a folder; figures that cannot be drawn are skipped."""
     known_name("format", kind, style.FORMATS)
     for entry in FIGURES:
         for runs in entry.split(evaluations):

@@ -26,8 +26,8 @@ AUXILIARY = (0, 158, 80)  # green, as in the paper
 def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int] | None = None) -> "Figure":
     """Plot images with the target mask, the mask of each member, and the mask of the ensemble, one image per row.
 
-    Classes are drawn over the image in colour, pixels of the auxiliary class in green. Each title contains the error
-    in percent of the pixels; to compute it, an auxiliary pixel counts as the member's most probable real class.
+    Classes are drawn over the image in colour, and the auxiliary class is green. Each title contains the percentage of
+    wrong pixels, for which a pixel of the auxiliary class counts as the member's most probable real class.
 
     Args:
         specialists: a trained segmentation ensemble
@@ -38,7 +38,7 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
         UsageError: if the examples have no masks.
     """
     if examples.target.ndim < 3:
-        raise UsageError(f"Expected masks (N, H, W), got targets {tuple(examples.target.shape)}.")
+        raise UsageError(f"Expected masks (N, H, W), got targets of shape {tuple(examples.target.shape)}.")
     chosen = most_informative(specialists, examples) if chosen is None else chosen
     subset = examples.subset(torch.tensor(list(chosen)))
     images = subset.images[torch.arange(len(subset))]
@@ -61,7 +61,7 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
 
 
 def most_informative(specialists: Specialists, examples: Examples, count: int = 3) -> list[int]:
-    """Return the indices of images on which members differ most and the ensemble is right."""
+    """Return the indices of images on which the members differ most and the ensemble is correct."""
     answer = specialists.predict(examples.images[torch.arange(len(examples))], batch_size=64)
     ignored = specialists.method.task.ignore_index
     errors = pixel_errors(answer.members, examples.target, ignored)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def reliability(*evaluations: RunEvaluation) -> "Figure":
-    """Plot accuracy against confidence, above the distribution of confidence; one line per run."""
+    """Plot accuracy against confidence, and below it the distribution of confidence, with one line per run."""
     figure = style.new(4.6, 3.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     upper.plot((0, 100), (0, 100), color=style.GREY, linewidth=1, label="perfect calibration")

@@ -14,7 +14,7 @@ MAX_POINTS = 250  # per curve
 
 
 def unseen_roc(*evaluations: RunEvaluation) -> "Figure":
-    """Plot the ROC curve of each score for unseen data; for several runs, the best score of each."""
+    """Plot the ROC curve of each unseen-data score, or of each run's best score if there are several runs."""
     figure = style.new(4.6, 4.4)
     axes = figure.subplots()
     axes.plot((0, 100), (0, 100), color=style.GREY, linewidth=1)

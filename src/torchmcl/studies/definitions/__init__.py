@@ -1,4 +1,4 @@
-"""The built-in studies, one per file: `runs(scale)` lists the runs, `table(results)` and `figure(results)` show them.
+"""The built-in studies, one per file. `runs(scale)` lists the runs; `table` and `figure` show their results.
 
-Helpers for cells and notes that several studies use belong in `torchmcl.studies.study`, sizes in `scales`.
+See `torchmcl.studies.study` for helpers that several studies use, and `torchmcl.studies.scales` for sizes.
 """

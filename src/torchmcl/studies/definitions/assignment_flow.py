@@ -1,8 +1,8 @@
 """Assignment of classes to members at epochs 1, 10 and the last (figure 5).
 
 The study trains simple CNNs on CIFAR-10 with K = 1 and fixes the memory after 10 epochs. The ratios are computed from
-cumulative sums over epochs of the loss-based assignments, v in eq. 5. For AMCL, these are counted even after the memory
-is fixed.
+cumulative sums over epochs of the loss-based assignments, v in eq. 5. For AMCL, these assignments are counted even
+after the memory is fixed.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -36,12 +36,12 @@ def runs(scale: Scale) -> list[Spec]:
 
 
 def ratios(result: Result) -> dict[int, NDArray[np.float64]]:
-    """Return the within-class ratios (classes, M) of the sums up to epochs 1, 10 and the last."""
+    """Return the within-class ratios (classes, M) of the sums up to epoch 1, epoch 10 and the last epoch."""
     return ratios_of(result["records"]["flow"])
 
 
 def purity(result: Result, epochs: slice) -> float:
-    """Return the percentage of assignments in some epochs that went to the member with most of the class."""
+    """Return the percentage of assignments in some epochs that went to the member that took most of the class."""
     sums = np.sum(result["records"]["flow"][epochs], axis=0)
     return float(100 * sums.max(1).sum() / sums.sum())
 

@@ -1,7 +1,7 @@
 """Auxiliary probabilities on a member's own classes, on others' classes and on unseen data (figure 3).
 
-The study trains 5 ResNet-18 on CIFAR-10 with K = 1; SVHN is the unseen data. For AMCL, the memory decides which member
-owns a class. For CMCL and vMCL, the owner is the member that took most of the class in the last epoch.
+The study trains 5 ResNet-18 networks on CIFAR-10 with K = 1; SVHN is the unseen data. For AMCL, the memory decides
+which member owns a class. For CMCL and vMCL, the owner is the member that took most of the class in the last epoch.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ def table(results: Results) -> Table:
 
 
 def figure(results: Results) -> "Figure | None":
-    """Plot densities: the auxiliary probability of AMCL, and the cross-entropy of each method on own and others'."""
+    """Plot densities: the auxiliary probability of AMCL, and each method's cross-entropy on own and other classes."""
     by_method = {method: records(results, method) for method in METHODS}
     figure = style.new(10.5, 3)
     axes = figure.subplots(1, 3)

@@ -1,7 +1,7 @@
 """Weight sharing, feature sharing and feature fusion with AMCL, and their parameters (table 2).
 
-The study trains 5 ResNet-18 on CIFAR-10, always with auxiliary class and memory. At the paper's scale, the preset
-`paper_count` gives the published numbers of parameters.
+The study trains 5 ResNet-18 networks on CIFAR-10, always with the auxiliary class and the memory. At the paper's scale,
+the preset `paper_count` gives the published numbers of parameters.
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table

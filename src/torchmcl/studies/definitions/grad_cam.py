@@ -1,7 +1,7 @@
 """Grad-CAM of the members for each exchange (figures 4 and 6).
 
-The study trains 5 ResNet-34 on CIFAR-100 with AMCL, K = 1, and each of weight sharing, feature sharing and feature
-fusion.
+The study trains 5 ResNet-34 networks on CIFAR-100 with AMCL and K = 1, once with weight sharing, once with feature
+sharing and once with feature fusion.
 """
 
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ def runs(scale: Scale) -> list[Spec]:
 
 
 def table(results: Results) -> Table:
-    """Show the probability that owners and other members give to the true class of the images in the figure."""
+    """Show the probability that owners and other members assign to the true class of the images in the figure."""
     rows = []
     for exchange in ROWS:
         own = results.of(spec, results.scale, exchange)

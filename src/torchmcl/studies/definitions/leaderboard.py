@@ -1,7 +1,7 @@
 """Comparison of all registered methods and balanced memory in one setting; beyond the paper.
 
-The study trains 5 ResNet-18 on CIFAR-10 with the published or inferred defaults of every method. For methods with K,
-K is 1 or 2 and is chosen on the validation split. Nothing else is tuned.
+The study trains 5 ResNet-18 networks on CIFAR-10 with the published or inferred defaults of every method. For methods
+with K, K is 1 or 2 and is chosen on the validation split. Nothing else is tuned.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ def candidates() -> tuple[str, ...]:
 
 
 def has_k(name: str) -> bool:
-    """Return whether K decides how many members take an example."""
+    """Return whether K determines how many members take an example."""
     return name == BALANCED or (method := methods.build(name)).k != method.members
 
 

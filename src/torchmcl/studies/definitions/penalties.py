@@ -1,7 +1,7 @@
 """Penalties beta and gamma of AMCL (table 6).
 
-The study trains 5 ResNet-10 on CIFAR-10 with K = 1. Beta weights the auxiliary class before the memory is fixed, and
-gamma afterwards.
+The study trains 5 ResNet-10 networks on CIFAR-10 with K = 1. Beta weights the auxiliary class before the memory is
+fixed, and gamma weights it afterwards.
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table
@@ -34,7 +34,7 @@ def cell_name(cell: tuple[float, float]) -> str:
 
 
 def table(results: Results) -> Table:
-    """Show oracle / top-1 error with one row per beta, the published ones, and the share of the busiest member.
+    """Show the oracle and top-1 errors, the published errors and the busiest member's share, with one row per beta.
 
     The notes compare the paper's choice with the cells of its row and column, and with the best cell.
     """

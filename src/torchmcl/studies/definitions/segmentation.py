@@ -23,7 +23,7 @@ def rows(scale: Scale) -> list[tuple[int, str]]:
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """Return 25 configurations per seed; at `mini`, seeds after the first train only 2 members."""
+    """Return 25 configurations per seed; at the scale `mini`, seeds after the first use only 2 members."""
     return [
         spec(scale, members, method, seed=seed)
         for seed in scale.seeds

@@ -1,6 +1,6 @@
 """Ensembles of ten members (table 8).
 
-The study trains 10 ResNet-10 on CIFAR-10 and CIFAR-100 with K = 1 and 4.
+The study trains 10 ResNet-10 networks on CIFAR-10 and CIFAR-100 with K = 1 and 4.
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table
