@@ -334,7 +334,7 @@ def test_a_data_set_of_ones_own_is_not_taken_for_one_of_that_name(tmp_path):
     digits = data.load("digits", limit=300)
     own = DataSet("digits", {name: part.subset(range(20)) for name, part in digits.parts.items()}, digits.preprocess)
     fit("ie", "mlp", own, width=8, epochs=1, members=2, out=tmp_path / "run", verbose=False)
-    with pytest.raises(UsageError, match="trained on the object 'digits'"):
+    with pytest.raises(UsageError, match="trained on a DataSet object, 'digits'"):
         evaluate_run(Path(tmp_path / "run"))
     changed = replace(digits, parts=own.parts)  # loaded by name, then changed
     fit("ie", "mlp", changed, width=8, epochs=1, members=2, out=tmp_path / "changed", verbose=False)

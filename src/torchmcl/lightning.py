@@ -92,7 +92,7 @@ class SpecialistModule(LightningModule):
         if not isinstance(network, Ensemble):
             network = Ensemble.build(method, network, exchange=exchange, seed=seed, **options)
         elif options:
-            raise UsageError(f"Cannot apply options to an Ensemble that is already built: {', '.join(options)}.")
+            raise UsageError(f"Cannot apply options to an existing Ensemble. Omit {', '.join(options)}.")
         if len(network.bodies) != method.members:
             raise UsageError(f"Expected an ensemble of {method.members} members, got {len(network.bodies)}.")
         self.ensemble = network

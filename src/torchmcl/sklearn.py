@@ -164,7 +164,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         X, y, sample_weight = self._validate(X, y, sample_weight, reset=first)
         known = np.unique(classes) if first else self.classes_
         if unknown := np.setdiff1d(y, known).tolist():
-            raise UsageError(f"Expected labels among {known}, got {unknown[0]!r}.")
+            raise UsageError(f"Expected only the labels {known}, got {unknown[0]!r}.")
         method = self._build_method(known) if first else self.method_
         if any(isinstance(part, DatasetPass) for part in method.new_objective().modules()):
             raise UsageError(f"The method {method.name} needs the complete training set. Use fit.")

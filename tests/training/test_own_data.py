@@ -217,7 +217,7 @@ def test_a_run_on_loaders_says_what_it_was_trained_on(tmp_path, capsys):
     fit("ie", data=loaders(), out=tmp_path / "run", **{**TINY, "epochs": 1})
     assert cli.main(["evaluate", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
-    assert "trained on the object 'loaders'" in error
+    assert "trained on a DataSet object, 'loaders'" in error
     assert error.count("\n") == 1
     assert fit("ie", data=loaders(), out=tmp_path / "run", resume=True, **{**TINY, "epochs": 1}).metrics["epochs"] == 1
 

@@ -64,8 +64,7 @@ def run_evaluation(
 ) -> RunEvaluation:
     """Evaluate a run and keep the recorded values, from which figures are drawn.
 
-    The arguments are those of `evaluate_run`; `limit` is the maximum number of examples per data set, which are evenly
-    spaced.
+    The arguments are those of `evaluate_run`; `limit` is the maximum number of evenly spaced examples per data set.
     """
     run = Path(run)
     specialists = Specialists.load(run)

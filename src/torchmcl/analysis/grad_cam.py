@@ -56,7 +56,7 @@ def pooling(body: object) -> nn.Module:
     modules = body.modules() if isinstance(body, nn.Module) else ()
     layers = [module for module in modules if isinstance(module, nn.AdaptiveAvgPool2d)]
     if not layers:
-        raise UsageError("Grad-CAM needs global average pooling (nn.AdaptiveAvgPool2d); this network has none.")
+        raise UsageError("Grad-CAM needs global average pooling. Use a network with nn.AdaptiveAvgPool2d.")
     return layers[-1]
 
 

@@ -102,7 +102,7 @@ def add_members_tab(session: Session, tab: "gr.Tab", tabs: "gr.Tabs", answer: "g
     def pick(event: gr.EventData) -> str:
         label, _, member = str(event.pick).partition(":")
         if not (0 <= to_int(label) < len(session.test_set.label_names) and 0 <= to_int(member) < session.members):
-            raise UsageError("This cell does not exist.")
+            raise UsageError("This cell does not exist. Reload the page.")
         return members_page.examples(session, to_int(label), to_int(member))
 
     @show_errors

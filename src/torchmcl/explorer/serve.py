@@ -32,7 +32,7 @@ def serve(
         port: the port; 0 chooses a free port
         auth: USER:PASSWORD, or a file with one such line per user
         results: the folder of the studies' results
-        verbose: whether to print the address and errors; they are logged by `torchmcl.explorer` in any case
+        verbose: whether to print the address and errors, which are always logged to `torchmcl.explorer`
 
     Raises:
         UsageError: if gradio is not installed, or the run, the credentials or the port cannot be used.

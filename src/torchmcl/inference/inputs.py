@@ -117,7 +117,7 @@ def _typed(x: Tensor, dtype: str) -> Tensor:
         return x
     # torch cannot compare all integer types.
     if x.is_floating_point() or x.is_complex() or not 0 <= int(x.long().min()) <= int(x.long().max()) <= 255:
-        raise UsageError(f"Expected images with integers from 0 to 255, got {str(x.dtype)[6:]}. Do not preprocess.")
+        raise UsageError(f"Expected integer pixel values from 0 to 255, got {str(x.dtype)[6:]}. Pass raw images.")
     return x.to(torch.uint8)
 
 

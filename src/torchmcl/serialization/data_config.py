@@ -92,7 +92,7 @@ def load_run_data(run: Path, *parts: str, changes: DataConfig | None = None) -> 
     config = training_config(run)
     name, source = str(config["data"]), replace(DataConfig.of(config), **(changes or DataConfig()).changed())
     if name.startswith(OWN):
-        raise UsageError(f"{run} was trained on the object {name.removeprefix(OWN)!r}. Pass --data, or use Python.")
+        raise UsageError(f"{run} was trained on a DataSet object, {name.removeprefix(OWN)!r}. Pass --data.")
     expected, labels, last = read_metrics(run).get("sets"), None, run / "checkpoints" / "last.pt"
     if expected is None and last.is_file():  # earlier versions stored only the labels
         labels = json.loads(checkpoint.read(last).get("choices", "{}")).get("labels")
@@ -103,6 +103,6 @@ def load_run_data(run: Path, *parts: str, changes: DataConfig | None = None) -> 
         if other_labels or (expected or {}).get(part) not in (None, data.parts[part].fingerprint):
             raise UsageError(
                 f"The {part} set of {name} differs from the one that {run} was trained with: its files or its split "
-                "have changed. Choose data that the run was not trained on with --data."
+                "have changed. Use --data to choose data that the run was not trained on."
             )
     return source, data

@@ -47,7 +47,7 @@ def upload(folder: Path, repo: str, *, private: bool, api: Api | None) -> str:
 
 
 def fetch(repo: str | Path, *, revision: str | None = None) -> Path:
-    """Download the model files of a repository and return their folder; a local folder is returned as it is."""
+    """Download the model files of a repository and return their folder; a local folder is returned unchanged."""
     if Path(repo).is_dir():
         return Path(repo)
     library = _library()

@@ -68,7 +68,7 @@ def run(
         results: folder for the results
         work: folder for the run folders
         seeds: number of seeds; by default that of the scale
-        verbose: whether to print progress, which the logger `torchmcl.studies` records in any case
+        verbose: whether to print progress, which is always logged to `torchmcl.studies`
 
     Returns:
         The number of runs that failed.

@@ -1,7 +1,7 @@
 """Training: `fit`, its configuration, the training loop, callbacks, loggers, checkpoints and the run folder.
 
-Code belongs here if it updates weights, or reads or writes the files of a run. See `objectives` for losses,
-`assignment` for assignment rules, `methods` for methods, and `inference` for predictions with a trained ensemble.
+This folder updates weights, and reads and writes the files of a run. See `objectives` for losses, `assignment` for
+assignment rules, `methods` for methods, and `inference` for predictions with a trained ensemble.
 """
 
 from typing import TYPE_CHECKING, Any

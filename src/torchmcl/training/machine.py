@@ -51,7 +51,7 @@ class Machine:
             if getattr(self, name) < minimum:
                 raise UsageError(f"Expected {name} >= {minimum}, got {getattr(self, name)}.")
         if self.lean and self.compile:
-            raise UsageError("Cannot combine lean with compile: a compiled ensemble runs all members at once.")
+            raise UsageError("Cannot combine lean with compile, which runs all members at once. Disable one of them.")
 
     def build(self, *, verbose: bool = True) -> "Fabric":
         """Return a Lightning `Fabric`. Its `launch` starts the processes.

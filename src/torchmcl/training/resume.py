@@ -98,7 +98,7 @@ class Checkpoints:
 
 
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Return rows as CSV. The columns of the longest row come first, followed by those of other rows."""
+    """Return rows as CSV. The columns of the longest row come first, followed by the columns of other rows."""
     columns = list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
     lines = [",".join(columns), *(",".join(str(row.get(column, "")) for column in columns) for row in rows)]
     return "\n".join(lines) + "\n"

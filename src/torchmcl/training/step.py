@@ -70,7 +70,7 @@ class StepResult(NamedTuple):
     """The result of a step for this process's part of a batch.
 
     `loss` is the mean loss times the number of examples; examples with a weight count by their weight relative to the
-    mean weight. `weights` (M, B) are those of the objective, and `wanted` (M, B) are those that the losses would give.
+    mean weight. `weights` (M, B) come from the objective, and `wanted` (M, B) would come from the losses.
     """
 
     loss: Tensor
@@ -182,7 +182,7 @@ class Step:
     def _amount(self, batch: Batch) -> int | Tensor:
         """Return the number of examples in a batch, or the sum of their weights divided by the mean weight.
 
-        Ignored labels do not count: those of examples, or those of pixels if the unit is the pixel.
+        Examples (or pixels, if the unit is the pixel) with an ignored label do not count.
         """
         weight = batch.weight
         if (counted := self.task.counted(batch.target.flatten() if self.by_pixel else batch.target)) is not None:

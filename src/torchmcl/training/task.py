@@ -37,7 +37,7 @@ def resolve_task(given: Task | str | None, name: str | None, data: DataSet, clas
         kind = "masks" if train.dense else "one label per image"
         raise UsageError(f"The task {task.name} does not match {data.name}, which has {kind}. Leave task out.")
     if task.classes != classes:
-        raise UsageError(f"The data set {data.name} has {classes} classes, but the task has {task.classes}.")
+        raise UsageError(f"{data.name} has {classes} classes, but the task has {task.classes}. Leave task out.")
     if class_weight is None:
         return task
     if task.class_weight is not None:
