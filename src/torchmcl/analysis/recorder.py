@@ -54,9 +54,10 @@ class Recorder(nn.Module):
 def errors(logits: Tensor, answer: Answer, target: Tensor, valid: Tensor | None = None) -> dict[str, Tensor]:
     """Compare logits (M, B, C or C + 1, …) and the ensemble's answer with the target (B, …).
 
-    Masks are averaged over their `valid` pixels, bool (B, …). The values are `wrong` (B,), the ensemble's error;
-    `errors` (B, M), each member's error over the real classes; `target_probability` (B,), the ensemble's probability of
-    the target; `cross_entropy` (B, M) of each member; and `reliability` (1, 3, 15), see `metrics.reliability`.
+    Values are averaged over the `valid` pixels of masks, bool (B, …). The result has `wrong` (B,), the ensemble's
+    error; `errors` (B, M), each member's error over the real classes; `target_probability` (B,), the ensemble's
+    probability of the target; `cross_entropy` (B, M) of each member; and `reliability` (1, 3, 15), see
+    `metrics.reliability`.
     """
     combined, known = answer.probabilities, target.long()
     known = known if valid is None else known.masked_fill(~valid, 0)

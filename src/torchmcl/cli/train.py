@@ -99,7 +99,7 @@ def run(options: dict[str, Any]) -> int:
 
 
 def resume_overrides(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options other than --resume, which must not affect the result (machine, data folder, checkpoints).
+    """Return options other than --resume, which must not affect the result: machine, data folder, checkpoints, logs.
 
     Raises:
         UsageError: if another option is given, because a run continues with its stored configuration.

@@ -78,7 +78,7 @@ def flow(trained: Trained, argument: str) -> list[Any]:
 
 
 def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
-    """Compute every member's Grad-CAM map (0 to 255) of the first test image in the first `argument` classes."""
+    """Compute each member's Grad-CAM map (0 to 255) of the first test image of each of the first `argument` classes."""
     from torchmcl.analysis.grad_cam import grad_cam as maps_of
 
     examples, owned = trained.examples, owners(trained)
@@ -100,7 +100,7 @@ def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
 
 
 def owners(trained: Trained) -> Tensor:
-    """Return which members own each class, (classes, M); without a memory, those that took most of its examples."""
+    """Return which members own each class, (classes, M), from the memory or from the last epoch's assignments."""
     specialists = trained.specialists
     owned = specialists.method.owners(specialists.memory, torch.tensor(specialists.metrics["assigned"]))
     assert owned is not None

@@ -1,7 +1,7 @@
 """Training: `fit`, its configuration, the training loop, callbacks, loggers, checkpoints and the run folder.
 
-This folder updates weights, and reads and writes the files of a run. See `objectives` for losses, `assignment` for
-assignment rules, `methods` for methods, and `inference` for predictions with a trained ensemble.
+The code in this folder updates weights, and reads and writes the files of a run. See `objectives` for losses,
+`assignment` for assignment rules, `methods` for methods, and `inference` for predictions with a trained ensemble.
 """
 
 from typing import TYPE_CHECKING, Any

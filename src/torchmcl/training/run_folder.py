@@ -26,7 +26,7 @@ RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", LOG, ASSIGNMENT
 
 
 def first_process() -> bool:
-    """Return whether this process writes the run folder, even before the process group is initialised."""
+    """Return whether this process writes the run folder. The process group need not be initialised."""
     rank = next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK") if name in os.environ), "0")
     return rank == "0" and os.environ.get("NODE_RANK", "0") == "0"
 
