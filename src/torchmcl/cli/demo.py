@@ -18,7 +18,8 @@ from torchmcl.training import fit
 COMPARED = ("ie", "smcl", "cmcl", "vmcl", "amcl")
 WARMUP = 5  # the published number of epochs, for runs that are long enough
 CAPTION = (
-    "Oracle error: every member is wrong. Share: fraction of the assignments in the last epoch that went to a member.\n"
+    "Oracle error: fraction of the examples that every member misclassifies.\n"
+    "Share: fraction of the assignments in the last epoch that went to a member.\n"
     "Purity: fraction of these assignments that went to the member that took the example's class most often."
 )
 

@@ -98,7 +98,7 @@ def study_run(names: list[str], scale: str, on: str | None, workers: int, **opti
         with nullcontext(runner.local_runner(workers)) if on is None else cluster(on, **resources) as chosen:
             failed = runner.run(studies, scale, runner=chosen, **options)
     except KeyboardInterrupt:
-        print("\ntorchmcl: stopped, checkpoints saved. Repeat the command to continue.", file=sys.stderr)
+        print("\ntorchmcl: All runs stopped and saved checkpoints. Repeat the command to continue.", file=sys.stderr)
         return 130
     if failed:
         raise UsageError(f"{failed} run{'s' * (failed > 1)} failed, see above. Repeat the command to try again.")

@@ -82,7 +82,8 @@ def summary(runs: Sequence[RunEvaluation]) -> str:
     auxiliary = "An additional output, the auxiliary class, is for examples that a member leaves to the others. "
     auxiliary = auxiliary if run.auxiliary else ""
     return (
-        f"An ensemble of {run.members} {network}, trained with {run.specialists.method.name.upper()}{length}. "
+        f"The ensemble consists of {run.members} {network} and was trained with "
+        f"{run.specialists.method.name.upper()}{length}. "
         f"Each training example is taken by K = {run.k} of the {run.members} members. {auxiliary}"
         f"The ensemble was evaluated on {run.metrics['examples']:,} "
         f"test examples of {run.metrics['data']}, with {kind}."

@@ -121,7 +121,8 @@ FIGURES = (
     Entry(
         "unseen_roc",
         "Detection of unseen data",
-        "How well each score separates unseen data from the test set. An AUROC of 50 is chance, 100 is perfect.",
+        "How well each score separates unseen data from the test set. An AUROC of 50 is chance "
+        "level, and 100 is perfect.",
         unseen_roc,
         lambda evaluation: evaluation.unseen is not None,
         joint=True,

@@ -44,8 +44,8 @@ def table(results: Results) -> Table:
         rows.append((exchange.replace("_", " "), *means, *errors(own)))
     columns = ("exchange", "true class, owners", "true class, others", "oracle", "top-1")
     about = (
-        "Mean probability of the true class by owners and by other members for the images in the figure; errors in "
-        "percent of the test set. The paper shows only maps. K = 1."
+        "Mean probability that owners and other members assign to the true class of the images in the figure; errors "
+        "in percent of the test set. The paper shows only maps. K = 1."
     )
     return Table("Grad-CAM of the members", columns, rows, about)
 
