@@ -170,7 +170,7 @@ def test_more_than_nobody_announced(served, monkeypatch, empty_cache) -> None:
 def test_only_https_is_asked(monkeypatch, url) -> None:
     monkeypatch.delenv("TORCHMCL_DATA", raising=False)
     monkeypatch.setattr(download, "SOURCES", {"set": RemoteFile(url, "0" * 32, 1000)})
-    with pytest.raises(UsageError, match="Expected a https address"):
+    with pytest.raises(UsageError, match="Expected an https URL"):
         obtain(["set"])
 
 

@@ -40,7 +40,7 @@ def test_what_is_counted() -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ([0, 1, 0], "one target and one group per image, got 4 and 3"),
+        ([0, 1, 0], "targets and groups of the same length, got lengths 4 and 3"),
         ([0, 1, 2, 0], "labels from 0 to 1, got 0 to 2"),
         ([0, 1, -1, 0], "labels from 0 to 1, got -1 to 1"),
     ],

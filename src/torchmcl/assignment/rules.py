@@ -115,13 +115,14 @@ class Evolving:
 class Annealed:
     """Annealed assignment, Perera et al. 2024: softmax(-regret / T) with T = start * decay ** (epoch - 1).
 
-    Below T = `hard_below` the assignment is `TopK`. The paper defines k = 1; for k > 1, weights are min(1, c softmax),
-    which has the smallest KL divergence from the softmax among all weights in [0, 1] that sum to k.
+    Below T = `hard_below` the assignment is `TopK`. The paper covers only k = 1. For k > 1, the weights are
+    min(1, c softmax), where c is chosen so that they sum to k. Of all weights in [0, 1] that sum to k, these have the
+    smallest KL divergence from the softmax.
 
     Args:
         k: The number of members that take each example.
         start: The temperature of the first epoch.
-        decay: The factor per epoch. The paper uses 0.95 in schedules of hundreds of epochs.
+        decay: The factor by which T is multiplied per epoch. The paper uses 0.95 in schedules of hundreds of epochs.
         cooling: Without a decay, T falls to `hard_below` over this duration, for any number of epochs [I].
         hard_below: The lowest temperature of the softmax.
 

@@ -8,7 +8,7 @@ from torchmcl.cli.options import add_option
 
 
 def add_arguments(parser: Any) -> None:
-    """Add the run, the target and the output format."""
+    """Add the arguments for the run, the target and the output format."""
     parser.add_argument("run", type=str, help="folder of a trained run")
     add_option(parser, "coverage", "fraction of examples to accept, e.g. 0.95", float)
     add_option(parser, "max_error", "largest error rate among accepted examples, e.g. 0.01", float)

@@ -8,7 +8,7 @@ from torchmcl.cli.options import add_option, add_runs, data_config
 
 
 def add_arguments(parser: Any) -> None:
-    """Add the runs, the data and the output format."""
+    """Add the arguments for the runs, the data and the output format."""
     add_runs(parser)
     add_option(parser, "json", "print JSON", bool)
 

@@ -7,7 +7,7 @@ from torchmcl.cli.options import add_option
 
 
 def add_arguments(parser: Any) -> None:
-    """Add the run and the file to write."""
+    """Add the arguments for the run and the output file."""
     parser.add_argument("run", type=str, help="folder of a trained run")
     parser.add_argument("file", type=str, help="file to write: NAME.onnx, or NAME.pt2 for torch.export")
     add_option(parser, "quantize", "quantize to 8 bits and report the change in error (.onnx only)", bool)

@@ -6,7 +6,7 @@ from torchmcl.cli.options import add_runs, evaluation_options
 
 
 def add_arguments(parser: Any) -> None:
-    """Add the runs, the data and the folder to write to."""
+    """Add the arguments for the runs, the data and the output folder."""
     add_runs(parser, limit=True)
     parser.add_argument("-o", "--out", type=str, default="figures", help="folder to write to")
     parser.add_argument("--format", type=str, default="pdf", help="pdf, svg or png")

@@ -28,7 +28,7 @@ def add_import(parser: Any) -> None:
 
 
 def add_runs(parser: Any, *, limit: bool = False) -> None:
-    """Add the runs to evaluate and the data to evaluate them on, optionally with a limit on the examples."""
+    """Add the arguments for the runs and the data to evaluate them on, optionally with a limit on the examples."""
     from torchmcl.serialization.data_config import DataConfig
 
     parser.add_argument("runs", type=str, nargs="+", help="folders of trained runs; several are compared")

@@ -6,7 +6,7 @@ from torchmcl.cli.options import add_runs, evaluation_options
 
 
 def add_arguments(parser: Any) -> None:
-    """Add the runs, the data and the file to write."""
+    """Add the arguments for the runs, the data and the output file."""
     add_runs(parser, limit=True)
     parser.add_argument("-o", "--out", type=str, default="report.html", help="file to write")
 

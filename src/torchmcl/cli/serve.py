@@ -7,7 +7,7 @@ from torchmcl.cli.options import add_option
 
 
 def add_arguments(parser: Any) -> None:
-    """Add the run, the address and the access control."""
+    """Add the arguments for the run, the address and the access control."""
     parser.add_argument("run", type=str, help="folder of a trained run")
     add_option(parser, "port", "port to listen on; 0 chooses a free port", int, 7860)
     add_option(parser, "host", "address to listen on; 0.0.0.0 for all interfaces", str, "127.0.0.1")

@@ -84,7 +84,7 @@ def _download(source: RemoteFile, folder: Path) -> Path:
     import pooch
 
     if urlsplit(source.url).scheme != SCHEME:
-        raise UsageError(f"Expected a {SCHEME} address, got {source.url}.")
+        raise UsageError(f"Expected an {SCHEME} URL, got {source.url}.")
 
     responses: list[Any] = []
 

@@ -49,7 +49,8 @@ class Examples:
             _check_weights(self.weight, len(self.target))
         sizes = [len(part) for part in (self.images, self.target, self.group) if part is not None]
         if len(set(sizes)) > 1:
-            raise UsageError(f"Expected one target and one group per image, got {' and '.join(map(str, sizes))}.")
+            got = " and ".join(map(str, sizes))
+            raise UsageError(f"Expected images, targets and groups of the same length, got lengths {got}.")
         for label, names in ((self.target, self.classes), (self.group, self.groups)):
             if label is not None:
                 check_labels(label, len(names))

@@ -85,7 +85,7 @@ class External:
     def __init__(self, loader: Any, classes: tuple[str, ...], name: str, like: Tensor | None = None) -> None:
         if not isinstance(loader, Iterable) or isinstance(loader, Iterator | Tensor | str | Dataset):
             got = f"{type(loader).__name__}. Pass a DataLoader, or use data.from_dataset for a Dataset."
-            raise UsageError(f"The {name} loader must be iterable once per epoch, got {got}")
+            raise UsageError(f"The {name} loader must allow a new iteration in every epoch, got {got}")
         self.loader, self.classes, self.name, self.count = loader, classes, name, 0
         self.target = torch.empty(0, dtype=torch.int64)
         with preserve_generators():

@@ -43,10 +43,10 @@ class Array:
         try:
             _, shape, kind, by_column, raw = self.state
             if not all(type(size) is int for size in shape):  # before they are compared
-                raise TypeError("not a shape")
+                raise TypeError("the shape contains a size that is not an integer")
             bytes_ = raw.encode("latin-1") if isinstance(raw, str) else bytes(memoryview(raw))  # str from Python 2
             if kind.arguments[0] != "u1" or min(shape) < 0:
-                raise ValueError("not bytes, or a negative size")
+                raise ValueError("the array is not uint8, or its shape has a negative size")
             return np.frombuffer(bytes_, dtype=np.uint8).reshape(shape, order="F" if by_column else "C")
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             raise DamagedFileError(f"Expected a uint8 array in {path}. Download the file again.") from error

@@ -18,7 +18,7 @@ class MemberList(nn.ModuleList):
         return [module(x) for module, x in zip(self, inputs, strict=True)]
 
     def convert_state(self, state: dict[str, Any], prefix: str) -> None:
-        """Rename the weights of `BatchedMembers` under `prefix` in place to those of M modules."""
+        """Split the weights of `BatchedMembers` under `prefix`, in place, into one set of weights per module."""
         for name, _ in self[0].named_parameters():
             key = prefix + _batched_name(name)
             if key in state and state[key].shape[:1] == (len(self),):

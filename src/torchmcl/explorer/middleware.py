@@ -74,7 +74,7 @@ class Bucket:
 
 
 class RequestError(Exception):
-    """An error that refuses a request with an HTTP status and a one-line message."""
+    """An error that is returned to the client as an HTTP status and a one-line message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

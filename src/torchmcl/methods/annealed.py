@@ -20,7 +20,7 @@ def annealed(
 
     Args:
         start: The temperature of the first epoch.
-        decay: The factor of the temperature per epoch, 0.95 in the paper; it replaces the cooling.
+        decay: The factor by which the temperature is multiplied per epoch, 0.95 in the paper; overrides `cooling`.
         cooling: The duration after which the assignment is hard [I].
     """
     check_duration(cooling, "cooling")

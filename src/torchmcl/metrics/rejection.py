@@ -14,7 +14,7 @@ def risk_coverage(confidence: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the risk-coverage curve: the error on the i most confident examples, for each i.
 
     coverage_i = i / B, risk_i = 1/i * (wrong predictions among the i most confident examples). If examples have the
-    same confidence, the risk is the expected value over their orders.
+    same confidence, the risk is its expected value over all orderings of these examples.
 
     Args:
         confidence: the confidence of each prediction, (B,)

@@ -56,7 +56,7 @@ class SumMetric(BaseMetric):
 
 
 class MeanMetric(SumMetric):
-    """An abstract mean over examples, stored as their sum and their number."""
+    """An abstract mean metric, stored as the sum of the values and the number of examples."""
 
     count: Tensor
 

@@ -28,7 +28,7 @@ class _WithMemory(nn.Module):
 
 
 class Objective(_WithMemory):
-    """The loss of an ensemble: each member takes or leaves each example, and both have a cost.
+    """The loss of an ensemble: each member takes or leaves each example, and each choice has a cost.
 
     L = mean_B sum_m [ w_m take_m + (1 - w_m) leave_m ] + joint costs, the common form of eq. 1 to 6 of Kim et al. 2022.
     L is summed over members, so that the learning rate does not depend on M, and weighted by `state.sample_weight`.

@@ -8,7 +8,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         loss: The scalar to minimise.
-        weights: (M, B), the assignment: how much each member takes of each example.
+        weights: (M, B), the assignment: the weight with which each member takes each example.
         take: (M, B), the cost for each member of taking each example.
         leave: (M, B), the cost for each member of leaving each example.
     """

@@ -259,7 +259,7 @@ class TrainConfig:
         return replace(self, method=method, network=self.network.resolved(method), recipe=recipe, source=source)
 
     def flat(self) -> dict[str, Any]:
-        """Return the options in the form of `of`, as values that YAML and JSON can store."""
+        """Return the options as a flat dictionary that `of` accepts, with values that YAML and JSON can store."""
         method, network = self.method, self.network
         options = {"method": method.name, "network": network.name, "data": self.data, "members": method.members}
         options |= {"exchange": network.exchange, "preset": network.preset, "unit": method.unit, "task": method.task}

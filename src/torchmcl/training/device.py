@@ -38,5 +38,5 @@ class OneDevice:
         return nn.utils.clip_grad_norm_(module.parameters(), max_norm, error_if_nonfinite=error_if_nonfinite)
 
     def autocast(self) -> AbstractContextManager:
-        """Return a context that keeps the precision of the weights."""
+        """Return a context in which operations run in the precision of the weights."""
         return nullcontext()

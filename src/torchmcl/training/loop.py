@@ -47,8 +47,9 @@ class Position:
 
     `epoch` is the current epoch, and `batch` is the number of its finished batches. `loss`, `taken` and `wanted` are
     sums over the current epoch. `taken` (groups, M) counts the examples that each member took, and `wanted` (groups, M)
-    counts those that it would have taken by loss. The counts differ if a memory assigns the examples. For each finished
-    epoch, `history` contains the row of log.csv, and `assignment_history` contains `wanted`.
+    counts those that it would have taken with loss-based assignment. The counts differ if a memory assigns the
+    examples. For each finished epoch, `history` contains the row of log.csv, and `assignment_history`
+    contains `wanted`.
     """
 
     epoch: int = 1

@@ -59,10 +59,10 @@ def test_both_parts(tmp_path, compressed, kind) -> None:
     [
         ({"X": np.zeros((32, 32, 12), np.uint8)}, r"Expected X \(32, 32, 3, N\) and y \(N, 1\) in"),
         ({"X": np.zeros((32, 32, 3, 11), np.uint8)}, r"got \(32, 32, 3, 11\) and \(12, 1\)"),
-        ({"X": np.zeros((32, 32, 3, 12), np.float32)}, "X is not uint8 or y is not from 1 to 10"),
-        ({"y": np.zeros((12, 1), np.uint8)}, "X is not uint8 or y is not from 1 to 10"),
-        ({"y": np.full((12, 1), 11, np.uint8)}, "X is not uint8 or y is not from 1 to 10"),
-        ({"y": np.full((12, 1), 1.5)}, "X is not uint8 or y is not from 1 to 10"),
+        ({"X": np.zeros((32, 32, 3, 12), np.float32)}, "X is not uint8 or y has values outside 1 to 10"),
+        ({"y": np.zeros((12, 1), np.uint8)}, "X is not uint8 or y has values outside 1 to 10"),
+        ({"y": np.full((12, 1), 11, np.uint8)}, "X is not uint8 or y has values outside 1 to 10"),
+        ({"y": np.full((12, 1), 1.5)}, "X is not uint8 or y has values outside 1 to 10"),
         ({"y": np.array([["a"]] * 12)}, "Expected"),
     ],
 )

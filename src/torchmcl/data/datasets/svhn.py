@@ -26,6 +26,6 @@ def read(path: Path) -> Examples:
         got = f"{pixels.shape} and {label.shape}"
         raise DamagedFileError(f"Expected X (32, 32, 3, N) and y (N, 1) in {path}, got {got}. Download the file again.")
     if pixels.dtype != np.uint8 or not np.isin(label, np.arange(1, 11)).all():
-        raise DamagedFileError(f"In {path}, X is not uint8 or y is not from 1 to 10. Download the file again.")
+        raise DamagedFileError(f"In {path}, X is not uint8 or y has values outside 1 to 10. Download the file again.")
     images = torch.from_numpy(np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)))
     return Examples(images, torch.from_numpy(label.ravel().astype(np.int64) % 10), tuple("0123456789"))
