@@ -1,4 +1,4 @@
-"""Doctests in docstrings, shown as code: to Markdown a line that begins with >>> is a quotation."""
+"""Shows doctests in docstrings as code, because Markdown treats a line that begins with >>> as a quotation."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ class Doctests(griffe.Extension):
     """Fence each paragraph that begins with >>>."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Once an object has been read."""
+        """Fence the doctests in the docstring of an object."""
         if obj.docstring is not None:
             paragraphs = obj.docstring.value.split("\n\n")
             obj.docstring.value = "\n\n".join(map(fenced, paragraphs))
 
 
 def fenced(paragraph: str) -> str:
-    """A paragraph, between fences if it is a doctest.
+    """Return a paragraph, fenced as code if it is a doctest.
 
     >>> print(fenced(">>> 1 + 1\\n2"))
     ```pycon

@@ -1,4 +1,4 @@
-"""What the site does besides Markdown: figures of studies, links out of docs/, and the commands' own help."""
+"""MkDocs hooks that add the figures of studies, replace links to files outside docs/ and insert help texts."""
 
 import io
 import re
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Figures of studies are part of the site, too."""
+    """Add the figures of studies to the site."""
     for figure in sorted(ROOT.glob("results/*/mini-figure.png")):
         path = figure.relative_to(ROOT).as_posix()
         files.append(File(path, str(ROOT), config["site_dir"], use_directory_urls=False))
@@ -20,25 +20,25 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Name files that are not part of the site, and fill in what commands say of themselves."""
+    """Replace links to files outside the site by the names of the files, and insert the help texts of commands."""
     depth = page.file.src_uri.count("/")
     outside = re.compile(r"(?<!!)\[([^]]+)\]\(" + re.escape("../" * (depth + 1)) + r"([^)#]+)\)")
     markdown = outside.sub(lambda link: named(link[1], link[2]), markdown)
-    markdown = markdown.replace("](../results/", "](results/")  # pictures, whose links are left
+    markdown = markdown.replace("](../results/", "](results/")  # the pictures are part of the site
     return re.sub(r"<!-- help: (.*?) -->", lambda mark: f"```text\n{help_of(mark[1].split())}```", markdown)
 
 
 def named(text: str, path: str) -> str:
-    """A link to a file of the repository, as words: the site may be read without one."""
+    """Return the text of a link and the path of its file, because the site may be read without the repository."""
     return text if text.strip("`") in path else f"{text} (`{path}`)"
 
 
 def help_of(words: list[str]) -> str:
-    """What `torchmcl … --help` prints."""
+    """Return the output of `torchmcl … --help` without the usage."""
     from torchmcl.cli.entry import build_parser
 
     printed = io.StringIO()
     with redirect_stdout(printed), suppress(SystemExit):
         build_parser().parse_args([*words, "--help"])
-    usage, _, rest = printed.getvalue().partition("\n\n")  # the list of all options comes again, explained
+    usage, _, rest = printed.getvalue().partition("\n\n")  # the options are explained after the usage
     return rest or usage

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 INK, LINE, FILL, BAND = "#263238", "#00796b", "#e0f2f1", "#f5f7f8"
 # Columns, counted from the middle one, so that no line passes behind a box. Modules not listed are in the middle.
 COLUMNS = {"reporting": -1, "sklearn": 1, "lightning": 2, "testing": 1, "data": -2, "networks": -1, "assignment": 1}
-WIDTH, HEIGHT, COLUMN, ROW, TOP = 118, 30, 150, 66, 28  # of a box; of a column and a row; above the first row
+WIDTH, HEIGHT, COLUMN, ROW, TOP = 118, 30, 150, 66, 28  # sizes of a box, a column and a row; top margin
 
 Edges = dict[str, set[str]]
 
@@ -28,7 +28,7 @@ def layers() -> list[list[str]]:
 
 
 def imports() -> Edges:
-    """Return the folders and modules that each folder or module imports, type checking left out."""
+    """Return the folders and modules that each folder or module imports, except for type checking."""
     sys.path.insert(0, str(ROOT / "src"))
     graph = grimp.build_graph("torchmcl", exclude_type_checking_imports=True, cache_dir=None)
     sys.path.pop(0)
@@ -46,13 +46,13 @@ def check(edges: Edges, rows: list[list[str]]) -> None:
     """Raise ValueError unless every edge leads to a lower layer."""
     level = {name: row for row, names in enumerate(rows) for name in names}
     if unknown := sorted(set(edges) ^ set(level)):
-        raise ValueError(f"The contract in pyproject.toml and src/torchmcl differ in: {', '.join(unknown)}.")
+        raise ValueError(f"src/torchmcl and the contract in pyproject.toml differ in: {', '.join(unknown)}. Update it.")
     if upward := [f"{a} -> {b}" for a, below in edges.items() for b in sorted(below) if level[b] <= level[a]]:
-        raise ValueError(f"These imports do not lead to a lower layer: {', '.join(upward)}.")
+        raise ValueError(f"These imports do not lead to a lower layer: {', '.join(upward)}. Remove them.")
 
 
 def reduced(edges: Edges) -> Edges:
-    """Leave out the edges that follow from others: the transitive reduction.
+    """Return the transitive reduction: the edges without those that are implied by longer paths.
 
     >>> reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()})
     {'a': {'b'}, 'b': {'c'}, 'c': set()}
@@ -65,7 +65,7 @@ def reduced(edges: Edges) -> Edges:
 
 
 def draw(edges: Edges, rows: list[list[str]]) -> str:
-    """Return the picture as SVG."""
+    """Return the import graph as SVG."""
     shown = reduced(edges)
     left, right = min(COLUMNS.values()), max(COLUMNS.values())
     width, height = (right - left + 1) * COLUMN + 40, TOP + len(rows) * ROW + 24
@@ -98,9 +98,9 @@ def draw(edges: Edges, rows: list[list[str]]) -> str:
 
 
 def line(source: str, target: str, edges: Edges, at: dict[str, tuple[float, float]]) -> str:
-    """Return an arrow that is vertical, or bends once in the gap next to the box in the middle column.
+    """Return an arrow that is vertical or has one horizontal segment, in the gap next to the box in the middle column.
 
-    Lines that reach one box end side by side, the one from the farthest column outermost and lowest.
+    Lines to the same box end side by side; the line from the farthest column is the outermost and the lowest.
     """
     (x1, y1), (x2, y2) = at[source], at[target]
     y1, y2 = y1 + HEIGHT / 2, y2 - HEIGHT / 2
@@ -131,7 +131,7 @@ def box(name: str, x: float, y: float) -> str:
 
 
 def picture() -> str:
-    """Return the picture of the code as it is now."""
+    """Return the import graph of the current code as SVG."""
     edges, rows = imports(), layers()
     check(edges, rows)
     return draw(edges, rows)

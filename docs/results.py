@@ -1,4 +1,7 @@
-"""Put the tables of results into docs/results.md and README.md: `torchmcl study show NAME --scale mini`, then this."""
+"""Insert the tables of results into docs/results.md and README.md.
+
+Run `torchmcl study show NAME --scale mini` first, then `python docs/results.py`.
+"""
 
 import re
 from pathlib import Path
@@ -9,9 +12,9 @@ BLOCK = re.compile(r"<!-- (study|table): (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def filled(page: str) -> str:
-    """The page with each study's table, caption and intervals between its marks, and its figure, where it has one.
+    """Return the page with the table, caption, intervals and figure, if any, of each study between its marks.
 
-    Between the marks of a table stand table and caption alone.
+    Between the marks `table: NAME` and `end`, insert only the table and the caption.
     """
 
     def fill(block: re.Match[str]) -> str:
@@ -24,7 +27,7 @@ def filled(page: str) -> str:
 
 
 def shown(study: str) -> str:
-    """What `torchmcl study show` wrote, or a script beside its results, without its heading."""
+    """Return the text written by `torchmcl study show` or by a script next to the results, without its heading."""
     written = STORE / study / ("mini.md" if (STORE / study / "mini.md").is_file() else "table.md")
     _, _, text = written.read_text(encoding="utf-8").partition("\n\n")
     figure = STORE / study / "mini-figure.png"

@@ -1,4 +1,4 @@
-"""Draw docs/specialists.svg from the demo's runs: `make demo`, then `python docs/specialists.py`."""
+"""Draw docs/specialists.svg from the demo's runs: run `make demo`, then `python docs/specialists.py`."""
 
 import json
 import sys
@@ -81,7 +81,7 @@ def draw(probabilities: dict[str, tuple[np.ndarray, np.ndarray]], test: Examples
 
 
 def main(runs: Path) -> None:
-    """Write the picture into docs/ and its numbers into results/demo/."""
+    """Write the figure to docs/ and its numbers to results/demo/."""
     test = data.load("digits", parts=("test",)).test
     probabilities = {name: scores(runs / name, test) for name in PANELS}
     plain = {

@@ -1,4 +1,4 @@
-"""A new method in twenty lines: the weight of a member decreases smoothly with its regret."""
+"""A new method in twenty lines: the weight of a member decreases smoothly as its regret increases."""
 
 import torch
 
