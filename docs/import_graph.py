@@ -46,7 +46,7 @@ def check(edges: Edges, rows: list[list[str]]) -> None:
     """Raise ValueError unless every edge leads to a lower layer."""
     level = {name: row for row, names in enumerate(rows) for name in names}
     if unknown := sorted(set(edges) ^ set(level)):
-        raise ValueError(f"src/torchmcl and the contract in pyproject.toml differ in: {', '.join(unknown)}. Update it.")
+        raise ValueError(f"Update the contract in pyproject.toml. It and src/torchmcl differ in: {', '.join(unknown)}.")
     if upward := [f"{a} -> {b}" for a, below in edges.items() for b in sorted(below) if level[b] <= level[a]]:
         raise ValueError(f"These imports do not lead to a lower layer: {', '.join(upward)}. Remove them.")
 
