@@ -24,7 +24,7 @@ __version__ = "0.2.0"
 # Without a handler, Python would print warnings in programs that do not configure logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-# Modules that define the public names, in order of import layers.
+# The modules in which a public name is looked up, in this order.
 _LAYERS = ("structures", "assignment", "objectives", "tasks", "methods", "ensemble", "inference", "training", "sklearn")
 
 __all__ = [
@@ -64,7 +64,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use: importing torch takes seconds, and help texts do not need it."""
+    """Import a public name on first use, because importing torch takes seconds and help texts do not need torch."""
     if name not in __all__:
         raise AttributeError(f"module 'torchmcl' has no attribute {name!r}")
     if find_spec(f"torchmcl.{name}") is not None:

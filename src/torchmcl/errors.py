@@ -82,8 +82,9 @@ def damaged(message: object, cause: object) -> UsageError:
     """Create the error for a file that could not be read because of `cause`.
 
     Returns:
-        A plain `UsageError` if permission was denied or memory ran out: the file may be intact, and callers remove
-        damaged files. Otherwise, a `DamagedFileError`, even for EINVAL, which zip archives with wrong offsets cause.
+        A plain `UsageError` if the system refused access or memory ran out, because callers remove damaged files and
+        this file may be intact. Otherwise, a `DamagedFileError`; zip archives with wrong offsets cause EINVAL, which
+        therefore counts as damage.
 
     >>> damaged("Cannot read a.pt.", ValueError("truncated"))
     DamagedFileError('Cannot read a.pt.')
@@ -95,7 +96,7 @@ def damaged(message: object, cause: object) -> UsageError:
 
 
 def known_name(kind: str, name: str, names: Iterable[str], *, register: bool = False) -> None:
-    """Raise UsageError if `name` is not one of `names`; `register` adds a hint about registering a name.
+    """Raise UsageError if `name` is not one of `names`; `register` adds a hint on how to register a name.
 
     >>> known_name("fruit", "aple", ["apple", "pear"])
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""A LightningModule for specialist ensembles, for projects that already use a `Trainer`."""
+"""A LightningModule for specialist ensembles, for projects that already use Lightning's `Trainer`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from torchmcl.training.loop import build_optimizer
 from torchmcl.training.recipe import Recipe
 
 RECIPE = ("learning_rate", "momentum", "weight_decay", "schedule", "drop_every", "drop_to")
-# Options of `fit` for which Lightning has its own.
+# Options of `fit` that SpecialistModule does not accept, and their replacements.
 REPLACEMENTS = {
     "epochs": "Trainer(max_epochs=…)",
     "clip": "Trainer(gradient_clip_val=…)",
@@ -40,20 +40,20 @@ class SpecialistModule(LightningModule):
     """A method, an ensemble and a recipe as a LightningModule, with the objective, combiner and metrics of `fit`.
 
     Batches are (x, target). Methods that store values per example (MCL, MCL-KD) need (x, target, index), and memories
-    that count groups of images need (x, target, index, group). The data loader preprocesses x. The objective is a
+    that count groups of images need (x, target, index, group). Preprocess x in the data loader. The objective is a
     submodule, so the checkpoints of the `Trainer` contain its memory. The module logs `train_loss`, the share of the
     examples that each member takes, and the metrics of the task as fractions, such as `val_top1_error`.
 
     Args:
         method: a name in `methods.names()`, or a `Method`
-        network: a name, a callable, or a list with one per member, see `Ensemble.build`; or an `Ensemble`
-        members: number of members of a method given by name; 5 by default
-        classes: number of classes of a method given by name; 10 by default
-        exchange: kind of exchange between members; by default, the exchange of the method
+        network: an `Ensemble`, or a name, a callable or a list with one of these per member, see `Ensemble.build`
+        members: number of members if `method` is a name; 5 by default
+        classes: number of classes if `method` is a name; 10 by default
+        exchange: kind of exchange between members; by default, the method's exchange
         seed: seed of the initial weights
-        optimizer: sgd, adam or adamw, or a callable that takes all pairs (name, parameter) and returns an optimizer
-        options: options of a method or network given by name, and learning_rate, momentum, weight_decay, schedule,
-            drop_every and drop_to as in `fit`
+        optimizer: sgd, adam or adamw, or a callable that takes a list of all (name, parameter) pairs and returns one
+        options: options of a method or network given by name, and the options learning_rate, momentum, weight_decay,
+            schedule, drop_every and drop_to of `fit`
 
     >>> module = SpecialistModule("amcl", "mlp", members=3, classes=10, inputs=64, width=8, learning_rate=0.05)
     >>> module(torch.zeros(2, 64)).logits.shape
@@ -102,7 +102,7 @@ class SpecialistModule(LightningModule):
         return self.ensemble(x)
 
     def training_state(self) -> State:
-        """Return the current epoch and the number of epochs of the `Trainer`."""
+        """Return a `State` with the current epoch and the number of epochs of the `Trainer`."""
         epochs = self.trainer.max_epochs
         if epochs is None or epochs < 1:
             raise UsageError("Warm-up and learning rate depend on the number of epochs. Set Trainer(max_epochs=…).")
@@ -125,11 +125,11 @@ class SpecialistModule(LightningModule):
         return outcome.loss
 
     def validation_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
-        """Log the metrics of a batch of the validation set."""
+        """Log the metrics of a validation batch."""
         self._measure("val", batch)
 
     def test_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
-        """Log the metrics of a batch of the test set."""
+        """Log the metrics of a test batch."""
         self._measure("test", batch)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
@@ -149,7 +149,7 @@ class SpecialistModule(LightningModule):
 
     @property
     def phase(self) -> str:
-        """Return the current phase of the objective, or an empty string if it has no phases."""
+        """The name of the objective's current phase, or an empty string if it has no phases."""
         return phase_of(self.objective)
 
     def _measure(self, part: str, batch: Sequence[Tensor]) -> None:

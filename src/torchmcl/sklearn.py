@@ -45,18 +45,18 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
     standardized to mean 0 and standard deviation 1. Tables are processed in float64, or in float32 if X is float32.
     Images are processed in float32.
 
-    Sample weights multiply the loss of an example and its count in a memory; examples with weight 0 are left out. If
-    all examples fit in one batch and the networks have no batch normalization, like the default network, an integer
-    weight n is equivalent to n copies.
+    A sample weight multiplies the example's loss and its count in a memory; examples with weight 0 are left out. If
+    all examples fit in one batch and the networks have no batch normalization (the default network has none), an
+    integer weight n is equivalent to n copies of the example.
 
     Args:
         method: name of the method, see `methods.names()`
         members: number of members
-        network: network of all members, or a list with one per member: a name in `networks.names()`, or a callable
-            that takes the number of outputs and returns a module; by default, an MLP with two hidden layers of 64 units
-        k: number of members that take each example; by default, that of the method
+        network: a name in `networks.names()`, a callable that takes the number of outputs and returns a module, or a
+            list with one of these per member; by default, an MLP with two hidden layers of 64 units
+        k: number of members that take each example; by default, the method's default
         shape: shape of one example, such as (1, 8, 8), if the rows of X are flattened images
-        exchange: kind of exchange between members; by default, none for tables and that of the method for images
+        exchange: kind of exchange between members; by default, "none" for tables and the method's exchange for images
         method_options: other options of the method, such as {"beta": 0.1}
         network_options: options of a network given by name, such as {"width": 32}
         epochs: number of passes over the training set
@@ -65,18 +65,18 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: initial learning rate
         weight_decay: weight decay of all parameters
         schedule: schedule of the learning rate: constant, cosine or step
-        class_weight: weight of each class in the loss, {label: weight} or "balanced"; it does not affect memories
+        class_weight: weight of each class in the loss, {label: weight} or "balanced"; memories ignore class weights
         standardize: whether to standardize X
-        device: device for training; a pickled estimator is loaded on the CPU
+        device: device for training; a pickled estimator is loaded onto the CPU
         random_state: seed or generator for the initial weights, the order of the examples and other random choices
 
     Attributes:
-        classes_: labels, sorted (classes,)
+        classes_: sorted labels (classes,)
         n_features_in_: number of features
         n_iter_: number of epochs trained so far
         ensemble_: the trained `Ensemble`
         method_: the `Method`
-        objective_: the objective; `objective_.memory.flags` (classes, members) records which member owns which class
+        objective_: the objective; in AMCL, `objective_.memory.flags` (classes, members) marks the owners of each class
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
@@ -129,14 +129,14 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistClassifier":
-        """Train from the start and return the estimator.
+        """Train from scratch and return the estimator.
 
         Args:
             X: examples (n, features) or (n, channels, height, width)
             y: labels (n,)
             sample_weight: weights of the examples (n,)
         """
-        self.__dict__.pop("ensemble_", None)  # so that the estimator is not fitted if training fails
+        self.__dict__.pop("ensemble_", None)  # the estimator must not count as fitted if training fails
         X, y, sample_weight = self._validate(X, y, sample_weight, reset=True)
         classes = np.unique(y)
         method = self._build_method(classes, y)
@@ -147,8 +147,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "SpecialistClassifier":
         """Train for one more epoch and return the estimator.
 
-        Each call counts as one epoch, including for durations such as AMCL's warm-up. `epochs` calls with the same
-        examples are equivalent to `fit`. Examples are standardized by the statistics of all calls so far.
+        Each call counts as one epoch, also in durations such as AMCL's warm-up. `epochs` calls with the same
+        examples are equivalent to `fit`. Examples are standardized with the statistics of all calls so far.
 
         Args:
             X: examples (n, features) or (n, channels, height, width)
@@ -167,13 +167,13 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
             raise UsageError(f"Expected only the labels {known}, got {unknown[0]!r}.")
         method = self._build_method(known) if first else self.method_
         if any(isinstance(part, DatasetPass) for part in method.new_objective().modules()):
-            raise UsageError(f"The method {method.name} needs the complete training set. Use fit.")
+            raise UsageError(f"The method {method.name} needs the complete training set. Use fit, not partial_fit.")
         ensemble = self._start(method, known, X) if first else self.ensemble_
         return self._train(ensemble, X, y, sample_weight, until=self.n_iter_ + 1)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the label of each example (n,)."""
-        probabilities = self.predict_proba(X)  # first, because it checks that the estimator is fitted
+        probabilities = self.predict_proba(X)  # called first, because it checks that the estimator is fitted
         return self.classes_[probabilities.argmax(1)]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
@@ -181,7 +181,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         return self._predict(X, lambda output: self.method_.combine(output), dim=0)
 
     def members_proba(self, X: Any) -> NDArray[Any]:
-        """Predict each member's probabilities (members, n, outputs), the auxiliary class last if there is one."""
+        """Predict each member's probabilities (members, n, outputs); an auxiliary class is the last output."""
         return self._predict(X, lambda output: output.logits.softmax(2), dim=1)
 
     def _predict(self, X: Any, convert: Callable[[EnsembleOutput], Tensor], *, dim: int) -> NDArray[Any]:
@@ -245,7 +245,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         exchange = self.exchange or ("none" if len(self.shape_) == 1 else "default")
         ensemble = Ensemble.build(method, network, exchange=exchange, seed=self._seed, **options)
         try:
-            torch.ones((), device=self.device, dtype=dtype).item()  # fails on the device "meta"
+            torch.ones((), device=self.device, dtype=dtype).item()  # fails on a device without values, such as "meta"
             return ensemble.to(self.device, dtype)
         except (RuntimeError, AssertionError, TypeError) as problem:
             reason = str(problem).splitlines()[0]
@@ -257,7 +257,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         return Recipe(epochs=int(self.epochs), batch_size=int(self.batch_size), **options)
 
     def _train(self, ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, *, until: int) -> "SpecialistClassifier":
-        """Train to the end of the epoch `until`, even beyond the schedule, and store the training state."""
+        """Train to the end of epoch `until`, which can lie beyond the schedule, and store the training state."""
         if self._scaler is not None:
             columns = _columns(self._shaped(X))
             weights = None if sample_weight is None else np.repeat(sample_weight, len(columns) // len(X))
@@ -276,17 +276,19 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
                 f"The loss is not finite in epoch {training.position.epoch}. "
                 f"Lower learning_rate (now {self.learning_rate})."
             ) from problem
+        # The histories grow with every epoch, and continuing the training does not need them.
         training.position.history, training.position.assignment_history = (
             [],
             [],
-        )  # not needed to continue, and they grow
+        )
         self._training_state = training.state_dict()
         self.ensemble_, self.objective_, self.n_iter_ = ensemble.eval(), training.objective, until
         return self
 
     def _training(self, ensemble: Ensemble, examples: Examples, device: torch.device) -> Training:
-        """Return the `Training` of `torchmcl.fit`, restored to the stored state."""
-        recipe = replace(self._recipe(), optimizer=self._optimizer)  # that of the first call, whose state is stored
+        """Create a `Training`, which `torchmcl.fit` also uses, and restore its stored state."""
+        # The stored state belongs to the optimizer of the first call.
+        recipe = replace(self._recipe(), optimizer=self._optimizer)
         loader = partial(
             Loader, examples, batch_size=recipe.batch_size, seed=self._seed, device=device, preprocess=lambda x: x
         )
@@ -299,7 +301,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
             unshuffled=loader(shuffle=False),
             groups=examples.classes,
             seed=self._seed,
-            progress=TrainingProgress(verbose=False, level=logging.DEBUG),  # a grid search fits many estimators
+            progress=TrainingProgress(verbose=False, level=logging.DEBUG),  # quiet, for grid searches
         )
         if self.n_iter_:
             training.load_state_dict(self._training_state)
@@ -328,7 +330,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_learned" in state:
-            # Unpickling can execute code in any case, so only trusted files may be loaded.
+            # Unpickling can execute code anyway, so weights_only=False adds no risk. Load only trusted files.
             buffer = io.BytesIO(state.pop("_learned"))
             state = state | torch.load(buffer, map_location="cpu", weights_only=False)
         super().__setstate__(state)

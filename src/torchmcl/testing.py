@@ -30,8 +30,8 @@ EARLY, LATE = State(epoch=1, epochs=1000), State(epoch=1000, epochs=1000)
 def check_cost(cost: Cost, *, auxiliary: bool = False) -> None:
     """Check a cost.
 
-    The cost must have the shape (M, B), not depend on other members, and be computed in float32 or wider. The cost and
-    its gradient must be finite for extreme logits. All of this is checked with and without pixel dimensions.
+    The cost must have the shape (M, B), must not depend on other members, and must be computed in float32 or wider. The
+    cost and its gradient must be finite for extreme logits. The check runs with and without pixel dimensions.
 
     Args:
         cost: The cost, (logits (M, B, C, …), target (B, …), state) -> (M, B).
@@ -47,7 +47,7 @@ def check_cost(cost: Cost, *, auxiliary: bool = False) -> None:
         _require(value.shape == (3, 6), f"a cost must have the shape (M, B) = (3, 6), got {tuple(value.shape)} {where}")
         _require(value.dtype == torch.float32, f"the cost of float32 logits must be float32, got {value.dtype} {where}")
         first = _seeded(cost, logits[:1], target)[0]
-        _require(torch.allclose(first, value[0], atol=1e-6), f"a member's cost must not depend on others {where}")
+        _require(torch.allclose(first, value[0], atol=1e-6), f"a cost must not depend on other members {where}")
         _check_precision(partial(_seeded, cost, target=target), logits, where)
         _check_gradient(partial(_seeded, cost, target=target), 1e4 * logits.sign(), f"for logits of +-1e4 {where}")
 
@@ -55,8 +55,9 @@ def check_cost(cost: Cost, *, auxiliary: bool = False) -> None:
 def check_assignment(assign: Callable[[int], Assignment], *, members: int = 4) -> None:
     """Check an assignment.
 
-    Its weights must have the shape (M, B), lie in [0, 1], sum to at least k, and carry no gradient. They must not
-    increase with the regret, must be permuted in the same way as the members, and must all be 1 for k = M.
+    The weights must have the shape (M, B), lie in [0, 1], sum to at least k for each example, and carry no gradient.
+    They must not increase with the regret. Permuting the members must permute the weights. For k = M, all weights must
+    be 1.
 
     Args:
         assign: A function from k to the assignment.
@@ -86,10 +87,10 @@ def check_assignment(assign: Callable[[int], Assignment], *, members: int = 4) -
 def check_objective(build: Callable[[int, int, int], Method | Composition | nn.Module]) -> None:
     """Check an objective in its first and last phase, with and without pixel dimensions.
 
-    Each objective must be new and have its own memory. Weights and costs must have the shape (M, B). Weights must
-    lie in [0, 1] and carry no gradient. The gradient must be finite for extreme logits, and the loss of 16-bit logits
-    must be computed in float32. Permuting members must not change the loss, k = M must give the independent ensemble,
-    and an example with sample weight n must count as n examples.
+    Each new objective must have its own memory. Weights and costs must have the shape (M, B). Weights must lie in
+    [0, 1] and carry no gradient. The gradient must be finite for extreme logits, and the loss of 16-bit logits
+    must be computed in float32. Permuting members must not change the loss. For k = M, the costs must equal those of
+    the independent ensemble. An example with sample weight n must count as n examples.
 
     Args:
         build: A function (members, classes, k) -> Method, Composition or module.
@@ -104,9 +105,9 @@ def check_objective(build: Callable[[int, int, int], Method | Composition | nn.M
 def check_exchange(build: Callable[..., nn.Module]) -> None:
     """Check an exchange with vectors and feature maps.
 
-    It must return one tensor per member, with the shape of the input, and have finite gradients. In evaluation mode, it
-    must be deterministic and independent of other examples in the batch. It must have the same weights whenever it is
-    built, so that saved weights can be loaded.
+    The exchange must return one tensor per member, with the shape of the input, and have finite gradients. In
+    evaluation mode, its result for an example must be deterministic and independent of other examples in the batch. Its
+    weights must have the same names and shapes whenever it is built, so that saved weights can be loaded.
 
     Args:
         build: A function (split, members) -> module, as for `ensemble.exchange.register`.
@@ -118,10 +119,10 @@ def check_exchange(build: Callable[..., nn.Module]) -> None:
         split = Split(nn.Conv2d(3, 8, 3), nn.Flatten()) if maps else Split(nn.Linear(3, 8), nn.Identity())
         module, again = (check_module(build(split, members)).train(training) for _ in range(2))
         where = f"({members} members, features {(8, *maps)}, {'training' if training else 'evaluation'})"
-        for batch in (4,) if training else (4, 1):  # one example has no batch statistics to train with
+        for batch in (4,) if training else (4, 1):  # batch statistics in training need several examples
             _check_exchanged(module, members, (batch, 8, *maps), where, training=training)
         shapes = [{name: value.shape for name, value in one.state_dict().items()} for one in (module, again)]
-        _require(shapes[0] == shapes[1], f"an exchange must have the same weights each time it is built {where}")
+        _require(shapes[0] == shapes[1], f"weights must have the same names and shapes in each build {where}")
 
 
 def _check_exchanged(module: nn.Module, members: int, shape: tuple[int, ...], where: str, *, training: bool) -> None:
@@ -137,7 +138,7 @@ def _check_exchanged(module: nn.Module, members: int, shape: tuple[int, ...], wh
     _require(finite, f"the gradient must be finite {where}")
     if not training:
         same = all(torch.equal(one, two) for one, two in zip(found, module(list(features)), strict=True))
-        _require(same, f"an exchange must return the same result twice {where}")
+        _require(same, f"an exchange must return the same result twice in evaluation mode {where}")
         single = module([h[:1] for h in features])
         near = all(torch.allclose(one, two[:1], atol=1e-5) for one, two in zip(single, found, strict=True))
         _require(near, f"an example's features must not depend on the rest of the batch {where}")
@@ -148,7 +149,7 @@ def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...
     one, two = method.new_objective(), method.new_objective()
     first, second = ({id(part) for part in (*each.modules(), *each.buffers())} for each in (one, two))
     _require(not first & second, "new objectives must not share any state")
-    # Three copies of each example: the same members then always take a class, and no counts are tied.
+    # With three copies of each example, the same members always take a class, and no counts are tied.
     logits = _batch(4, 3, method.outputs, pixels)[0].repeat_interleave(3, dim=1)
     target = torch.arange(3).repeat_interleave(3).reshape(9, *[1] * len(pixels)).expand(9, *pixels)
     generator = torch.Generator().manual_seed(1)
@@ -158,18 +159,19 @@ def _check_objective(build: Callable[[], Method], k: int, pixels: tuple[int, ...
     trained = _trained(one, case.output, target, late=late)
     outcome = _check_outcome(case, trained)
     _check_precision(lambda x: case.outcome(trained, x).loss, logits, where)
-    random = not torch.equal(case.outcome(trained, seed=1).loss, outcome.loss)  # a random loss is equal only on average
+    # Random losses are equal only on average, so they are not compared.
+    random = not torch.equal(case.outcome(trained, seed=1).loss, outcome.loss)
     _check_permutation(case, outcome, random=random)
     _check_sample_weight(case, trained, random=random)
     if k == 4:
         assigned = (outcome.weights * outcome.take + (1 - outcome.weights) * outcome.leave).sum(0).mean()
         same = torch.allclose(assigned, outcome.take.sum(0).mean())
-        _require(same, f"k = M must equal the independent ensemble {where}")
+        _require(same, f"for k = M the costs must equal those of the independent ensemble {where}")
 
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """A batch for a method in one phase of training; `where` describes it in messages."""
+    """A batch for a method in one phase of training; `where` describes the case in messages."""
 
     method: Method
     target: Tensor
@@ -178,7 +180,7 @@ class _Case:
     where: str
 
     def outcome(self, objective: nn.Module, logits: Tensor | None = None, seed: int = 0) -> Outcome:
-        """Return the outcome of a copy of the objective, so that nothing is counted twice."""
+        """Compute the outcome with a copy of the objective, so that a memory counts no example twice."""
         output = self.output if logits is None else EnsembleOutput(logits, self.output.gate)
         return _outcome(copy.deepcopy(objective), output, self.target, self.at, seed)
 
@@ -188,7 +190,7 @@ def _check_outcome(case: _Case, trained: nn.Module) -> Outcome:
     _require(outcome.loss.shape == (), f"the loss must be a scalar, got {tuple(outcome.loss.shape)} {case.where}")
     for name in ("weights", "take", "leave"):
         part: Tensor = getattr(outcome, name)
-        _require(part.shape == (4, 9), f"{name} must be (M, B) = (4, 9), got {tuple(part.shape)} {case.where}")
+        _require(part.shape == (4, 9), f"{name} must have the shape (4, 9), got {tuple(part.shape)} {case.where}")
         _require(part.dtype == torch.float32, f"float32 logits must give float32 {name}, got {part.dtype} {case.where}")
     _require(not outcome.weights.requires_grad, f"weights must carry no gradient {case.where}")
     _require(bool(((outcome.weights >= 0) & (outcome.weights <= 1)).all()), f"weights must lie in [0, 1] {case.where}")
@@ -201,8 +203,8 @@ def _check_precision(compute: Callable[[Tensor], Tensor], logits: Tensor, where:
     for narrow in (torch.float16, torch.bfloat16):
         rounded = logits.to(narrow)
         same = torch.equal(compute(rounded), compute(rounded.float()))
-        _require(same, f"{narrow} logits must be computed in float32 {where}")
-    _require(compute(logits.double()).dtype == torch.float64, f"float64 logits must be computed in float64 {where}")
+        _require(same, f"the value for {narrow} logits must be computed in float32 {where}")
+    _require(compute(logits.double()).dtype == torch.float64, f"float64 logits must give float64 values {where}")
 
 
 def _check_gradient(compute: Callable[[Tensor], Tensor], logits: Tensor, where: str) -> None:
@@ -232,7 +234,7 @@ def _check_sample_weight(case: _Case, trained: nn.Module, *, random: bool) -> No
     copies = EnsembleOutput(logits[:, index], None if gate is None else gate[:, index])
     repeated = _outcome(copy.deepcopy(trained), copies, case.target[index], case.at, index=index)
     same = random or torch.allclose(counted.loss, repeated.loss, rtol=1e-5)
-    _require(same, f"an example of sample weight n must count as n examples {case.where}")
+    _require(same, f"an example with sample weight n must count as n examples {case.where}")
 
 
 def _trained(objective: nn.Module, output: EnsembleOutput, target: Tensor, *, late: bool) -> nn.Module:

@@ -173,7 +173,7 @@ def test_the_check_notices_other_weights_each_time():
         module.weight = nn.Parameter(torch.zeros(next(sizes)))
         return module
 
-    with pytest.raises(AssertionError, match="the same weights each time"):
+    with pytest.raises(AssertionError, match="the same names and shapes in each build"):
         check_exchange(grows)
 
 

@@ -405,7 +405,7 @@ def test_conformance_finds_what_is_wrong():
     def own(members, classes, k):
         return Objective(costs.cross_entropy, costs.nothing, leaking)
 
-    with pytest.raises(AssertionError, match="k = M must equal"):
+    with pytest.raises(AssertionError, match="for k = M the costs must equal"):
         check_objective(own)
 
     def narrow(logits, target, state):

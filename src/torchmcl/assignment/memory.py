@@ -11,12 +11,12 @@ from torchmcl.structures.state import State
 
 
 class Memory(nn.Module):
-    """The memory of AMCL: counts how often each member takes each class, then assigns classes to members.
+    """The memory of AMCL, which counts how often each member takes each class and then assigns classes to members.
 
-    Implements section 3.2 and eq. 6 of Kim et al. 2022. The buffer `counts` (classes, M) of assignments is summed
-    over all processes at every step; it holds integers until an example has a sample weight. The first call of `recall`
-    that can record (see `State.record`) fixes the buffer `flags` (classes, M): each class belongs to the k members that
-    took it most often. Ties go to the first member.
+    Implements section 3.2 and eq. 6 of Kim et al. 2022. The buffer `counts` (classes, M) is summed over all processes
+    at every step; its type is int64 until sample weights are used. The first call to `recall` that can record (see
+    `State.record`) fixes the buffer `flags` (classes, M), which assigns each class to the k members that took it most
+    often. Ties go to the first member.
 
     Args:
         classes: The number of classes or groups.
@@ -49,7 +49,7 @@ class Memory(nn.Module):
     def record(self, weights: Tensor, group: Tensor | None, sample_weight: Tensor | None = None) -> None:
         """Add `weights` (M, B) of 0 or 1, scaled by `sample_weight` (B,), to the counts of the classes `group` (B,).
 
-        This does nothing once the flags are fixed. Raises UsageError if shapes do not match or a group is out of range.
+        Once the flags are fixed, nothing is added. Raises UsageError if shapes do not match or a group is out of range.
 
         >>> memory = Memory(classes=2, members=1)
         >>> memory.record(torch.ones(1, 3), torch.tensor([0, 0, 1]), torch.tensor([1.0, 0.5, 2.0]))
@@ -60,7 +60,7 @@ class Memory(nn.Module):
             return
         group = self._inspect(weights, group)
         if sample_weight is not None and not self.counts.is_floating_point():
-            # In float64, integer weights are counted exactly; MPS does not support it.
+            # Integer weights are counted exactly in float64, which MPS does not support.
             self.counts = self.counts.to(torch.float32 if self.counts.device.type == "mps" else torch.float64)
         by_example = weights.T.to(self.counts.dtype)
         if sample_weight is not None:
@@ -90,10 +90,10 @@ class Memory(nn.Module):
     def _inspect(self, by_member: Tensor, group: Tensor | None) -> Tensor:
         classes, members = self.counts.shape
         if group is None:
-            raise UsageError("The memory needs the class of each image. Pass state.group (B,).")
+            raise UsageError("The memory needs the class or group of each example. Pass state.group (B,).")
         if group.shape != by_member.shape[1:] or len(by_member) != members:
             raise UsageError(
-                f"Expected {members} members and a group (B,) for each example, "
+                f"Expected {members} members and one group per example (B,), "
                 f"got {len(by_member)} members, {by_member.shape[1]} examples and group {describe(group)}."
             )
         if group.device.type == "cpu" and (int(group.min()) < 0 or int(group.max()) >= classes):
@@ -104,7 +104,7 @@ class Memory(nn.Module):
         return group
 
     def get_extra_state(self) -> Tensor:
-        """Return whether the flags are fixed. Reading this from a buffer would synchronise the device."""
+        """Return whether the flags are fixed; this is not a buffer because reading one would synchronise the device."""
         return torch.tensor(self.fixed)
 
     def set_extra_state(self, state: Any) -> None:
@@ -112,13 +112,13 @@ class Memory(nn.Module):
         self.fixed = bool(state)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        if (saved := state_dict.get(prefix + "counts")) is not None:  # integers or floats
+        if (saved := state_dict.get(prefix + "counts")) is not None:  # saved as integers or floats
             self.counts = self.counts.to(saved.dtype)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class Record(nn.Module):
-    """Apply an assignment and count it in a memory if the state allows it, as in AMCL's warm-up."""
+    """Apply an assignment and count it in a memory if the state allows recording, as in AMCL's warm-up."""
 
     def __init__(self, assign: Assignment, memory: Memory) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Assignment rules.
 
-An assignment is any callable (regret (M, B), state) -> weights (M, B). The regret is a member's cost of taking the
-example minus its cost of leaving it. Weights sum to K over the members and carry no gradient.
+An assignment is any callable (regret (M, B), state) -> weights (M, B). The regret is a member's cost of taking an
+example minus its cost of leaving it. For each example, the weights sum to at least k. They carry no gradient.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def everyone(regret: Tensor, state: State) -> Tensor:
 class TopK:
     """Assign each example to the k members with the lowest regret; ties go to the first member.
 
-    This is the exact minimum of eq. 3 and 5 of Kim et al. 2022 over all choices of k of M members.
+    This assignment exactly minimises eq. 3 and 5 of Kim et al. 2022 over all choices of k members.
 
     >>> TopK(1)(torch.tensor([[0.3], [0.1], [0.1]]), State())
     tensor([[0.],
@@ -86,7 +86,7 @@ class Relaxed:
 class Evolving:
     """Evolving winner-takes-all, Makansi et al. 2019: the n members with the lowest regret take each example.
 
-    n is halved from M down to k, in stages of equal length.
+    n starts at M and is halved until it reaches k, in stages of equal length.
 
     >>> [int(Evolving(1)(torch.rand(5, 1), State(epoch, 6)).sum()) for epoch in range(1, 7)]
     [5, 5, 2, 2, 1, 1]
@@ -115,16 +115,16 @@ class Evolving:
 class Annealed:
     """Annealed assignment, Perera et al. 2024: softmax(-regret / T) with T = start * decay ** (epoch - 1).
 
-    Below T = `hard_below` the assignment is `TopK`. The paper covers only k = 1. For k > 1, the weights are
-    min(1, c softmax), where c is chosen so that they sum to k. Of all weights in [0, 1] that sum to k, these have the
-    smallest KL divergence from the softmax.
+    Below T = `hard_below`, the assignment is `TopK`. The paper covers only k = 1. For k > 1, the weights are
+    min(1, c softmax), with c chosen so that the weights sum to k. Of all weights in [0, 1] that sum to k, these have
+    the smallest KL divergence from the softmax.
 
     Args:
         k: The number of members that take each example.
-        start: The temperature of the first epoch.
-        decay: The factor by which T is multiplied per epoch. The paper uses 0.95 in schedules of hundreds of epochs.
-        cooling: Without a decay, T falls to `hard_below` over this duration, for any number of epochs [I].
-        hard_below: The lowest temperature of the softmax.
+        start: The temperature in the first epoch.
+        decay: The factor that multiplies T after each epoch. The paper uses 0.95 in schedules of hundreds of epochs.
+        cooling: The duration over which T falls to `hard_below` if `decay` is None [I].
+        hard_below: The lowest temperature at which the softmax is used.
 
     >>> Annealed(1)(torch.tensor([[0.0], [0.5]]), State(1, 100))
     tensor([[0.7311],
@@ -138,7 +138,7 @@ class Annealed:
     hard_below: float = 5e-4
 
     def temperature(self, state: State) -> float:
-        """Return the temperature in an epoch; 0 if the assignment is hard.
+        """Return the temperature in an epoch, or 0 if the assignment is hard.
 
         >>> [round(Annealed(1).temperature(State(epoch, 10)), 4) for epoch in (1, 5, 8, 9)]
         [0.5, 0.0158, 0.0012, 0]
@@ -163,12 +163,12 @@ class Annealed:
             return TopK(self.k)(regret, state)
         scores = (-regret.detach() / temperature).log_softmax(0)
         ordered = scores.sort(0, descending=True).values
-        # If the j best are capped at 1, the others share k - j, which gives c_j. The solution is the first j for which
-        # no other member exceeds 1.
+        # If the j best members have weight 1, the others share the weight k - j, which determines c_j. The solution is
+        # the smallest j for which no other weight exceeds 1.
         rest = torch.arange(self.k, 0, -1, device=regret.device, dtype=regret.dtype)[:, None]
         log_c = rest.log() - ordered.flip(0).logcumsumexp(0).flip(0)[: self.k]
         feasible = (log_c + ordered[: self.k] <= 0).to(torch.uint8)
-        feasible[-1] = 1  # always true except for rounding
+        feasible[-1] = 1  # always feasible, except for rounding errors
         return (scores + log_c.gather(0, feasible.argmax(0, keepdim=True))).clamp_max(0).exp()
 
 
@@ -189,9 +189,9 @@ def balanced(counts: Tensor, k: int) -> Tensor:
     """Assign k members to each class so that all members have the same number of classes, to within one.
 
     The mask (classes, M) maximises the sum of the `counts` (classes, M) that it selects. This is a transportation
-    problem: its constraint matrix is totally unimodular, so the vertices of the linear program are integral. This rule
-    is not in the paper, whose top-k per class can leave a member without a class. Raises UsageError if k exceeds the
-    number of members.
+    problem: its constraint matrix is totally unimodular, so the vertices of the linear program are integral. The paper
+    does not use this rule; its top-k rule per class can leave a member without a class. Raises UsageError if k exceeds
+    the number of members.
 
     >>> balanced(torch.tensor([[9, 1], [8, 3], [7, 0], [6, 0]]), 1).int()
     tensor([[1, 0],

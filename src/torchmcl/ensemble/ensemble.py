@@ -24,7 +24,7 @@ from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.split import Split, at_input_size
 
 Network = str | nn.Module | Callable[[int], nn.Module]
-HOW_TO_SPLIT = "Return a Split(stem, body), or an nn.Sequential and pass cut=…"
+HOW_TO_SPLIT = "Use Split(stem, body) networks, or pass an nn.Sequential and cut=… to Ensemble.build"
 
 
 class Ensemble(nn.Module):
@@ -33,7 +33,7 @@ class Ensemble(nn.Module):
     Args:
         members: `Split` networks, or plain modules, which have no features to exchange; modules are not copied
         exchange: a module that maps the features of all stems to the inputs of the bodies, see `exchange.register`
-        gate: a module that maps those inputs, M of (B, D, …), to weights of the members, (M, B)
+        gate: a module that maps the inputs of the bodies, M of (B, D, …), to weights of the members, (M, B)
 
     Raises:
         UsageError: if two members have the same weights, or `exchange` is not a valid exchange
@@ -48,7 +48,7 @@ class Ensemble(nn.Module):
     ) -> None:
         super().__init__()
         _check_distinct(members)
-        self.outputs: int | None = None  # the number per member, if known
+        self.outputs: int | None = None  # the number of outputs per member, if known
         self.auxiliary = False  # whether the last output is the auxiliary class
         self.exchange = exchanges.check_module(exchange or exchanges.NoExchange())
         self.gate = gate
@@ -77,17 +77,17 @@ class Ensemble(nn.Module):
             method: a method or its name
             network: a name in `networks.names()`; a function of the number of outputs that returns a module; a module,
                 which is copied with its weights; or a list with one of these per member
-            members: the number of members; by default that of the method or the list, otherwise 5
-            classes: the number of classes; by default that of the method, otherwise 10
-            exchange: a name in `exchange.names()`; "default" is the method's exchange, or "none" if a module is given
+            members: the number of members; by default, taken from the method or the list, otherwise 5
+            classes: the number of classes; by default, taken from the method, otherwise 10
+            exchange: a name in `exchange.names()`; "default" is the method's exchange, or "none" if modules are given
             preset: the size of the exchange, one of `exchange.PRESETS`
             cut: the number of layers in the stem of a network that is an `nn.Sequential`
-            seed: sets the initial weights, which are different for each member
+            seed: the seed of the initial weights, which are different for each member
             options: options of networks given by name, such as width and channels
 
         Returns:
             An ensemble. If all members are equal chains of linear layers, their weights are stacked in one parameter
-            per layer, which is faster; use `from_modules` to keep the modules.
+            per layer, which is faster. Use `from_modules` to keep separate modules.
 
         Raises:
             UsageError: if an argument is unknown or does not match the method, or if the weights do not fit in memory
@@ -100,7 +100,7 @@ class Ensemble(nn.Module):
         if members not in (None, method.members) or classes not in (None, method.classes):
             given = f"members={members} and classes={classes}"
             raise UsageError(
-                f"The method has {method.members} members and {method.classes} classes, but got {given}. Omit both."
+                f"The method has {method.members} members and {method.classes} classes, not {given}. Omit both."
             )
         several = [cast(Network, network)] * method.members if listed is None else listed
         if len(several) != method.members:
@@ -113,7 +113,7 @@ class Ensemble(nn.Module):
                 weights = sum(weight.nbytes for weight in built[0].parameters() if not is_lazy(weight))
                 check_memory(f"{method.members} members", method.members * weights)
         if exchange == "default" and any(isinstance(one, nn.Module) for one in several):
-            exchange = "none"  # they may have been trained without one
+            exchange = "none"  # the modules may have been trained without an exchange
         ensemble = cls._assemble(built, method, exchange, preset, seed)
         ensemble.stems, ensemble.bodies = as_members(ensemble.stems), as_members(ensemble.bodies)  # type: ignore[arg-type]
         return ensemble
@@ -128,16 +128,16 @@ class Ensemble(nn.Module):
         preset: str = "default",
         seed: int = 0,
     ) -> Self:
-        """Build an ensemble of modules, which can have any architecture and be trained already, without copying them.
+        """Build an ensemble from modules, of any architecture, trained or untrained, without copying them.
 
         Args:
             modules: M modules with the same number of outputs; `Split` networks if they exchange features
             method: the method that the ensemble is for. If it has an auxiliary class and the last layer of a module is
                 an `nn.Linear` or `nn.Conv2d` with one output per class, an output with zero weights is added to this
-                layer in place. Create the optimiser afterwards
+                layer in place. Create the optimiser after this call
             exchange: a name in `exchange.names()`; requires a method
             preset: the size of the exchange, one of `exchange.PRESETS`
-            seed: sets the initial weights of the exchange and the gate
+            seed: the seed of the initial weights of the exchange and the gate
 
         Raises:
             UsageError: if an argument is unknown or does not match the method
@@ -183,11 +183,12 @@ class Ensemble(nn.Module):
     def exchange_features(self, x: Tensor) -> list[Tensor]:
         """Return the inputs of the bodies, the features after the exchange: (B, …) -> M of (B, D, …)."""
         features, members = self.stems([x] * len(self.stems)), len(self.bodies)
-        shapes = [tuple(h.shape) if isinstance(h, Tensor) else None for h in features]  # the exchange may change them
+        # The exchange may modify the list of features, so their shapes are stored first.
+        shapes = [tuple(h.shape) if isinstance(h, Tensor) else None for h in features]
         exchanged = self.exchange(features)
         exchanged = list(exchanged) if isinstance(exchanged, list | tuple | Tensor) else [exchanged]
         actual = [tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__ for h in exchanged]
-        if actual != (shapes if len(shapes) > 1 else shapes * members):  # one input if all members share a stem
+        if actual != (shapes if len(shapes) > 1 else shapes * members):  # one tensor if all members share a stem
             raise UsageError(
                 f"Expected {type(self.exchange).__name__} to return a list of {members} tensors (B, D, …) of shape "
                 f"{shapes[0]}, got {len(actual)}: {shown(actual)}. See torchmcl.ensemble.exchange.register."
@@ -199,18 +200,18 @@ class Ensemble(nn.Module):
         return at_input_size(self.bodies[member](features), x)
 
     def stack_logits(self, logits: Sequence[Tensor]) -> Tensor:
-        """Stack M of (B, C, …) -> (M, B, C, …); raise UsageError if a member has a different number of outputs."""
+        """Stack logits, M of (B, C, …) -> (M, B, C, …); raise UsageError if a member has a wrong number of outputs."""
         outputs, axes = self.outputs or logits[0].shape[1], logits[0].ndim
         for m, output in enumerate(logits):
             if output.shape[1] != outputs or output.ndim != axes:
                 expected = f"{outputs} outputs per member (classes, plus the auxiliary class if the method has one)"
                 actual = f"logits {tuple(output.shape)} from member {m}"
-                raise UsageError(f"Expected {expected}, got {actual}. Change the last layer.")
+                raise UsageError(f"Expected {expected}, got {actual}. Change its last layer.")
         return torch.stack(list(logits))
 
     @torch.no_grad()
     def dry_run(self, x: Tensor) -> Tensor:
-        """Return the logits (M, B, C, …) in evaluation mode; raise UsageError with the name of a member that fails."""
+        """Return the logits (M, B, C, …) in evaluation mode; if a member fails, raise UsageError with its index."""
         part = "The ensemble"
         try:
             with isolated(), evaluating(self):
@@ -252,7 +253,7 @@ def _build_member(network: Network, method: Method, cut: int | None, options: di
         return networks.build(network, method.outputs, cut=method.composition.cut, **options)
     if options:
         names = ", ".join(options)
-        raise UsageError(f"Options ({names}) require a network given by name. Bind them with functools.partial.")
+        raise UsageError(f"Options ({names}) require a network given by name. Bind options with functools.partial.")
     if isinstance(network, nn.Module):
         with auxiliary_outputs([module := _copy(network)], method):
             pass
@@ -298,16 +299,16 @@ def _gate_features(members: Sequence[nn.Module], method: Method) -> int:
 def _copy(network: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(network)
-    except Exception as problem:  # such as a weight that a hook computes
+    except Exception as problem:  # for example, because a hook computes a weight
         name, reason = type(network).__name__, _one_line(problem)
         raise UsageError(f"Cannot copy {name}: {reason}. Pass a function that builds the network.") from problem
 
 
 @contextmanager
 def auxiliary_outputs(modules: Iterable[nn.Module], method: Method) -> Iterator[None]:
-    """Add an auxiliary output in place to last layers with one output per class; undo this if the block raises.
+    """Add an auxiliary output, in place, to last layers with one output per class; undo the change if the block raises.
 
-    Other modules are not changed. `Ensemble.stack_logits` raises UsageError if their number of outputs is wrong.
+    Other last layers are not changed. `Ensemble.stack_logits` raises UsageError if their number of outputs is wrong.
     """
     heads = [_head(one, method.classes) for one in modules if method.auxiliary and isinstance(one, nn.Module)]
     layers = [layer for layer in heads if layer is not None]
@@ -325,7 +326,7 @@ def auxiliary_outputs(modules: Iterable[nn.Module], method: Method) -> Iterator[
 
 
 def _head(module: nn.Module, classes: int) -> nn.Module | None:
-    """Return the last layer with weights or buffers if it is an unmodified layer with one output per class."""
+    """Return the last layer with weights or buffers if it is a plain Linear or Conv2d with one output per class."""
     layers = [part for part in module.modules() if {**part._parameters, **part._buffers}]
     last: Any = layers[-1] if layers else None
     if type(last) not in (nn.Linear, nn.Conv2d) or last._buffers or getattr(last, "groups", 1) > 1:
@@ -349,7 +350,7 @@ def _seeded(seed: int, part: int) -> Iterator[None]:
 
 
 def _check_distinct(members: Sequence[nn.Module]) -> None:
-    # With identical members, the first one would take every example.
+    # If all members were identical, the first one would take every example.
     seen: dict[tuple[float, ...], int] = {}
     for m, member in enumerate(members):
         if any(map(is_lazy, member.parameters())):

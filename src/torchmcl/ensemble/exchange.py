@@ -16,7 +16,7 @@ __all__ += ["FeatureFusion", "FeatureSharing", "MemberLayers", "NoExchange", "We
 
 
 class NoExchange(nn.Module):
-    """Pass the features of each member on unchanged."""
+    """Pass on the features of each member unchanged."""
 
     shared_stem = False
 
@@ -48,10 +48,10 @@ Exchange = WeightSharing | FeatureSharing | FeatureFusion
 
 
 class MemberLayers(nn.Module):
-    """Apply one more layer per member before another exchange, with 37,056 parameters at 64 channels.
+    """Apply an extra layer per member before an exchange; each layer has 37,056 parameters at 64 channels.
 
     For every exchange, table 2 of Kim et al. 2022 counts about 185K more parameters than 5 plain ResNet-18s. One such
-    layer per member matches this number to the last digit. The layer is inferred from this match [I].
+    layer per member matches this number to the last digit, so we infer that the paper uses these layers [I].
     """
 
     def __init__(self, exchange: Exchange, features: int, members: int) -> None:
@@ -82,7 +82,7 @@ def feature_sharing(split: Split, members: int, *, preset: str = "default") -> n
 
 
 def feature_fusion(split: Split, members: int, *, preset: str = "default") -> nn.Module:
-    """All members use one fusion, with attention, of all features."""
+    """All members use the features of all members, fused with attention."""
     return _with_preset(FeatureFusion(split.features, members, preset=preset), split, members, preset)
 
 
@@ -109,11 +109,11 @@ def register(exchange: Builder) -> Builder:
     """A decorator that registers an exchange under the name of its function.
 
     Args:
-        exchange: a function `(split, members, *, preset="default") -> nn.Module`, where `split` is one of the members
-            and `split.features` the number of channels D at the cut; omit `preset` if there are no presets. The module
+        exchange: a function `(split, members, *, preset="default") -> nn.Module`. `split` is one of the members, and
+            `split.features` is the number of channels D at the cut. Omit `preset` if there are no presets. The module
             maps the features of the stems, M of (B, D, …), to a list of M tensors of the same shape, the inputs of the
             bodies. If its attribute `shared_stem` is True, all members share one stem, and the module receives a list
-            of one tensor. Use `torchmcl.testing.check_exchange` to test it
+            of one tensor. Use `torchmcl.testing.check_exchange` to test the exchange
 
     Raises:
         UsageError: if another exchange has this name, or the name is "default"
@@ -128,7 +128,7 @@ def build(name: str, split: Split, members: int, *, preset: str = "default") -> 
 
     Args:
         name: one of `names()`
-        split: one of the members; all have the same number of channels at the cut
+        split: one of the members, which all have the same number of channels at the cut
         members: the number of members M
         preset: the size of the exchange, one of `PRESETS`, see `FeatureFusion` and `MemberLayers`
 
@@ -136,7 +136,7 @@ def build(name: str, split: Split, members: int, *, preset: str = "default") -> 
         A module that maps M of (B, D, …), or 1 if the stem is shared, to M of (B, D, …).
 
     Raises:
-        UsageError: if the name or the preset is unknown, or the function of the exchange fails
+        UsageError: if the name or the preset is unknown, or the function that builds the exchange fails
 
     >>> build("feature_sharing", Split(nn.Conv2d(3, 8, 3), nn.Flatten()), members=5)
     FeatureSharing()

@@ -20,10 +20,10 @@ class FeatureFusion(nn.Module):
     Args:
         features: the number of channels D of each member
         members: the number of members M
-        preset: "default" is BAM with reduction 2 and one dilated convolution, then a learned 3x3 reduction, batch
-            normalisation and ReLU. "paper_count" is the same BAM and a sum over members, with the paper's number of
-            parameters. "light" is CBAM's channel attention, a 1x1 reduction and CBAM's spatial attention, at a
-            twentieth of the cost
+        preset: "default" is BAM with reduction 2 and one dilated convolution, followed by a 3x3 convolution to D
+            channels, batch normalisation and ReLU. "paper_count" is the same BAM and a sum over members, with the
+            paper's number of parameters. "light" is CBAM's channel attention, a 1x1 convolution to D channels and
+            CBAM's spatial attention, at a twentieth of the default's cost
 
     Raises:
         UsageError: if the preset is unknown, or inputs do not have D channels
@@ -81,20 +81,20 @@ class Attention(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, D, H, W) -> (B, D, H, W)."""
-        average = maps.sum((2, 3)) / maps[0, 0].numel()  # the gradient of mean() would be expanded
+        average = maps.sum((2, 3)) / maps[0, 0].numel()  # mean() would expand its gradient in memory
         gate = _gate(maps, self.channel(average), self.spatial(maps))
         return _Gated.apply(maps, gate) if custom_grad() else torch.addcmul(maps, maps, gate)  # type: ignore[no-untyped-call]
 
 
 def _gate(maps: Tensor, channel: Tensor, spatial: Tensor) -> Tensor:
     """Return sigmoid(channel (B, D) + spatial (B, 1, H, W)) in the channels-last layout, (B, D, H, W)."""
-    # In the layout of a plain sum, operations with the maps take up to six times as long.
+    # With the memory layout of a plain sum, operations with the maps take up to six times as long.
     total = channel.to(maps.dtype)[:, None, None] + spatial.to(maps.dtype).permute(0, 2, 3, 1)
     return total.sigmoid_().permute(0, 3, 1, 2)
 
 
 class _Gated(torch.autograd.Function):
-    """Computes F + F * gate, and the gradient of F in one pass over memory."""
+    """Computes F + F * gate, and the gradient with respect to F in one pass over memory."""
 
     @staticmethod
     def forward(ctx: Any, maps: Tensor, gate: Tensor) -> Tensor:
@@ -147,12 +147,12 @@ def _pool(maps: Sequence[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
 
 
 def _by_member(weights: Tensor, features: int) -> list[Tensor]:
-    """(B, M D, E) -> M copies (B, D, E); batched products of slices would be up to three times slower."""
+    """(B, M D, E) -> M copies (B, D, E); batched products are up to three times slower with slices than with copies."""
     return [part.contiguous() for part in weights.split(features, dim=1)]
 
 
 def _product(weights: Tensor, maps: Sequence[Tensor]) -> Tensor:
-    """Multiply weights (B, M D, E) and M of (B, D, H, W), summed over M and D -> (B, E, H, W)."""
+    """Multiply weights (B, M D, E) by maps, M of (B, D, H, W), and sum over M and D -> (B, E, H, W)."""
     first, *others = _by_member(weights, maps[0].shape[1])
     add = torch.baddbmm if in_functorch_transform() else Tensor.baddbmm_  # vmap does not support baddbmm_
     out = _rows(maps[0]) @ first
@@ -162,12 +162,12 @@ def _product(weights: Tensor, maps: Sequence[Tensor]) -> Tensor:
 
 
 class _Pool(torch.autograd.Function):
-    """Computes `_pool`. Its backward pass includes that of `_product`, so the features' gradient is written once."""
+    """Computes `_pool`. Its backward pass includes that of `_product`, to write the features' gradient only once."""
 
     # The backward pass needs the weights (B, M D, E) of `_Product` and the gradient of its output (B, H W, E), which do
-    # not exist in the forward pass. Two outputs without content carry them: they are inputs of `_Product`, which
-    # returns these tensors in place of their gradients. Autograd then calls both in the right order, and repeated,
-    # partial and second derivatives are correct.
+    # not exist in the forward pass. Two placeholder outputs carry them: `_Product` takes the placeholders as inputs and
+    # returns the two tensors in place of the placeholders' gradients. Autograd then calls both backward passes in the
+    # right order, and repeated, partial and second derivatives are correct.
 
     @staticmethod
     def forward(ctx: Any, *maps: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -243,7 +243,7 @@ class MemberSum(nn.Module):
 
 
 class PooledNorm(nn.BatchNorm1d):
-    """Batch normalisation of pooled features; a batch of one example has no variance, so it uses running statistics."""
+    """Batch normalisation of pooled features, with running statistics for a batch of one, which has no variance."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, D) -> (B, D)."""
@@ -253,14 +253,14 @@ class PooledNorm(nn.BatchNorm1d):
 
 
 def apply_to_maps(module: nn.Module, features: Tensor) -> Tensor:
-    """Apply a module for maps (B, D, H, W) to maps, or to vectors (B, D) as maps of one pixel."""
+    """Apply a module for maps (B, D, H, W) to maps, or to vectors (B, D), treated as maps of one pixel."""
     if features.ndim != 2:
         return module(features)
     return module(features[:, :, None, None]).flatten(1)
 
 
 def convolution(inputs: int, outputs: int, size: int, *, bias: bool = False, dilation: int = 1) -> nn.Sequential:
-    """Build a convolution that preserves the size of maps, batch normalisation and ReLU."""
+    """Build a convolution that preserves the size of maps, followed by batch normalisation and ReLU."""
     padding = dilation * (size // 2)
     layer = nn.Conv2d(inputs, outputs, size, padding=padding, dilation=dilation, bias=bias)
     return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))

@@ -11,8 +11,8 @@ from torchmcl.errors import UsageError
 class FeatureSharing(nn.Module):
     """Add random parts of the other members' features, as in CMCL (Lee et al. 2017).
 
-    out_m = h_m + sum_{n != m} mask_nm * h_n. Each element of a mask is 1 with probability `keep`. Masks are drawn for
-    each ordered pair of members, without rescaling.
+    out_m = h_m + sum_{n != m} mask_nm * h_n. Each element of a mask is 1 with probability `keep`. One mask is drawn
+    for each ordered pair of members. The masked features are not rescaled.
 
     Args:
         keep: the probability of keeping an element
@@ -55,7 +55,7 @@ def _masked_add(h: Tensor, other: Tensor, mask: Tensor) -> Tensor:
 
 
 class _MaskedAdd(torch.autograd.Function):
-    """Computes `_masked_add`, but stores the mask as one byte per element."""
+    """Computes `_masked_add`, but stores the mask with one byte per element for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, other: Tensor, mask: Tensor) -> Tensor:
@@ -73,11 +73,11 @@ def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def bernoulli_mask(like: Tensor, probability: float) -> Tensor:
-    """Draw a mask of the shape and layout of `like`; each element is True with `probability`, rounded to 16 bits."""
-    # Drawing is a large part of the time of feature sharing, so four elements share one 64-bit number.
+    """Draw a mask with the shape and layout of `like`; each element is True with `probability`, rounded to 16 bits."""
+    # Drawing takes a large part of the time of feature sharing, so each 64-bit number provides four elements.
     drawn = like.new_empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     mask = drawn.view(torch.int16)[: like.numel()] <= round(probability * 2**16) - 2**15 - 1
     strides = torch.empty_like(like, device="meta").stride()
-    # Within vmap, the examples of a tensor can be interleaved; the mask of one example cannot have that layout.
+    # In vmap, the examples of a tensor can be interleaved in memory; the mask of one example cannot have that layout.
     dense = sum((size - 1) * stride for size, stride in zip(like.shape, strides, strict=True)) < like.numel()
     return mask.as_strided(like.shape, strides) if dense else mask.view(like.shape)

@@ -8,11 +8,11 @@ from torchmcl.errors import UsageError
 
 
 class Gate(nn.Module):
-    """The weights of the members, computed from the mean of their features after the exchange.
+    """A gate, which computes the weights of the members from the mean of their features after the exchange.
 
     Args:
-        kind: "conv" is vMCL's choice network, reconstructed: convolution, pooling, linear, softmax. "pool" is ONE's:
-            pooling, linear, batch normalisation, ReLU, softmax
+        kind: "conv" is a reconstruction of vMCL's choice network: convolution, pooling, linear layer, softmax. "pool"
+            is ONE's gate: pooling, linear layer, batch normalisation, ReLU, softmax
         features: the number of channels D
         members: the number of members M
 

@@ -32,8 +32,8 @@ class MemberList(nn.ModuleList):
 class BatchedMembers(nn.Module):
     """M equal chains of linear and pointwise layers, computed with one batched matrix product per layer.
 
-    The weights are copied into one parameter (M, out, in) per layer, so that an optimiser has M times fewer parameters
-    to update. The chains themselves are not trained. A state dict of M separate chains can be loaded.
+    The weights are copied into one parameter (M, out, in) per layer, so that an optimiser updates M times fewer
+    tensors. The original chains are not trained. A state dict of M separate chains can be loaded.
 
     >>> chains = [nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)) for _ in range(3)]
     >>> batched, x = BatchedMembers(chains), torch.randn(5, 4)
@@ -70,7 +70,7 @@ class BatchedMembers(nn.Module):
         return lambda x: self._forward(x, shared=True, members=slice(member, member + 1))[0]
 
     def _forward(self, x: Tensor, *, shared: bool, members: slice = slice(None)) -> Tensor:
-        """(B, …) if all members share the input, otherwise (M, B, …) -> (M, B, …)."""
+        """Map (B, …), if all members share the input, or (M, B, …) to (M, B, …)."""
         for name, layer in self.layers.items():
             if layer is None:
                 x, shared = self._linear(x, name, shared, members), False
@@ -85,7 +85,7 @@ class BatchedMembers(nn.Module):
         return out if bias is None else out.add_(bias[:, None])  # faster than baddbmm
 
     def convert_state(self, state: dict[str, Any], prefix: str) -> None:
-        """Stack the weights of M separate chains under `prefix` in place."""
+        """Stack the weights of M separate chains under `prefix`, in place."""
         for name in self.names:
             keys = [f"{prefix}{m}.{name}" for m in range(self.members)]
             if all(key in state for key in keys) and len({state[key].shape for key in keys}) == 1:
@@ -97,7 +97,7 @@ class BatchedMembers(nn.Module):
 
 
 def _batched_name(name: str) -> str:
-    """Return the name that weights with this name in M chains have in `BatchedMembers`."""
+    """Convert the name of weights in a chain to their name in `BatchedMembers`."""
     return name.replace(".", "_")
 
 
@@ -130,7 +130,7 @@ def as_members(modules: Iterable[nn.Module]) -> MemberList | BatchedMembers:
 
 
 def _chain_spec(module: nn.Module) -> list[tuple] | None:
-    """Return the properties that chains must share to be stacked, or None if a module is not such a chain."""
+    """Return the properties that chains must share to be stacked, or None if the module cannot be stacked."""
     if type(module) is not nn.Sequential or not any(type(layer) is nn.Linear for layer in module):
         return None
     allowed = all(

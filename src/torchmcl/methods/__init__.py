@@ -1,8 +1,8 @@
 """Methods: named compositions of costs, an assignment and, for some methods, joint costs.
 
 `build(name, members, classes, k, …)` returns a `Method`, an immutable value from which each run creates its own
-objective. Each method is a function that takes the number of members M, the task or a number of classes, and `k`, the
-number of members that take each example. Options default to the paper's values; [I] marks choices that we inferred
+objective. Each method is defined by a function of the number of members M, the task or a number of classes, and `k`,
+the number of members that take each example. Options default to the paper's values; [I] marks choices that we inferred
 because the paper does not state them. A duration is a number of epochs or a share of training.
 """
 
@@ -106,7 +106,7 @@ def build(name: str, members: int = 5, classes: int | Task = 10, *, task: Task |
         name: The name or alias of a method; see `names`.
         members: The number of members M.
         classes: The number of classes, or a task.
-        task: The task, in place of `classes`.
+        task: The task; if given, `classes` is ignored.
         **given: Options of the method; see `options`.
 
     Raises:
@@ -122,7 +122,7 @@ def build(name: str, members: int = 5, classes: int | Task = 10, *, task: Task |
     task = as_task(classes if task is None else task)
     _check_options(function(name), members, given)
     method = Method(function(name), members, task, given)
-    method.new_objective()  # raises for an option that its parts reject
+    method.new_objective()  # raises UsageError if a part of the method rejects an option
     return method
 
 
@@ -137,14 +137,14 @@ def _check_options(method: Callable[..., Composition], members: int, given: Mapp
         raise UsageError(f"Expected 1 <= k <= {members} members, got k={given['k']}.")
     if given.get("round", 1) < 1:
         raise UsageError(f"Expected round >= 1, got {given['round']}.")
-    for option, value in given.items():  # beyond these limits, losses in float32 are not finite
+    for option, value in given.items():  # outside these limits, float32 losses can overflow
         least = 1e-3 if option == "temperature" else -1e6
         if hints.get(option) is float and not least <= value <= 1e6:
             raise UsageError(f"Expected {option} from {least:g} to 1e+06, got {value}.")
 
 
 def in_epochs(method: Method, epochs: int) -> Method:
-    """Convert each duration of a method to epochs of a schedule; raise UsageError if a duration is too long.
+    """Convert a method's durations to epochs of a schedule; raise UsageError if a duration is too long.
 
     >>> in_epochs(build("amcl"), 100).options["warmup"]
     5
@@ -156,12 +156,12 @@ def in_epochs(method: Method, epochs: int) -> Method:
         if hints.get(option) == Duration
     }
     method = replace(method, options={**method.options, **durations})
-    method.schedule_end(epochs)  # raises for a duration that is too long
+    method.schedule_end(epochs)  # raises UsageError if a duration is too long
     return method
 
 
 def is_registered(method: Method) -> bool:
-    """Return whether `build` returns an equal method for this method's name and options.
+    """Return whether `build` can recreate this method from its name and options.
 
     >>> is_registered(build("amcl", k=2)), is_registered(Method(lambda members, task: ie(members, task), 2, 3))
     (True, False)

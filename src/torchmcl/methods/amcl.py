@@ -30,10 +30,10 @@ def amcl(
     Args:
         beta: The factor of the leave cost during the warm-up.
         gamma: The factor of the leave cost after the warm-up.
-        warmup: The duration of the loss-based phase; 5 of 100 to 300 epochs in the paper.
-        memory: Whether to use the memory-based phase; False gives the paper's ablation.
+        warmup: The duration of the loss-based phase; the paper uses 5 of 100 to 300 epochs.
+        memory: Whether to use the memory-based phase; False gives the paper's ablation without memory.
         balance: Whether all members own the same number of classes. This option is not in the paper.
-        groups: The number of groups that the memory counts, if they are not the classes; not in the paper.
+        groups: The number of groups if the memory counts groups instead of classes. This option is not in the paper.
     """
     check_duration(warmup, "warmup")
     counted = Memory(groups or task.outputs, members, k=k, balance=balance)

@@ -19,8 +19,8 @@ def annealed(
     """Annealed multiple choice learning, Perera et al. 2024: a softmax assignment with a falling temperature.
 
     Args:
-        start: The temperature of the first epoch.
-        decay: The factor by which the temperature is multiplied per epoch, 0.95 in the paper; overrides `cooling`.
+        start: The temperature in the first epoch.
+        decay: The factor that multiplies the temperature after each epoch (0.95 in the paper); overrides `cooling`.
         cooling: The duration after which the assignment is hard [I].
     """
     check_duration(cooling, "cooling")

@@ -9,12 +9,12 @@ from torchmcl.structures.task import Task
 def cmcl(
     members: int, task: Task, *, k: int | None = None, beta: float = 0.75, stochastic: bool = False
 ) -> Composition:
-    """Confident multiple choice learning, Lee et al. 2017: members predict a uniform distribution to leave an example.
+    """Confident multiple choice learning, Lee et al. 2017: members leave examples by predicting a uniform distribution.
 
     Args:
-        k: The number of members that take each example, by default 4.
+        k: The number of members that take each example; by default 4, or all members if there are fewer.
         beta: The factor of the leave cost.
-        stochastic: Whether to use stochastic labelling, version 1 of the paper, instead of the KL divergence.
+        stochastic: Whether to use stochastic labelling (version 1 in the paper) instead of the KL divergence.
     """
     exact, k = Scaled(to_uniform, beta), min(4, members) if k is None else k
     leave = Scaled(to_random_label, beta) if stochastic else exact

@@ -13,6 +13,6 @@ def emadnn(members: int, task: Task, *, k: int = 1, weight: float = 0.1, bounded
     Args:
         k: Ignored; every member takes every example.
         weight: The factor of the penalty.
-        bounded: Whether to use the bounded form of the penalty; see `Similarity`.
+        bounded: Whether to use the penalty that is bounded below; see `Similarity`.
     """
     return Composition(Objective(task, nothing, everyone, joint=[Similarity(weight, bounded)]), k=members)

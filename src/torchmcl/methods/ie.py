@@ -7,5 +7,5 @@ from torchmcl.structures.task import Task
 
 @any_task
 def ie(members: int, task: Task, *, k: int = 1) -> Composition:
-    """Independent ensemble: every member takes every example; `k` is ignored. Eq. 1 of Kim et al. 2022."""
+    """Independent ensemble, Kim et al. 2022, eq. 1: every member takes every example, and `k` is ignored."""
     return Composition(Objective(task, nothing, everyone), k=members)

@@ -17,7 +17,7 @@ def mcl_kd(
     temperature: float = 2.0,
     pretrain: Duration = "30%",
 ) -> Composition:
-    """MCL with knowledge distillation, Mun et al. 2018: members keep their earlier predictions to leave an example.
+    """MCL with knowledge distillation, Mun et al. 2018: members leave examples by keeping their earlier predictions.
 
     Args:
         beta: The factor of the leave cost.

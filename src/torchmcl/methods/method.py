@@ -25,12 +25,12 @@ class Composition:
         objective: A new module without training state.
         k: The number of members that take each example once the objective no longer changes.
         auxiliary: Whether networks have an auxiliary class as an additional output.
-        combine: Combines the members' outputs; by default the task's combiner.
+        combine: The function that combines the members' outputs; by default, the task's combiner.
         exchange: The default exchange between members.
-        cut: Where a network is split for the exchange.
-        gate: The kind of gate, or None.
+        cut: Where networks are split for the exchange: "exchange" or "last_stage".
+        gate: The kind of gate, or None for no gate.
         teaches_leaving: Whether members learn to recognise the examples that they should leave.
-        published: The published number of epochs of each duration, for each data set's published schedule.
+        published: The paper's number of epochs for each duration, which sets the default on the paper's data sets.
     """
 
     objective: nn.Module
@@ -46,9 +46,9 @@ class Composition:
 
 @dataclass(frozen=True)
 class Method:
-    """A method for training an ensemble and combining its members. It is immutable.
+    """An immutable description of a method for training an ensemble and combining its members.
 
-    Methods with the same arguments are equal. Each call of `new_objective` returns a new module, which belongs to one
+    Methods with the same arguments are equal. Each call to `new_objective` returns a new module, which belongs to one
     run and has its own memory and phase.
 
     Args:
@@ -56,7 +56,7 @@ class Method:
         members: The number of members M.
         task: The task; an integer is the number of classes of a `Classification`.
         options: The options of `compose`; missing ones get their defaults.
-        unit: What members take or leave in segmentation: "image" or "pixel".
+        unit: The unit that members take or leave in segmentation, "image" or "pixel".
 
     >>> from torchmcl.methods import build
     >>> method = build("amcl", members=3, classes=10, warmup=1)
@@ -102,7 +102,7 @@ class Method:
 
     @cached_property
     def composition(self) -> Composition:
-        """The parts of the method; the objective is a placeholder."""
+        """The parts of the method, with a placeholder for the objective; see `new_objective`."""
         return replace(self._composed(), objective=nn.Identity())
 
     @property
@@ -117,7 +117,7 @@ class Method:
 
     @property
     def classes(self) -> int:
-        """The number of classes without the auxiliary class; 0 if the task has none."""
+        """The number of classes without the auxiliary class, or 0 if the task has no classes."""
         return self.task.classes or 0
 
     @property
@@ -127,7 +127,7 @@ class Method:
 
     @property
     def outputs(self) -> int:
-        """The number of outputs of each network: the task's outputs and the auxiliary class."""
+        """The number of outputs of each network: the task's outputs, plus the auxiliary class if there is one."""
         return self.task.outputs + self.auxiliary
 
     @property
@@ -145,10 +145,11 @@ class Method:
         return schedule_end(self.new_objective(), epochs, self.members)
 
     def owners(self, memory: Memory | None, taken: Tensor | None) -> Tensor | None:
-        """Return which members own each class, bool (classes, M), or None if this is unknown.
+        """Return which members own each class, bool (classes, M), or None if the owners are unknown.
 
-        The flags of a fixed memory determine the owners. Otherwise, they are the k members that took the most examples
-        of each class in `taken` (classes, M). Ties go to the first member. A class that was never taken has no owner.
+        The flags of a fixed memory determine the owners. Otherwise, the owners are the k members that took the most
+        examples of each class in `taken` (classes, M). Ties go to the first member. A class that was never taken has no
+        owner.
 
         >>> import torch
         >>> from torchmcl.methods import build
@@ -166,7 +167,7 @@ F = TypeVar("F", bound=Callable[..., Composition])
 
 
 def any_task(method: F, *, needs_classes: bool = False) -> F:
-    """Decorate a method that accepts any task; an integer in place of a task is a number of classes."""
+    """Decorate a method that accepts any task; an integer passed as the task is the number of classes."""
 
     @wraps(method)
     def compose(members: int, task: Task | int, **options: Any) -> Composition:
@@ -181,5 +182,5 @@ def any_task(method: F, *, needs_classes: bool = False) -> F:
 
 
 def class_probabilities(method: F) -> F:
-    """Decorate a method that needs class probabilities; it raises UsageError for other tasks."""
+    """Decorate a method that needs class probabilities; the method raises UsageError for tasks without them."""
     return any_task(method, needs_classes=True)

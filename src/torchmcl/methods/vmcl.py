@@ -15,7 +15,7 @@ def vmcl(
 
     Args:
         alpha: The factor of the margin loss.
-        delta: The margin.
+        delta: The margin between the probabilities of the target and of other classes.
         eta: The factor of the choice network's loss.
     """
     joint: list[Joint] = [Margin(alpha, margin=delta), Choice(eta)]

@@ -1,7 +1,7 @@
 """The networks of single members, one file per architecture.
 
 Each file has a function `(classes, *, …)` that returns a `Split`, a network cut into a stem and a body. Members
-exchange features at the cut. Sizes that are out of range raise UsageError. The exchange is part of `ensemble`.
+exchange features at the cut. A size out of range raises UsageError. The exchange itself is in `ensemble`.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _BUILDERS: Registry[Builder] = Registry(
     (simple_cnn, vgg16, resnet10, resnet18, resnet34, preact_resnet10, googlenet, mobilenet_v2, fcn, mlp),
 )
 NAMES = _BUILDERS.names()  # the built-in networks
-# Networks within these sizes fit into the memory of any machine.
+# Networks within these limits fit in memory on any machine.
 SMALL = {"width": 512, "depth": 100, "inputs": 100_000, "channels": 1000, "classes": 100_000}
 
 __all__ = ["NAMES", "build", "builder", "input_options", "names", "register", *_BUILDERS]
@@ -47,8 +47,8 @@ def register(network: Builder) -> Builder:
 
     Args:
         network: a function `(classes, *, …)` that returns a `Split` or another module. Its options are keyword
-            arguments with defaults. Its argument `channels` or `inputs`, if it has one, receives the number of
-            channels or features of an example, and `cut` receives the place where members exchange features
+            arguments with defaults. An argument named `channels` or `inputs` receives the number of channels or
+            features of an example, and one named `cut` receives the place where members exchange features
 
     Raises:
         UsageError: if another network has this name

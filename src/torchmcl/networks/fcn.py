@@ -10,10 +10,10 @@ from torchmcl.structures.split import Split
 def fcn(classes: int = 10, *, width: int = 128, channels: int = 3, cut: Cut = "exchange") -> Split:
     """Build a fully convolutional network for segmentation (Kim et al. 2022, appendix E.1).
 
-    The encoder has two blocks of a 4x4 convolution with stride 2, batch normalisation and ReLU, with 128 and 256
-    filters. The paper describes the decoder as "transformed structures of the encoding part with a bi-linear upsampling
-    layer". The mirrored transposed convolutions, padding 1 and He initialisation are inferred [I]. `Split` resizes the
-    outputs bilinearly if H or W is not a multiple of 4.
+    The encoder has two blocks, with 128 and 256 filters. Each block is a 4x4 convolution with stride 2, batch
+    normalisation and ReLU. The paper describes the decoder as "transformed structures of the encoding part with a
+    bi-linear upsampling layer". The mirrored transposed convolutions, padding 1 and He initialisation are inferred [I].
+    `Split` resizes the outputs bilinearly if H or W is not a multiple of 4.
 
     Args:
         classes: the number of outputs

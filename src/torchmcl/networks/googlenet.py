@@ -40,7 +40,8 @@ STAGES = (
 class Inception(nn.Module):
     """Four parallel branches with different receptive fields (Szegedy et al. 2015, figure 2b).
 
-    Two 3x3 convolutions replace the 5x5 one, with the same receptive field and fewer operations (Szegedy et al. 2016).
+    Two 3x3 convolutions replace the 5x5 convolution. They have the same receptive field and need fewer operations
+    (Szegedy et al. 2016).
     """
 
     def __init__(self, inputs: int, widths: Widths) -> None:
@@ -61,8 +62,8 @@ def googlenet(classes: int = 10, *, width: int = 192, channels: int = 3, cut: Cu
     """Build GoogLeNet for small images (Szegedy et al. 2015, table 1, inception modules 3a to 5b).
 
     The CIFAR variant has one 3x3 convolution in place of the original first layers, batch normalisation after every
-    convolution, and neither dropout nor auxiliary classifiers [I]. The paper does not state the initialisation; that
-    of Glorot & Bengio is used [I].
+    convolution, and neither dropout nor auxiliary classifiers [I]. The paper does not state the initialisation; we
+    use that of Glorot & Bengio [I].
 
     Args:
         classes: the number of outputs
@@ -81,7 +82,7 @@ def googlenet(classes: int = 10, *, width: int = 192, channels: int = 3, cut: Cu
         [Widths(*(scale_channels(published, width, 192) for published in module)) for module in stage]
         for stage in STAGES
     )
-    # Fusion is affordable at the 192 channels here, and less so at the 480 channels before the first stride.
+    # The cut is here because fusion costs less with 192 channels than with the 480 channels before the first stride.
     low = convolution(channels, width)
     middle = [
         *_stage(width, third),

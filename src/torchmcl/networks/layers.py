@@ -16,7 +16,7 @@ def convolution(
     inputs: int, outputs: int, size: int = 3, *, stride: int = 1, groups: int = 1, activation: type[nn.Module] = nn.ReLU
 ) -> list[nn.Module]:
     """Build a convolution with batch normalisation: (B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
-    # No bias, because the normalisation would subtract it.
+    # A bias would have no effect, because the normalisation subtracts it.
     layer = nn.Conv2d(inputs, outputs, size, stride=stride, padding=(size - 1) // 2, groups=groups, bias=False)
     return [layer, nn.BatchNorm2d(outputs), activation()]
 
@@ -27,7 +27,7 @@ def head(inputs: int, classes: int) -> tuple[nn.AdaptiveAvgPool2d, nn.Flatten, n
 
 
 def scale_channels(published: int, width: int, first: int) -> int:
-    """Scale a published number of channels by width / first, where `first` is the first layer's published number."""
+    """Scale a published number of channels by width / first; `first` is the published width of the first layer."""
     return max(1, round(published * width / first))
 
 
@@ -41,7 +41,7 @@ def check_sizes(**sizes: int) -> None:
 
 
 def split(low: Layers, middle: Layers, high: Layers, *, cut: Cut, features: tuple[int, int]) -> Split:
-    """Split layers after `low` ("exchange") or `middle` ("last_stage"); `features` are the channel counts there."""
+    """Split layers after `low` ("exchange") or `middle` ("last_stage"); `features` are the channels at the two cuts."""
     if cut not in get_args(Cut):
         raise UsageError(f"Expected cut to be one of {', '.join(get_args(Cut))}, got {cut!r}.")
     before, width = (len(low), features[0]) if cut == "exchange" else (len(low) + len(middle), features[1])

@@ -8,14 +8,15 @@ from torchmcl.structures.split import Split
 def mlp(classes: int = 10, *, inputs: int, width: int = 256, depth: int = 2, cut: Cut = "exchange") -> Split:
     """Build a multilayer perceptron for tables and embeddings.
 
-    It has no batch normalisation, so a batch can consist of one example. The initialisation is that of He et al. 2015.
+    The network has no batch normalisation, so a batch can consist of one example. Weights are drawn as
+    in He et al. 2015.
 
     Args:
         classes: the number of outputs
         inputs: the number of values in an example, which can have any shape
         width: the number of units in each hidden layer
         depth: the number of hidden layers
-        cut: where to split: "exchange" after the first hidden layer, "last_stage" before the last one, or
+        cut: where to split: "exchange" after the first hidden layer, "last_stage" before the last hidden layer, or
             after it if there is only one
 
     Returns:

@@ -6,15 +6,16 @@ from torchmcl.networks.initialization import he_normal
 from torchmcl.networks.layers import Cut, check_sizes, convolution, head, scale_channels, split
 from torchmcl.structures.split import Split
 
-# Expansion, channels, blocks, stride of the first block (Sandler et al. 2018, table 2). The strides of the first
-# convolution and of the 24-channel stage are 1 because the images are small.
+# For each stage: expansion, channels, blocks, stride of the first block (Sandler et al. 2018, table 2). The strides of
+# the first convolution and of the 24-channel stage are 1 because the images are small.
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
 class InvertedResidual(nn.Module):
     """A 1x1 expansion, a depthwise convolution and a linear projection (Sandler et al. 2018, section 3.3, figure 4d).
 
-    The input is added if the shapes are equal. As in the authors' code, a block with expansion 1 has no first layer.
+    The input is added to the result if the shapes are equal. As in the authors' code, a block with expansion 1 has no
+    expansion layer.
     """
 
     def __init__(self, inputs: int, outputs: int, *, expansion: int, stride: int = 1) -> None:
@@ -36,7 +37,7 @@ def mobilenet_v2(classes: int = 10, *, width: int = 32, channels: int = 3, cut: 
     """Build MobileNetV2 for small images (Sandler et al. 2018, table 2).
 
     In the CIFAR variant, the first two strides are 1 and there is no dropout [I]. Weights are drawn as in He et al.
-    2015 (fan out), and from N(0, 0.01) in the linear layer [I].
+    2015 (fan out), except for the weights of the linear layer, which are drawn from N(0, 0.01^2) [I].
 
     Args:
         classes: the number of outputs

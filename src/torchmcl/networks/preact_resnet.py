@@ -30,8 +30,8 @@ class PreActivationBlock(nn.Module):
 def preact_resnet10(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
     """Build a pre-activation ResNet-10 (He et al. 2016, "Identity Mappings in Deep Residual Networks").
 
-    One block in each of ResNet's four stages and the first 3x3 convolution with stride 1 are inferred [I]. As in the
-    paper's appendix, an activation precedes both paths of the first block and another follows the last block.
+    We infer one block in each of ResNet's four stages and a 3x3 convolution with stride 1 as the first layer [I]. As in
+    the paper's appendix, an activation precedes both paths of the first block and another follows the last block.
 
     Args:
         classes: the number of outputs

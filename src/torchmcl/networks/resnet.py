@@ -22,7 +22,7 @@ class BasicBlock(nn.Module):
 
 
 def resnet10(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
-    """Build a ResNet-10 for small images: `resnet18` with one block per stage [I], and the same arguments.
+    """Build a ResNet-10 for small images, with one block per stage [I] and the arguments of `resnet18`.
 
     >>> sum(p.numel() for p in resnet10().parameters())
     4903242
@@ -33,8 +33,8 @@ def resnet10(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut 
 def resnet18(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
     """Build a ResNet-18 for small images (He et al. 2016, "Deep Residual Learning for Image Recognition", table 1).
 
-    The CIFAR variant has a 3x3 convolution with stride 1 in place of a 7x7 convolution with stride 2 and pooling [I: it
-    matches the parameter counts in Kim et al. 2022]. The initialisation is that of He et al. 2015.
+    The CIFAR variant has a 3x3 convolution with stride 1 in place of a 7x7 convolution with stride 2 and pooling [I],
+    which matches the parameter counts in Kim et al. 2022. The initialisation is that of He et al. 2015.
 
     Args:
         classes: the number of outputs
@@ -53,7 +53,7 @@ def resnet18(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut 
 
 
 def resnet34(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
-    """Build a ResNet-34 for small images: `resnet18` with 3, 4, 6 and 3 blocks, and the same arguments.
+    """Build a ResNet-34 for small images, with 3, 4, 6 and 3 blocks per stage and the arguments of `resnet18`.
 
     >>> sum(p.numel() for p in resnet34().parameters())
     21282122

@@ -10,8 +10,8 @@ def simple_cnn(classes: int = 10, *, width: int = 32, channels: int = 3, cut: Cu
 
     The paper states "three convolutional layers with 32, 64 and 128 filters followed by a fully-connected layer". Batch
     normalisation, 3x3 kernels, 2x2 max pooling after each convolution, global average pooling before the linear layer
-    and He initialisation are inferred [I]. Without the average pooling, a linear layer on the 4x4 map diverges at the
-    paper's learning rate of 0.1 (LOG.md, 2026-11-15).
+    and He initialisation are inferred [I]. Without the average pooling, training with a linear layer on the 4x4 map
+    diverges at the paper's learning rate of 0.1 (LOG.md, 2026-11-15).
 
     Args:
         classes: the number of outputs

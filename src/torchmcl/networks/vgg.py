@@ -9,8 +9,8 @@ def vgg16(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "
     """Build VGG-16 for small images (Simonyan & Zisserman 2015, table 1, configuration D).
 
     The initialisation is Glorot & Bengio's, which the paper considers sufficient (section 3.1). The CIFAR variant has
-    batch normalisation after every convolution, so convolutions have no biases. It has one linear layer after global
-    average pooling instead of three on 7x7 maps [I].
+    batch normalisation after every convolution, so convolutions have no biases. Global average pooling and one linear
+    layer replace the three linear layers on 7x7 maps [I].
 
     Args:
         classes: the number of outputs

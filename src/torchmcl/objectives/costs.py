@@ -1,6 +1,6 @@
 """Costs of taking or leaving an example.
 
-A cost is any callable (logits (M, B, C, …), target (B, …), state) -> (M, B). It averages the costs of pixels.
+A cost is any callable (logits (M, B, C, …), target (B, …), state) -> (M, B). It averages over pixels.
 """
 
 from functools import partial
@@ -42,7 +42,7 @@ def is_memberwise(cost: Cost) -> bool:
 
 @memberwise
 def nothing(logits: Tensor, target: Tensor, state: State) -> Tensor:
-    """Return the cost 0, (M, B): a member learns nothing from examples that it leaves, as in IE, MCL and sMCL.
+    """Return costs of 0, (M, B): a member learns nothing from examples that it leaves, as in IE, MCL and sMCL.
 
     >>> nothing(torch.randn(2, 1, 4), torch.tensor([3]), State())
     tensor([[0.],
@@ -64,7 +64,8 @@ def to_uniform(logits: Tensor, target: Tensor, state: State) -> Tensor:
 def to_random_label(logits: Tensor, target: Tensor, state: State) -> Tensor:
     """Compute -log p_m(c), (M, B), for random classes c: CMCL's stochastic labelling, Lee et al. 2017.
 
-    Its expectation is KL(U || p_m) + log C. PyTorch's global generator draws the class, which can be the target.
+    The expectation of this cost is KL(U || p_m) + log C. Classes are drawn with PyTorch's global generator and can
+    equal the target.
 
     >>> to_random_label(torch.zeros(1, 1, 4), torch.tensor([3]), State())
     tensor([[1.3863]])
@@ -80,8 +81,8 @@ def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int |
 
     Args:
         logits: (M, B, C + 1, …); the auxiliary class is the last output.
-        target: (B, …), classes, or (B, C, …), probabilities. The target is only checked.
-        classes: The number of classes C, to check the number of outputs.
+        target: (B, …), classes, or (B, C, …), probabilities. The target is checked but does not affect the cost.
+        classes: The number of classes C; if given, the number of outputs is checked.
 
     Raises:
         UsageError: If the logits have no auxiliary class.
@@ -105,7 +106,7 @@ def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int |
 
 
 class Scaled(nn.Module):
-    """A cost multiplied by the number `by`.
+    """A cost multiplied by the factor `by`.
 
     >>> Scaled(cross_entropy, 0.5)(torch.zeros(1, 1, 4), torch.tensor([3]), State())
     tensor([[0.6931]])

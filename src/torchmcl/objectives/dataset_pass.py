@@ -1,4 +1,4 @@
-"""Parts of an objective that process the whole training set before certain epochs, and store results per example."""
+"""Parts of an objective that process the whole training set before certain epochs and store results per example."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -53,12 +53,12 @@ def evaluating(ensemble: object) -> Iterator[None]:
         yield
     finally:
         for part, mode in zip(parts, before, strict=True):
-            if part.training != mode:  # parents come first, because they change the mode of their parts
+            if part.training != mode:  # parents come first, because train() also changes their submodules
                 part.train(mode)
 
 
 class ExampleBuffer(nn.Module):
-    """A growing buffer with one row per training example: `rows` (N, …); `stamp` is the epoch of the last pass.
+    """A growing buffer `rows` (N, …) with one row per training example; `stamp` is the epoch of the last pass.
 
     >>> buffer = ExampleBuffer()
     >>> buffer.write(torch.tensor([2, 0]), torch.tensor([[2.0, 2.0], [1.0, 1.0]]))
@@ -83,7 +83,7 @@ class ExampleBuffer(nn.Module):
         self.known[index] = True
 
     def read(self, index: Tensor | None) -> Tensor:
-        """Return the rows (B, …) of the examples `index` (B,); raise UsageError if one is missing."""
+        """Return the rows (B, …) of the examples `index` (B,); raise UsageError if a row is missing."""
         index = self._inspect(index)
         if index.device.type == "cpu" and not (int(index.max()) < len(self.known) and bool(self.known[index].all())):
             raise UsageError(
@@ -126,14 +126,14 @@ class ExampleBuffer(nn.Module):
         self.stamp = int(state)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("rows", "known"):  # their size is that of the checkpoint
+        for name in ("rows", "known"):  # resized, because their size depends on the checkpoint
             if (saved := state_dict.get(prefix + name)) is not None:
                 setattr(self, name, torch.empty_like(saved, device=getattr(self, name).device))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class DatasetPass(nn.Module, ABC):
-    """Base class of parts of an objective that process the whole training set when `due`."""
+    """Base class for parts of an objective that process the whole training set when a pass is `due`."""
 
     def __init__(self, table: ExampleBuffer) -> None:
         super().__init__()
@@ -149,10 +149,10 @@ class DatasetPass(nn.Module, ABC):
 
 
 class FixedAssignment(DatasetPass):
-    """An assignment of the training set that is recomputed in rounds of `every` epochs and fixed in between.
+    """An assignment of the training set that is recomputed once per round of `every` epochs and fixed in between.
 
-    Implements the block coordinate descent of MCL, Guzman-Rivera et al. 2012. If the state does not record, as in
-    validation, examples have no index in the training set and are assigned directly.
+    Implements the block coordinate descent of MCL, Guzman-Rivera et al. 2012. If the state does not record, for example
+    in validation, the stored assignment does not apply, and the batch is assigned directly.
 
     Args:
         cost: The task or cost that determines the regret.
@@ -177,7 +177,7 @@ class FixedAssignment(DatasetPass):
         self.table.write(state.index, weights.T)
 
     def forward(self, regret: Tensor, state: State) -> Tensor:
-        """Return the stored weights (M, B) of the examples `state.index`; raise UsageError if one is missing."""
+        """Return the stored weights (M, B) of the examples `state.index`; raise UsageError if they are missing."""
         if not state.recording(self):
             return self.assign(regret, state)
         weights = self.table.read(state.index)
@@ -189,8 +189,8 @@ class FixedAssignment(DatasetPass):
 class ToTeacher(DatasetPass):
     """The distillation cost of MCL-KD, Mun et al. 2018: CE(softmax(t_m / T), softmax(z_m / T)).
 
-    The teacher t_m is the member itself before it specialised. Teachers are frozen, so their logits for the
-    training set are computed only once.
+    The teacher t_m of a member is a copy of the member at the end of independent training. Teachers are frozen, so
+    their logits for the training set are computed only once.
 
     Args:
         temperature: The temperature T.
@@ -211,7 +211,9 @@ class ToTeacher(DatasetPass):
     def forward(self, logits: Tensor, target: Tensor, state: State) -> Tensor:
         """Return the cost (M, B) of logits (M, B, C, …); raise UsageError outside of training."""
         if not state.recording(self):
-            raise UsageError("MCL-KD has teachers only for training examples. For other data, compute errors instead.")
+            raise UsageError(
+                "MCL-KD has teachers only for training examples. For other data, compute errors instead of the loss."
+            )
         teacher = self.table.read(state.index).transpose(0, 1)
         student = (to_float32(logits) / self.temperature).log_softmax(2)
         return state.by_example(-((teacher / self.temperature).softmax(2) * student).sum(2))
@@ -224,12 +226,12 @@ def run_dataset_passes(
     batches: Iterable[tuple[Tensor, Tensor, Tensor]],
     state: State,
 ) -> bool:
-    """Run the dataset passes of an objective that are due; call this before every epoch.
+    """Run the dataset passes of an objective that are due; call this function before every epoch.
 
     Args:
-        objective: The objective, whose `DatasetPass` modules store results.
-        ensemble: Maps inputs to an `EnsembleOutput`. It runs in evaluation mode.
-        batches: Batches (x, target, index) of the training set; in distributed training, this process's part.
+        objective: The objective whose `DatasetPass` modules store the results.
+        ensemble: The ensemble, a callable from inputs to an `EnsembleOutput`; a module runs in evaluation mode.
+        batches: Batches (x, target, index) of the training set; in distributed training, only this process's part.
         state: The state of training.
 
     Returns:

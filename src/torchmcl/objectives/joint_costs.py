@@ -1,6 +1,6 @@
 """Joint costs: costs of the ensemble as a whole, which an objective adds to its loss.
 
-A joint cost is any callable (output, target (B, …), weights (M, B), state) -> scalar; `state.mean` averages over
+A joint cost is any callable (output, target (B, …), weights (M, B), state) -> scalar. Use `state.mean` to average over
 examples with their sample weights.
 """
 
@@ -48,7 +48,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class Choice:
-    """The loss of vMCL's choice network, weight * CE(w / K, g): the gate learns the assignment (a reconstruction).
+    """The loss of vMCL's choice network, weight * CE(w / k, g): the gate learns the assignment (a reconstruction).
 
     >>> undecided = EnsembleOutput(torch.zeros(2, 1, 3), gate=torch.full((2, 1), 0.5))
     >>> Choice(1.0)(undecided, torch.tensor([1]), torch.tensor([[1.0], [0.0]]), State())
@@ -60,7 +60,7 @@ class Choice:
     def __call__(self, output: EnsembleOutput, target: Tensor, weights: Tensor, state: State) -> Tensor:
         """Return the cost of a batch, a scalar."""
         gate = output.require_gate()
-        # A gate that underflows to 0 has a large but finite cost.
+        # The clamp keeps the cost finite if a gate underflows to 0.
         log_gate = gate.clamp_min(torch.finfo(gate.dtype).tiny).log()
         return self.weight * -state.mean((weights / weights.sum(0) * log_gate).sum(0))
 
@@ -69,7 +69,8 @@ class Choice:
 class Similarity:
     """The similarity of members in EMADNN, weight / (M (M - 1)) sum_{m != n} p_m . p_n [I].
 
-    With `bounded=False`, -H(p_m, p_n) replaces p_m . p_n. This is the inferred published form, which has no minimum.
+    With `bounded=False`, the negative cross-entropy -H(p_m, p_n) replaces p_m . p_n. We infer that the paper uses this
+    form, which has no minimum.
 
     >>> equal = EnsembleOutput(torch.tensor([[[0.0, 99.0]], [[0.0, 99.0]]]))
     >>> Similarity(0.1)(equal, torch.tensor([1]), torch.ones(2, 1), State())
@@ -83,7 +84,7 @@ class Similarity:
         """Return the cost of a batch, a scalar."""
         p = output.logits.softmax(2)
         other = p if self.bounded else output.logits.log_softmax(2)
-        # The sum over pairs m != n is the product of sums minus the pairs m = n, which is linear in M.
+        # The product of sums minus the pairs m = n is the sum over pairs m != n, computed in time linear in M.
         pairs = (p.sum(0) * other.sum(0)).sum(1) - (p * other).sum(2).sum(0)
         return self.weight / max(len(p) * (len(p) - 1), 1) * state.mean(pairs)
 
@@ -92,8 +93,8 @@ class Similarity:
 class GatedTeacher:
     """The loss of ONE, Lan et al. 2018: members learn from the gated sum of their logits, z_e = sum_m g_m z_m.
 
-    CE(z_e) + ramp sum_m T^2 KL(softmax(z_e / T) || softmax(z_m / T)), where the teacher z_e carries no gradient in the
-    second term and ramp = exp(-5 (1 - epoch / rampup)^2) up to the epoch `rampup`.
+    The loss is CE(z_e) + ramp sum_m T^2 KL(softmax(z_e / T) || softmax(z_m / T)). The teacher z_e carries no gradient
+    in the second term. The factor ramp is exp(-5 (1 - epoch / rampup)^2) up to the epoch `rampup` and 1 afterwards.
     """
 
     temperature: float
@@ -134,7 +135,7 @@ class BestTeacher:
 
 
 def _distil(teacher: Tensor, logits: Tensor, temperature: float, state: State) -> Tensor:
-    """Compute the mean of sum_m T^2 KL(softmax(t / T) || softmax(z_m / T)) for a teacher t (B, C, …)."""
+    """Compute the mean over examples of sum_m T^2 KL(softmax(t / T) || softmax(z_m / T)) for a teacher t (B, C, …)."""
     target = (teacher.detach() / temperature).log_softmax(1).expand_as(logits)
     student = (logits / temperature).log_softmax(2)
     divergence = F.kl_div(student, target, reduction="none", log_target=True)

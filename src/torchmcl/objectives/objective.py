@@ -23,24 +23,24 @@ __all__ = ["Objective", "PerPixel", "Phases", "memory_of", "phase_of", "schedule
 class _WithMemory(nn.Module):
     @property
     def memory(self) -> Memory | None:
-        """The memory of the objective, or None."""
+        """The memory of the objective, or None if it has none."""
         return memory_of(self)
 
 
 class Objective(_WithMemory):
     """The loss of an ensemble: each member takes or leaves each example, and each choice has a cost.
 
-    L = mean_B sum_m [ w_m take_m + (1 - w_m) leave_m ] + joint costs, the common form of eq. 1 to 6 of Kim et al. 2022.
-    L is summed over members, so that the learning rate does not depend on M, and weighted by `state.sample_weight`.
-    `assign` computes the weights w from the regret, take - leave; with `TopK`, L is the minimum over all choices of k
-    members. The weights carry no gradient.
+    The loss is L = mean_B sum_m [ w_m take_m + (1 - w_m) leave_m ] + joint costs, the common form of eq. 1 to 6 of Kim
+    et al. 2022. It is a sum over members, so that the learning rate does not depend on M, and a mean over examples,
+    weighted by `state.sample_weight`. `assign` computes the weights w from the regret, take - leave. With `TopK`, L is
+    the minimum over all choices of k members. The weights carry no gradient.
 
     Args:
-        take: The cost of taking an example: a task, whose loss is used, or a cost for labels.
+        take: The cost of taking an example: either a task, which provides its loss, or a cost for labels.
         leave: The cost of leaving an example.
         assign: The assignment, (regret (M, B), state) -> weights (M, B).
         joint: Costs of the ensemble as a whole.
-        rank: The leave cost from which the regret is computed, by default `leave`.
+        rank: The leave cost that is used to compute the regret; by default, `leave`.
 
     >>> from torchmcl.objectives import costs
     >>> from torchmcl import assignment
@@ -115,7 +115,7 @@ class Objective(_WithMemory):
         return self.assign(torch.zeros(members, len(target), device=target.device), state)
 
     def member_loss(self, logits: Tensor, weights: Tensor, target: Tensor, state: State) -> Tensor:
-        """Return one member's part of the loss for its logits (B, C, …) and precomputed weights (B,), a scalar."""
+        """Return one member's part of the loss, a scalar, for its logits (B, C, …) and precomputed weights (B,)."""
         output = EnsembleOutput.of(logits[None])
         target, state = self.task.prepare(output.logits, target, state)
         with torch.autocast(logits.device.type, enabled=False):
@@ -191,7 +191,7 @@ class Phases(_WithMemory):
         return cast(Objective, self.then if phase else self.first)
 
     def get_extra_state(self) -> Tensor:
-        """Return the phase. Reading it from a buffer would synchronise the device."""
+        """Return the phase, which is not a buffer because reading a buffer would synchronise the device."""
         return torch.tensor(self.phase)
 
     def set_extra_state(self, state: Any) -> None:
@@ -200,7 +200,7 @@ class Phases(_WithMemory):
 
 
 class PerPixel(_WithMemory):
-    """Apply an objective to pixels as examples: members take or leave pixels, and a memory counts their classes.
+    """Apply an objective with pixels as examples: members take or leave pixels, and a memory counts pixels per class.
 
     >>> from torchmcl import methods
     >>> objective = PerPixel(methods.build("smcl", members=2, classes=3).new_objective())
@@ -230,12 +230,12 @@ class PerPixel(_WithMemory):
 
 
 def task_of(objective: nn.Module) -> Task:
-    """Return the task of an objective, by default `LABELS`."""
+    """Return the task of an objective, or `LABELS` if it has none."""
     return next((part.task for part in objective.modules() if isinstance(part, Objective)), LABELS)
 
 
 def memory_of(objective: nn.Module) -> Memory | None:
-    """Return the memory in an objective, or None."""
+    """Return the memory of an objective, or None if it has none."""
     return next((part for part in objective.modules() if isinstance(part, Memory)), None)
 
 

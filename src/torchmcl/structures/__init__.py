@@ -1,7 +1,7 @@
-"""The data structures that all parts of the library exchange.
+"""The data structures that all parts of the library share.
 
 They are the outputs of an ensemble, the state of training, the result of an objective, split networks, and the base
-classes of tasks and costs. Nothing here trains, reads files or depends on a method.
+classes of tasks and costs. This package does not train, access files or depend on methods.
 """
 
 from torchmcl.structures.outcome import Outcome

@@ -11,7 +11,7 @@ class EnsembleOutput(NamedTuple):
 
     Attributes:
         logits: (M, B, C, …), members first. The auxiliary class, if there is one, is the last of the C outputs.
-        gate: (M, B), positive weights of the members that sum to 1 over M, for methods with a gate.
+        gate: (M, B), positive weights of the members that sum to 1 over M, or None for methods without a gate.
 
     >>> EnsembleOutput(torch.zeros(5, 2, 10)).gate is None
     True
@@ -22,7 +22,7 @@ class EnsembleOutput(NamedTuple):
 
     @classmethod
     def of(cls, output: "EnsembleOutput | Tensor") -> "EnsembleOutput":
-        """Check outputs or bare logits (M, B, C, …) and convert them to float32 or wider; raise UsageError if invalid.
+        """Check outputs or logits (M, B, C, …) and convert them to float32 or wider; raise UsageError for invalid ones.
 
         >>> EnsembleOutput.of(torch.zeros(5, 2, 10, dtype=torch.bfloat16)).logits.dtype
         torch.float32
@@ -49,7 +49,7 @@ class EnsembleOutput(NamedTuple):
 
 
 def to_float32(x: Tensor) -> Tensor:
-    """Convert to float32, or keep a wider type, so that losses and probabilities are never rounded to 16 bits."""
+    """Convert a tensor to float32 or keep its wider type, so that losses and probabilities do not have only 16 bits."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

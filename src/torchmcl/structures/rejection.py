@@ -13,9 +13,9 @@ class Rejection:
 
     Args:
         threshold: The lowest accepted confidence.
-        temperature: Divides the logits before the confidence is computed.
-        coverage: The fraction of the validation examples that was accepted.
-        error: The error among the accepted validation examples.
+        temperature: The number by which logits are divided before the confidence is computed.
+        coverage: The fraction of validation examples that are accepted, if known.
+        error: The error on the accepted validation examples, if known.
 
     >>> import torch
     >>> Rejection(threshold=0.5).accepts(torch.tensor([0.4, 0.5]))

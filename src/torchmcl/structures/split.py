@@ -12,7 +12,7 @@ class Split(nn.Module):
     Args:
         stem: The part up to the cut.
         body: The part after the cut.
-        features: The number of channels D of the stem's output (B, D, …), by default that of its last layer.
+        features: The number of channels D of the stem's output (B, D, …); by default, that of its last layer.
 
     >>> network = Split(nn.Conv2d(3, 16, 3), nn.Sequential(nn.Flatten(), nn.LazyLinear(10)))
     >>> network.features
@@ -44,7 +44,7 @@ class Split(nn.Module):
         return self._features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (B, C, …) for inputs (B, …); dense logits have the size of the input."""
+        """Return logits (B, C, …) for inputs (B, …); dense logits are resized to the height and width of the input."""
         return at_input_size(self.body(self.stem(x)), x)
 
 
@@ -53,7 +53,7 @@ def at_input_size(logits: Tensor, x: Tensor) -> Tensor:
     if not isinstance(logits, Tensor) or logits.ndim < 2:
         raise UsageError(
             f"Expected a network that returns logits (B, C, …), got {type(logits).__name__}. "
-            "Wrap it in a module that returns logits."
+            "Wrap the network in a module that returns logits."
         )
     if logits.ndim == 4 and logits.shape[2:] != x.shape[2:]:
         return F.interpolate(logits, size=x.shape[2:], mode="bilinear", align_corners=False)

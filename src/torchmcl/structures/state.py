@@ -17,12 +17,12 @@ class State:
 
     Args:
         epoch: The epoch, counted from 1, for objectives that change over training.
-        epochs: The number of epochs in the schedule, for durations that are a share of it.
-        group: (B,), the class that a memory counts, by default the target; for segmentation, the group of each image.
-        index: (B,), the index of each example in the training set, for methods that store examples (MCL, MCL-KD).
-        sample_weight: (B,), how often each example counts in losses and memories, by default once.
-        record: Whether a memory counts this batch and phases advance. By default only if the objective is in training
-            mode and gradients are enabled, so that computing a validation loss changes nothing.
+        epochs: The number of epochs in the schedule, for durations that are a share of the schedule.
+        group: (B,), the group that a memory counts for each example; in classification, the default is the class.
+        index: (B,), the examples' indices in the training set, for methods that store values per example (MCL, MCL-KD).
+        sample_weight: (B,), the weight of each example in losses and memories, by default 1.
+        record: Whether a memory counts this batch and phases advance; by default, only if the objective is in training
+            mode and gradients are enabled, so that computing a validation loss does not change the objective.
         loss_weight: (B, …), the factor of each label in the loss, set by the task. Memories ignore it.
         shared: Intermediate results that the costs of one batch share.
 
@@ -59,13 +59,13 @@ class State:
         return epochs_of(duration, self.schedule()[1], option, remaining=remaining)
 
     def recording(self, module: nn.Module) -> bool:
-        """Return whether `module` can change its memory."""
+        """Return whether `module` may change its memory or phase for this batch."""
         return module.training and torch.is_grad_enabled() if self.record is None else self.record
 
     def mean(self, cost: Tensor) -> Tensor:
         """Return the weighted mean over examples and pixels, sum_b s_b cost_b / sum_b s_b: (B, …) -> scalar.
 
-        Costs of pixels are multiplied by the loss weights of pixels, and costs of examples by those of examples.
+        s is `sample_weight`. If `loss_weight` has as many dimensions as the cost, the cost is first multiplied by it.
 
         >>> State(sample_weight=torch.tensor([3.0, 1.0])).mean(torch.tensor([1.0, 2.0]))
         tensor(1.2500)

@@ -31,10 +31,10 @@ class EvaluationBatch(NamedTuple):
 
 
 class Task(ABC):
-    """Base class of tasks. Derive a frozen dataclass from it to define your own task.
+    """Base class of tasks. To define your own task, derive a frozen dataclass from this class.
 
-    `loss` and `outputs` are required. `classes` is the number of classes if a softmax of the outputs is a distribution
-    over them, otherwise None. `monitor` is the name of the metric for early stopping; lower is better.
+    `loss` and `outputs` are required. `classes` is the number of classes if the softmax of the outputs is a
+    distribution over classes, otherwise None. `monitor` is the name of the metric for early stopping; lower is better.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -83,19 +83,19 @@ class Task(ABC):
         return {"oracle_loss": each.amin(0), "ensemble_loss": self.loss(combined[None], target, State())[0]}
 
     def group(self, target: Tensor) -> Tensor | None:
-        """Return the group of each example that a memory counts, (B,), or None if targets do not determine it."""
+        """Return the group (B,) that a memory counts for each example, or None if targets do not determine it."""
         return None
 
     def valid(self, target: Tensor) -> Tensor | None:
-        """Return which targets count, bool (B, …), or None if all do."""
+        """Return which targets count, bool (B, …), or None if all targets count."""
         return None
 
     def counted(self, target: Tensor) -> Tensor | None:
-        """Return which examples have a target that counts, bool (B,), or None if all do."""
+        """Return which examples have a target that counts, bool (B,), or None if all examples have one."""
         return None
 
     def prepare(self, outputs: Tensor, target: Tensor, state: State) -> tuple[Tensor, State]:
-        """Check targets, and set the group and the loss weights in the state."""
+        """Check targets and set the group in the state; tasks with loss weights also set these weights."""
         if state.sample_weight is not None:
             _check_weight(state.sample_weight, outputs.shape[1])
         target = self.check(outputs, target)
@@ -103,7 +103,7 @@ class Task(ABC):
         return target, replace(state, group=group, shared={})
 
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return the content of metrics.json for a data set, by default the mean of each of `metrics`.
+        """Return the content of metrics.json for a data set, by default the mean of each metric in `metrics`.
 
         In distributed training, each process passes its own part. `names` are the names of the classes.
         """

@@ -1,6 +1,6 @@
-"""Tasks: immutable descriptions of what an ensemble predicts.
+"""Tasks: immutable descriptions of prediction problems.
 
-A task defines the loss per example, the check of targets, the number of outputs, the combiner, the metrics and the
+A task defines the loss per example, the validation of targets, the number of outputs, the combiner, the metrics and the
 group that a memory counts. An integer in place of a task is the number of classes of a `Classification`.
 """
 
@@ -29,7 +29,7 @@ __all__ = [
     "with_loss",
 ]
 
-LABELS = Classification(MAX_CLASSES)  # the task of a plain cost, with one label per output
+LABELS = Classification(MAX_CLASSES)  # the task for a plain cost, in which each output is a class
 
 
 def as_task(task: "Task | int") -> Task:
@@ -92,5 +92,5 @@ def build(name: str, classes: int) -> Task:
     except TypeError as problem:
         raise UsageError(f"Cannot build the task {name} from a number of classes: {problem}.") from problem
     if not isinstance(built, Task):
-        raise UsageError(f"Expected a Task from the task {name}, got {type(built).__name__}. Return a Task.")
+        raise UsageError(f"Expected the function {name} to return a Task, got {type(built).__name__}.")
     return built

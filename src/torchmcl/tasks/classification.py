@@ -19,8 +19,8 @@ class Classification(Labels):
 
     Args:
         classes: The number of classes C.
-        class_weight: The factor of each class in the loss. A memory ignores it.
-        ignore_index: The label of examples to ignore.
+        class_weight: The factor of each class in the loss; memories ignore it.
+        ignore_index: The label of examples to ignore, or None.
         loss: The loss per example, (outputs (M, B, C), target (B,), state) -> (M, B).
 
     >>> from torchmcl import State
@@ -29,7 +29,7 @@ class Classification(Labels):
     """
 
     def metrics(self, output: EnsembleOutput, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Return whether all members are wrong and whether the ensemble is wrong, (B,) each."""
+        """Return, for each example (B,), whether all members are wrong and whether the ensemble is wrong."""
         index = torch.arange(len(target), device=target.device)
         batch = self._labelled(EvaluationBatch(target, output, combined, index))
         wrong = metrics.members_wrong(batch.output.logits[:, :, : self.classes], batch.target)
@@ -37,7 +37,7 @@ class Classification(Labels):
         return {"oracle_error": wrong.all(0).float(), "top1_error": top1_wrong.float()}
 
     def _labelled(self, batch: EvaluationBatch) -> EvaluationBatch:
-        """Select the examples whose label counts; the label of a soft target is its most likely class."""
+        """Select the examples whose label is not ignored; the label of a soft target is its most likely class."""
         label = batch.target.argmax(1) if batch.target.is_floating_point() else batch.target
         if (counted := self.counted(label)) is None:
             return batch._replace(target=label)
@@ -45,7 +45,7 @@ class Classification(Labels):
         return EvaluationBatch(label[counted], output, batch.combined[counted], batch.index[counted])
 
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return errors and calibration in percent, and the NLL and the Brier score."""
+        """Return errors and the calibration error in percent, the NLL, the Brier score and median confidences."""
         return summary(*collected(map(self._labelled, batches)), names=names)
 
 

@@ -22,11 +22,11 @@ def mean(output: EnsembleOutput | Tensor) -> Tensor:
 
 
 def drop_auxiliary(output: EnsembleOutput | Tensor) -> Tensor:
-    """Return sum_m p_m(c) over the real classes, normalised: (M, B, C + 1, …) -> (B, C, …).
+    """Return the members' summed probabilities of the real classes, normalised: (M, B, C + 1, …) -> (B, C, …).
 
-    Implements section 3.1 of Kim et al. 2022, whose example is below. Members are not normalised one by one, so that a
-    member that predicts the auxiliary class has little influence. Logarithms keep the result exact even if all members
-    are nearly certain of the auxiliary class.
+    Implements section 3.1 of Kim et al. 2022; the example below is from the paper. Only the sum sum_m p_m(c) is
+    normalised, not each member, so that a member that predicts the auxiliary class has little influence. Computing with
+    logarithms keeps the result exact even if all members are nearly certain of the auxiliary class.
 
     >>> drop_auxiliary(torch.tensor([[[0.0, 0.0, 1.0]], [[0.0, 1.0, 0.0]]]).log())
     tensor([[0., 1.]])

@@ -21,7 +21,7 @@ def cross_entropy(logits: Tensor, target: Tensor, state: State) -> Tensor:
 
     Args:
         logits: (M, B, C, …).
-        target: (B, …), classes, or (B, C, …), probabilities, for which the loss is -sum_c y_c log p_m(c).
+        target: Classes (B, …), or probabilities y (B, C, …), for which the loss is -sum_c y_c log p_m(c).
         state: The state of training. Its loss weights apply to the mean over pixels.
 
     >>> cross_entropy(torch.zeros(2, 1, 4), torch.tensor([3]), State())
@@ -54,7 +54,7 @@ def of_label(log_p: Tensor, label: Tensor, state: State) -> Tensor:
 
 @dataclass(frozen=True, repr=False)
 class Labels(Task):
-    """Abstract base class of tasks whose targets are classes, one per example or per pixel."""
+    """Abstract base class for tasks with classes as targets, one per example or per pixel."""
 
     classes: int
     class_weight: tuple[float, ...] | None = None
@@ -66,7 +66,7 @@ class Labels(Task):
         object.__setattr__(self, "classes", plain_number(self.classes))
         if isinstance(self.classes, bool) or not isinstance(self.classes, int) or not 2 <= self.classes <= MAX_CLASSES:
             raise UsageError(f"Expected 2 to {MAX_CLASSES:,} classes, got {self.classes!r}.")
-        if self.ignore_index == IGNORE and self.classes > IGNORE:  # 255 is a class
+        if self.ignore_index == IGNORE and self.classes > IGNORE:  # 255 is a valid class
             object.__setattr__(self, "ignore_index", None)
         if not (self.ignore_index is None or type(self.ignore_index) is int):
             raise UsageError(f"Expected an integer or None for ignore_index, got {self.ignore_index!r}.")
@@ -82,7 +82,7 @@ class Labels(Task):
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
-        """One output per class; a method can add an auxiliary one."""
+        """The number of outputs, one per class; a method can add an auxiliary output."""
         return self.classes
 
     def combine(self, output: EnsembleOutput | Tensor) -> Tensor:
@@ -92,19 +92,19 @@ class Labels(Task):
     def check(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Check targets, int64 classes (B, …) or probabilities (B, C, …), against outputs (M, B, C, …).
 
-        Raises UsageError if a shape, type or value is wrong. Values are checked on the CPU only, because on another
-        device this would synchronise at every step.
+        Raises UsageError if a shape, type or value is wrong. Values are checked only on the CPU, because a check on
+        another device would synchronise that device at every step.
         """
         B, C, *pixels = outputs.shape[1:]
         if target.is_floating_point():
-            least = self.classes if self.classes <= C else 2  # a plain cost does not know the number of classes
+            least = self.classes if self.classes <= C else 2  # the number of classes is unknown for a plain cost
             matches = target.ndim > 1 and (len(target), *target.shape[2:]) == (B, *pixels)
             matches = matches and least <= target.shape[1] <= min(C, self.classes)
         else:
             matches = target.shape == (B, *pixels) and not target.is_complex() and target.dtype != torch.bool
         if not matches:
             raise UsageError(
-                f"Expected logits (M, B, C, …) and an integer target (B, …), or a soft one (B, C, …), "
+                f"Expected logits (M, B, C, …) and an integer target (B, …) or a soft target (B, C, …), "
                 f"got {describe(outputs)} and {describe(target)}."
             )
         if target.device.type == "cpu":
@@ -114,31 +114,31 @@ class Labels(Task):
     def _check_values(self, target: Tensor, last: int) -> None:
         if target.is_floating_point():
             if not (bool((target >= 0).all()) and torch.allclose(target.sum(1), target.new_ones(()), atol=1e-3)):
-                raise UsageError("The soft targets are not probabilities with a sum of 1. Normalise them.")
+                raise UsageError("The soft targets are not probabilities that sum to 1. Normalise them.")
             return
         known = target if self.ignore_index is None else target[target != self.ignore_index]
         if known.numel() and (int(known.min()) < 0 or int(known.max()) > last):
             raise UsageError(f"Expected targets from 0 to {last}, got {int(known.min())} to {int(known.max())}.")
 
     def group(self, target: Tensor) -> Tensor | None:
-        """Return the class (B,), the most likely one for soft targets; None for masks, whose group is in the state."""
+        """Return the class of each example (B,), the most likely one for soft targets, or None for masks."""
         if target.is_floating_point():
             return target.argmax(1) if target.ndim == 2 else None
         return target if target.ndim == 1 else None
 
     def valid(self, target: Tensor) -> Tensor | None:
-        """Return which labels are not ignored, bool (B, …), or None if all count."""
+        """Return which labels are not ignored, bool (B, …), or None if no label can be ignored."""
         if self.ignore_index is None or target.is_floating_point():
             return None
         return target.ne(self.ignore_index)
 
     def counted(self, target: Tensor) -> Tensor | None:
-        """Return which examples have a label that counts, bool (B,), or None if all do."""
+        """Return which examples have a label that is not ignored, bool (B,), or None if all have one."""
         valid = self.valid(target)
         return valid if valid is None or valid.ndim == 1 else valid.flatten(1).any(1)
 
     def prepare(self, outputs: Tensor, target: Tensor, state: State) -> tuple[Tensor, State]:
-        """Check targets and complete the state; ignored labels get weight 0 and class 0, a valid index for costs."""
+        """Check targets and complete the state; ignored labels get weight 0 and class 0, a valid class index."""
         passed = state.group
         target, state = super().prepare(outputs, target, state)
         valid, counted = self.valid(target), self.counted(target)
@@ -146,7 +146,7 @@ class Labels(Task):
             return target, replace(state, loss_weight=self._loss_weight(target, outputs.dtype))
         target = target.masked_fill(~valid, 0)
         weight = self._loss_weight(target, outputs.dtype)
-        if valid.ndim > 1:  # the mean over all pixels becomes the mean over those that count
+        if valid.ndim > 1:  # turns the mean over all pixels into the mean over valid pixels
             counts = valid.flatten(1).sum(1).clamp_min(1).reshape(-1, *[1] * (valid.ndim - 1))
             weight = valid * (valid[0].numel() / counts) * (1 if weight is None else weight)
         sample_weight = counted.to(outputs.dtype) * (1 if state.sample_weight is None else state.sample_weight)
@@ -154,7 +154,7 @@ class Labels(Task):
         return target, replace(state, group=group, sample_weight=sample_weight, loss_weight=weight)
 
     def _loss_weight(self, target: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """Return the weight of each label in the loss, (B, …), or None if all are 1."""
+        """Return the weight of each label in the loss, (B, …), or None if all weights are 1."""
         if self.class_weight is None:
             return None
         weight = _on_device(target.device, dtype, self.class_weight)
@@ -191,5 +191,5 @@ def percent(fraction: Tensor) -> float:
 
 
 def percents(fractions: Tensor) -> list[float]:
-    """Convert fractions (M,) to percent; torchmetrics returns a scalar for one member."""
+    """Convert fractions (M,), or the scalar that torchmetrics returns for one member, to percent."""
     return [percent(fraction) for fraction in fractions.flatten()]

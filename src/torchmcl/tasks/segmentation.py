@@ -16,14 +16,14 @@ from torchmcl.tasks.labels import Labels, percent, percents
 @final
 @dataclass(frozen=True, repr=False)
 class Segmentation(Labels):
-    """One class per pixel. Members take or leave whole images, whose loss is the mean over their pixels.
+    """One class per pixel. Members take or leave whole images; the loss of an image is the mean over its pixels.
 
     Args:
         classes: The number of classes C.
         class_weight: The factor of each class in the loss of its pixels.
         ignore_index: The label of pixels to ignore in losses, memories and metrics, or None.
         loss: The loss per example, (outputs (M, B, C, …), target (B, …), state) -> (M, B). Ignored pixels have class 0
-            in `target`; `state.by_example` averages losses of pixels (M, B, …) without them.
+            in `target`. Average pixel losses (M, B, …) with `state.by_example`, which leaves out ignored pixels.
 
     >>> from torchmcl import State
     >>> task = Segmentation(2, ignore_index=255)
@@ -48,7 +48,8 @@ class Segmentation(Labels):
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return errors in percent of the pixels, computed batch by batch.
 
-        Pixels predicted as auxiliary count as their most likely real class, as in the paper, or as wrong (`strict`).
+        A pixel predicted as auxiliary counts as its most likely real class, as in the paper. In metrics
+        whose name ends in `_strict`, the pixel counts as wrong.
         """
         stateful: dict[str, Any] = {}
         examples = torch.zeros((), dtype=torch.int64)
