@@ -51,7 +51,7 @@ class SpecialistModule(LightningModule):
         classes: number of classes if `method` is a name; 10 by default
         exchange: kind of exchange between members; by default, the method's exchange
         seed: seed of the initial weights
-        optimizer: sgd, adam or adamw, or a callable that takes a list of all (name, parameter) pairs and returns one
+        optimizer: sgd, adam or adamw, or a callable that takes all (name, parameter) pairs and returns an optimizer
         options: options of a method or network given by name, and the options learning_rate, momentum, weight_decay,
             schedule, drop_every and drop_to of `fit`
 

@@ -189,8 +189,8 @@ class FixedAssignment(DatasetPass):
 class ToTeacher(DatasetPass):
     """The distillation cost of MCL-KD, Mun et al. 2018: CE(softmax(t_m / T), softmax(z_m / T)).
 
-    The teacher t_m of a member is a copy of the member at the end of independent training. Teachers are frozen, so
-    their logits for the training set are computed only once.
+    The teacher t_m of a member is the same member at the end of independent training. Teachers are frozen, so their
+    logits for the training set are computed only once.
 
     Args:
         temperature: The temperature T.

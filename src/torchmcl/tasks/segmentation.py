@@ -48,8 +48,8 @@ class Segmentation(Labels):
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return errors in percent of the pixels, computed batch by batch.
 
-        A pixel predicted as auxiliary counts as its most likely real class, as in the paper. In metrics
-        whose name ends in `_strict`, the pixel counts as wrong.
+        A pixel predicted as auxiliary counts as its most likely real class, as in the paper. In metrics whose
+        name ends in `_strict`, the pixel counts as wrong.
         """
         stateful: dict[str, Any] = {}
         examples = torch.zeros((), dtype=torch.int64)
