@@ -159,7 +159,7 @@ def test_a_test_set() -> None:
         (x[:4], Y[:3], "Expected x_test and y_test to be non-empty and of the same length"),
         (x[:4], None, "Expected"),
         (None, Y[:4], "Expected"),
-        (x[:4, :1], Y[:4], r"Expected x and x_test of the same shape and type, got \(2,\) and \(1,\)"),
+        (x[:4, :1], Y[:4], r"Expected x and x_test to have the same shape and type, got \(2,\) and \(1,\)"),
         (x[:4], Y[:4] + 1, "Unknown labels in y_test: 2, first found in example 1. The classes are 0, 1"),
     ):
         with pytest.raises(UsageError, match=match):

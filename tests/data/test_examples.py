@@ -126,7 +126,7 @@ def test_weights_tell_sets_apart() -> None:
         (torch.ones(4, 1), r"got torch.float32 \(4, 1\)"),
         (torch.ones(4, dtype=torch.int64), "got torch.int64"),
         ([1.0, 1.0, 1.0, 1.0], "got list"),
-        (torch.tensor([1.0, 0.0, 1.0, 1.0]), r"above 0, got 0 to 1. Remove the others"),
+        (torch.tensor([1.0, 0.0, 1.0, 1.0]), r"above 0, got 0 to 1. Remove invalid examples"),
         (torch.tensor([1.0, -1.0, 1.0, 1.0]), "above 0, got -1 to 1"),
         (torch.tensor([1.0, float("nan"), 1.0, 1.0]), "above 0, got nan"),
         (torch.tensor([1.0, float("inf"), 1.0, 1.0]), "above 0, got 1 to inf"),

@@ -166,9 +166,9 @@ def batch(x=None, y=None):
     [
         ([], "The train loader has no batches"),
         (DataLoader(Stream(0)), "The train loader has no batches"),
-        (iter([batch()]), "a new iteration in every epoch, got list_iterator"),
+        (iter([batch()]), "can be iterated more than once, got list_iterator"),
         (pairs(), "got TensorDataset. Pass a DataLoader, or use data.from_dataset"),
-        (3, "a new iteration in every epoch, got int"),
+        (3, "can be iterated more than once, got int"),
         ([{"x": 1}], "of tensors, got dict for batch 1 of the train loader"),
         ([torch.zeros(2, 3)], "of tensors, got Tensor for batch 1"),
         ([(torch.zeros(2, 3),)], "of tensors, got tuple for batch 1"),

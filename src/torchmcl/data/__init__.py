@@ -1,5 +1,5 @@
-"""This folder loads data, by name (`load`) or from the user's objects (`from_arrays`, `from_dataset`, `from_loaders`),
-and splits, augments, preprocesses and batches it. Losses, metrics and training loops do not belong here."""
+"""Functions that load data by name (`load`) or from the user's objects (`from_arrays`, `from_dataset`, `from_loaders`),
+and that split, augment, preprocess and batch it. Losses, metrics and training loops do not belong here."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from torchmcl.errors import UsageError, known_name
 
 ABOUT = {
     "digits": "1,797 handwritten digits, 8x8 pixels, 10 classes, included in scikit-learn",
-    "digits-masks": "the images of digits, with masks of their ink, in 10 groups",
+    "digits-masks": "the images of digits with masks of the ink, in 10 groups",
     "cifar10": "60,000 photographs, 32x32 pixels, 10 classes",
     "cifar100": "60,000 photographs, 32x32 pixels, 100 classes",
     "svhn": "99,289 digits from house numbers, 32x32 pixels, 10 classes",
@@ -59,7 +59,7 @@ def names() -> tuple[str, ...]:
 
 
 def about() -> dict[str, str]:
-    """Return a one-line description of each data set; registered ones use the first line of their docstring."""
+    """Return a one-line description of each data set; for a registered one, the first line of its docstring."""
     registered = {name: (reader.__doc__ or "").strip() or "-" for name, reader in _REGISTERED.items()}
     return ABOUT | {name: text.splitlines()[0] for name, text in registered.items()}
 
@@ -69,8 +69,8 @@ def register(reader: Reader) -> Reader:
 
     Args:
         reader: a function `(parts, *, directory, seed) -> DataSet`. `parts` are the requested parts, "train" or "test",
-            `directory` is the folder passed to `load` or None, and `seed` chooses a test set if none is published.
-            `load` selects classes, limits the examples and holds out a validation part
+            `directory` is the folder passed to `load` or None, and `seed` is the seed for splitting off a test set if
+            none is published. `load` then selects classes, limits the examples and holds out a validation part
 
     Raises:
         UsageError: if the name is taken.
@@ -101,11 +101,13 @@ def load(
     Args:
         name: a name in `names()`, or folder:PATH, segmentation-folder:PATH or npz:PATH
         directory: the folder that contains the files. The folder in the environment variable TORCHMCL_DATA and the
-            user's cache are searched next; files that are in none of them are downloaded to the cache
-        classes: the classes to select, "dog,airplane" or a list, numbered in this order; for segmentation, the groups
-        limit: the largest number of training examples; each class keeps its proportion
+            user's cache are searched next; files that are in none of these folders are downloaded to the cache
+        classes: the classes (for segmentation, the groups) to select, as a list or a string such as "dog,airplane";
+            they are numbered in this order
+        limit: the maximum number of training examples; each class keeps its proportion
         validation: the fraction of the training examples of each class to hold out, after `limit`
-        seed: the seed of `limit` and `validation`, and of the test set if none is published (except for digits)
+        seed: the seed for choosing the examples of `limit` and `validation`, and of the test set if none is published
+            (the test set of digits is fixed)
         size: the height and width, or the side of a square, to which image files are resized
         parts: the parts to load, "train", "test" or both
         verbose: whether to show the progress of a download; see `fit` for logging
@@ -132,7 +134,7 @@ def load(
         data = _read(name, directory, parts, seed, _height_and_width(name, size))
     data = select(data, classes=classes, limit=limit, validation=validation, seed=seed)
     selected = classes if classes is None or isinstance(classes, str) else tuple(map(str, classes))
-    # Images are read after the selection, so that only selected ones are read.
+    # Images are read after the selection, so that only the selected images are read.
     loaded = {part: read_if_smaller(examples, in_memory * 1e9) for part, examples in data.parts.items()}
     return replace(data, parts=loaded, source={"dir": directory, "classes": selected, **options})
 

@@ -39,15 +39,16 @@ def from_arrays(
 
     Args:
         x: images (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or float; a table (N, D); or a `Dataset` or
-            `DataLoader` of pairs, without `y`. Tensors with four axes are always (N, C, H, W)
+            `DataLoader` of pairs, in which case `y` is omitted. Tensors with four axes are always (N, C, H, W)
         y: labels (N,), integers or strings
         x_test: the test examples, in the same form as `x`
         y_test: the test labels
-        classes: the names of the integers 0, 1, …, or the strings in order; by default the sorted values of `y`
+        classes: the names of the classes 0, 1, … if `y` contains integers, or the order of the classes if `y` contains
+            strings; by default the sorted values of `y`
         test: the fraction of each class to hold out for testing if there is no `x_test`; 0 for no test part
         validation: the fraction of each class to hold out for validation, after `limit`
-        limit: the largest number of training examples; each class keeps its proportion
-        seed: the seed of `test`, `limit` and `validation`
+        limit: the maximum number of training examples; each class keeps its proportion
+        seed: the seed for choosing the examples of `test`, `limit` and `validation`
         preprocess: a name in `preprocess.names()`; by default "gcn" for uint8 and "none" for float
         name: the name of the data set
 
@@ -64,7 +65,7 @@ def from_arrays(
     options: dict[str, Any] = {"test": test, "validation": validation, "limit": limit, "seed": seed}
     validate_types({**options, "preprocess": preprocess, "name": name}, from_arrays)
     if preprocess is not None:
-        preprocessing.get(preprocess)  # raises if it is unknown
+        preprocessing.get(preprocess)  # raises UsageError if the name is unknown
     x, y = _arrays(x, y, "x and y")
     label = _labels(y, "y")
     names = _class_names(label, classes)
@@ -75,13 +76,13 @@ def from_arrays(
         parts["test"] = Examples(_images(x_test, "x_test"), target, names)
         train, held_out = (tuple(part.images.shape[1:]) for part in parts.values())
         if train != held_out or parts["train"].images.dtype != parts["test"].images.dtype:
-            raise UsageError(f"Expected x and x_test of the same shape and type, got {train} and {held_out}.")
+            raise UsageError(f"Expected x and x_test to have the same shape and type, got {train} and {held_out}.")
     data = DataSet(name, parts, preprocess or preprocessing.default(parts["train"].images.dtype))
     return select(data, **options)
 
 
 def _arrays(x: Any, y: Any, what: str) -> tuple[Any, Any]:
-    """Convert x and y to tensors or arrays of the same length; read a `Dataset` or `DataLoader` to its end."""
+    """Convert x and y to tensors or arrays and check their lengths; a `Dataset` or `DataLoader` is read completely."""
     if isinstance(x, Dataset | DataLoader) and y is None:
         x, y = _read(x if isinstance(x, DataLoader) else DataLoader(x, batch_size=256, generator=torch.Generator()))
     x, y = _array(x, what), _array(y, what)
@@ -94,7 +95,7 @@ def _arrays(x: Any, y: Any, what: str) -> tuple[Any, Any]:
 
 
 def check_dense(x: Tensor, what: str) -> Tensor:
-    """Return the tensor if it is strided and has data; raise UsageError for sparse, quantized or meta tensors."""
+    """Return the tensor; raise UsageError if it is sparse, quantized or nested, or on the meta device."""
     if x.layout != torch.strided or x.is_meta or x.is_quantized or x.is_nested:
         kind = "quantized" if x.is_quantized else "nested" if x.is_nested else str(x.layout)[6:]
         raise UsageError(f"Expected {what} to be a dense tensor with data, got a {kind} tensor on {x.device}.")
@@ -114,8 +115,8 @@ def _read(loader: DataLoader) -> tuple[Tensor, Any]:
 
 
 def as_array(values: Any, what: str) -> NDArray[Any]:
-    """Convert to a NumPy array; raise UsageError for masked values and for a range that does not fit in memory."""
-    if np.ma.is_masked(values):  # NumPy would use the values behind the mask
+    """Convert to a NumPy array; raise UsageError if values are masked or do not fit in memory."""
+    if np.ma.is_masked(values):  # NumPy would ignore the mask
         raise UsageError(f"Masked values in {what} are not supported. Fill or remove them.")
     if not hasattr(values, "__array__"):
         try:
@@ -135,7 +136,7 @@ def _array(values: Any, what: str) -> Any:
         array = as_array(values, what)
     except UsageError:
         raise
-    except ValueError as error:  # ragged
+    except ValueError as error:  # the sequences are ragged
         raise UsageError(f"Expected {what} to be arrays or tensors, got sequences of different lengths.") from error
     if array.dtype.kind == "O":
         if array.ndim != 1 or not len(array) or not all(isinstance(each, str) for each in array):
@@ -147,7 +148,7 @@ def _array(values: Any, what: str) -> Any:
 
 
 def _all_strings(values: Sequence[Any]) -> bool:
-    """Whether all values are strings, or all are bytes. NumPy would turn other values into strings."""
+    """Return whether all values are strings or all are bytes; NumPy would convert a mixture to strings."""
     flat = np.array(values, dtype=object).ravel()
     return any(all(isinstance(value, kind) for value in flat) for kind in (str, bytes))
 
@@ -159,7 +160,7 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
         if x.dtype.kind not in "biuf":
             raise UsageError(f"Expected numbers in {what}, got {x.dtype}.")
         x = x.astype(np.float64 if x.dtype.kind == "f" and x.dtype.itemsize > 8 else x.dtype.newbyteorder("="))
-        if x.dtype == np.uint64 and x.size and int(x.max()) >= 2**63:  # would become negative
+        if x.dtype == np.uint64 and x.size and int(x.max()) >= 2**63:  # int64 would make these values negative
             raise UsageError(f"Expected numbers below 2**63 in {what}, got {int(x.max())}. Pass floats.")
         # torch supports few unsigned integer types.
         x = torch.from_numpy(x if x.dtype.kind in "bf" or x.dtype == np.uint8 else x.astype(np.int64))
@@ -172,7 +173,7 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
         x = x.float()
         if not bool(x.isfinite().all()):
             raise UsageError(f"Expected finite numbers in {what}, got NaN or infinity. Replace or remove them.")
-    elif not 0 <= int((x := x.long()).min()) <= int(x.max()) <= 255:  # torch cannot compare all integer types
+    elif not 0 <= int((x := x.long()).min()) <= int(x.max()) <= 255:  # torch cannot compare values of all integer types
         raise UsageError(f"Expected pixel values from 0 to 255 in {what}, got {int(x.min())} to {int(x.max())}.")
     else:
         x = x.to(torch.uint8)
@@ -182,7 +183,7 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
 
 
 def _channels_last(shape: tuple[int, ...], what: str) -> bool:
-    """Whether the last axis, but not the second, has size 1 or 3 and so contains the channels."""
+    """Return whether the last axis contains the channels: it has size 1 or 3, but the second axis does not."""
     first, last = shape[1] in (1, 3), shape[3] in (1, 3)
     if first == last:
         raise UsageError(f"The channel axis of {what} {shape} is ambiguous. Pass a tensor (N, C, H, W).")

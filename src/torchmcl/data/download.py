@@ -20,7 +20,7 @@ from torchmcl.errors import DamagedFileError, DiskFullError, TorchmclError, Usag
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """The address of a published file or archive, its checksum, and its maximum size, packed or unpacked."""
+    """The URL and MD5 checksum of a published file or archive, and the maximum size of its download and content."""
 
     url: str
     md5: str
@@ -36,9 +36,9 @@ LOGGER = logging.getLogger(__name__)
 _KRIZ = "https://www.cs.toronto.edu/~kriz/"
 _SVHN = "https://ufldl.stanford.edu/housenumbers/"
 _MB = 10**6
-SCHEME = "https"  # required of every address and redirection
+SCHEME = "https"  # required for every URL and redirect
 
-# The file or folder in a data folder -> its source.
+# Maps the name of a file or folder in a data folder to its source.
 SOURCES = {
     "cifar-10-batches-bin": RemoteFile(_KRIZ + "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", 200 * _MB),
     "cifar-10-batches-py": RemoteFile(_KRIZ + "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 200 * _MB),
@@ -52,15 +52,15 @@ SOURCES = {
 
 
 def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None) -> Path:
-    """Find one of these files or folders, or obtain it by unpacking or downloading its archive.
+    """Find one of the files or folders in `names`, or else unpack or download it.
 
-    An archive in one of the data folders is unpacked if its checksum matches the published one.
+    If a data folder contains its archive, that archive is unpacked; its checksum must match the published one.
     """
     if (path := find(names, directory)) is not None:
         return path
     known = {name: SOURCES[name] for name in names if name in SOURCES}
     if not known:
-        raise not_found(names, directory, "it cannot be downloaded")
+        raise not_found(names, directory, "no download is available")
     for name, source in known.items():
         for folder in data_folders(directory):
             if (folder / source.file).is_file():
@@ -73,7 +73,7 @@ def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None
     except TorchmclError:
         raise
     except (OSError, ValueError) as error:  # no network, no permission to write, or a wrong checksum
-        what = "its checksum is wrong" if isinstance(error, ValueError) else type(error).__name__
+        what = "wrong checksum" if isinstance(error, ValueError) else type(error).__name__
         files = dict.fromkeys([*names, *(each.file for each in known.values())])
         reason = f"downloading {source.url} (md5 {source.md5}) failed ({what})"
         raise not_found(list(files), directory, reason) from error
@@ -89,12 +89,14 @@ def _download(source: RemoteFile, folder: Path) -> Path:
     responses: list[Any] = []
 
     def check_response(response: Any, *_: Any, **__: Any) -> None:
-        """Check a response before it is read or its redirection is followed."""
+        """Check a response before it is read or its redirect is followed."""
         responses.append(response)
         onward = urljoin(response.url, response.headers.get("location", ""))
         announced = response.headers.get("content-length", "0")
         if response.is_redirect and urlsplit(onward).scheme != SCHEME:
-            raise UsageError(f"The URL {source.url} redirects from {SCHEME} to {onward}. Download the file manually.")
+            raise UsageError(
+                f"The URL {source.url} redirects to {onward}, which does not use {SCHEME}. Download the file manually."
+            )
         if not announced.isdecimal() or int(announced) > source.max_bytes:
             raise UsageError(f"Expected at most {source.max_bytes} bytes from {source.url}, got {announced}.")
 
@@ -111,7 +113,7 @@ def _download(source: RemoteFile, folder: Path) -> Path:
             for response in responses:
                 response.close()
 
-    with muted(pooch.get_logger()):  # it has no parent and writes to standard error
+    with muted(pooch.get_logger()):  # this logger has no parent and writes to standard error
         return Path(pooch.retrieve(source.url, f"md5:{source.md5}", source.file, folder, downloader=limited))
 
 
@@ -139,7 +141,7 @@ def _check_md5(file: Path, source: RemoteFile) -> None:
 
 
 def _unpack_to(file: Path, folder: Path, name: str, source: RemoteFile) -> Path:
-    """Unpack an archive into a temporary folder and rename it, so that other processes never see a partial folder."""
+    """Unpack an archive to a temporary folder and move the result, so that no process ever sees a partial folder."""
     if not file.name.endswith((".tar.gz", ".zip")):
         return file
     target = folder / name
@@ -151,7 +153,7 @@ def _unpack_to(file: Path, folder: Path, name: str, source: RemoteFile) -> Path:
                 raise UsageError(f"There is no folder {name} in {file}. Download the file again from {source.url}.")
             (Path(draft) / name).rename(target)
     except OSError as error:
-        if not target.exists():  # another process may have been faster
+        if not target.exists():  # another process may have unpacked it first
             if isinstance(error, DiskFullError):
                 raise
             raise UsageError(f"Cannot unpack {file} into {folder}: {error}.") from error
@@ -159,7 +161,7 @@ def _unpack_to(file: Path, folder: Path, name: str, source: RemoteFile) -> Path:
 
 
 def unpack(archive: Path, to: Path, max_bytes: int) -> None:
-    """Unpack a tar or zip archive of at most `max_bytes` unpacked bytes, without writing outside the folder."""
+    """Unpack a tar or zip archive into the folder `to`; raise UsageError if it is larger than `max_bytes` or unsafe."""
     try:
         if archive.name.endswith(".tar.gz"):
             with tarfile.open(archive) as tar:
@@ -181,13 +183,13 @@ def unpack(archive: Path, to: Path, max_bytes: int) -> None:
 
 
 def _checked_members(archive: Path, tar: tarfile.TarFile, max_bytes: int) -> list[tarfile.TarInfo]:
-    """Read the members one by one, because each header states the size of the content that follows it."""
+    """Return the members; raise UsageError as soon as one is unsafe or their total size exceeds `max_bytes`."""
     members, total = [], 0
     for member in tar:
         total += member.size
         if total > max_bytes:
             raise _too_large(archive, max_bytes)
-        if not (member.isfile() or member.isdir()):  # a link could leave the folder after it is renamed
+        if not (member.isfile() or member.isdir()):  # a link could point outside the folder once it is moved
             raise UsageError(f"The archive {archive} is not safe: it contains a link or a device.")
         members.append(member)
     return members

@@ -21,10 +21,10 @@ class Examples:
         images: images (N, C, H, W) uint8, a table (N, D) float32, or `Lazy` images such as `ImageFiles`
         target: class indices (N,) int64, or masks (N, H, W) uint8 in which 255 marks pixels to ignore
         classes: the name of each class
-        group: group indices (N,) int64; the memory counts groups instead of classes if they are given
+        group: group indices (N,) int64; if they are given, the memory counts groups instead of classes
         groups: the name of each group
-        weight: positive weights (N,), floating point, of the examples in the training loss and in the members' shares;
-            1 by default. Metrics ignore them
+        weight: positive floating-point weights (N,) of the examples in the training loss and in the members' shares;
+            1 by default. Metrics ignore the weights
 
     Raises:
         UsageError: if a tensor has the wrong type or length, or if a label is out of range.
@@ -78,7 +78,7 @@ class Examples:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the images, targets and weights, in order. It includes only the first 256 `Lazy` images."""
+        """A hash of the images, targets and weights, in order. Of `Lazy` images, only the first 256 are hashed."""
         images = self.images
         tensor = images if isinstance(images, Tensor) else images[torch.arange(min(len(images), 256))]
         return _fingerprint(tensor, self.target, self.weight)
@@ -108,7 +108,7 @@ def _fingerprint(*parts: Tensor | None) -> str:
 
 
 def check_labels(label: Tensor, classes: int) -> None:
-    """Raise UsageError unless labels (N,) or masks (N, H, W) are class indices; masks may also contain 255."""
+    """Raise UsageError unless labels (N,) or masks (N, H, W) contain class indices; masks may also contain 255."""
     known = label[label != IGNORE] if label.ndim > 1 and classes <= IGNORE else label
     if known.numel() and not 0 <= int(known.min()) <= int(known.max()) < classes:
         raise UsageError(f"Expected labels from 0 to {classes - 1}, got {int(known.min())} to {int(known.max())}.")
@@ -124,10 +124,12 @@ def _check_integers(label: Tensor, what: str, dims: tuple[int, ...]) -> None:
 def _check_weights(weight: Tensor, count: int) -> None:
     if not isinstance(weight, Tensor) or not weight.is_floating_point() or weight.shape != (count,):
         got = f"{weight.dtype} {tuple(weight.shape)}" if isinstance(weight, Tensor) else type(weight).__name__
-        raise UsageError(f"Expected floating point weights ({count},), got {got}. Pass one weight per example.")
+        raise UsageError(f"Expected floating-point weights ({count},), got {got}. Pass one weight per example.")
     if count and not (float(weight.min()) > 0 and float(weight.sum()) < float("inf")):
         low, high = float(weight.min()), float(weight.max())
-        raise UsageError(f"Expected finite weights above 0, got {low:g} to {high:g}. Remove the others with subset(…).")
+        raise UsageError(
+            f"Expected finite weights above 0, got {low:g} to {high:g}. Remove invalid examples with subset(…)."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,11 +137,11 @@ class DataSet:
     """A data set, divided into parts.
 
     Args:
-        name: the name under which it was loaded
+        name: the name of the data set
         parts: the loaded parts, which can be "train", "validation" and "test"
-        preprocess: the preprocessing of its images, a name in `preprocess.names()`
-        choices: how it was split and selected (fractions, seeds, counts), as plain values
-        source: the arguments of `load`, from which a run folder can load the same data again; None for other data
+        preprocess: the preprocessing of the images, a name in `preprocess.names()`
+        choices: the fractions, seeds and counts with which the examples were selected and split, as plain values
+        source: the arguments of `load`, with which a run can load the same data again; None if `load` was not used
 
     >>> examples = Examples(torch.zeros(3, 4), torch.tensor([0, 1, 0]), ("cat", "dog"))
     >>> pets = DataSet("pets", {"train": examples}, preprocess="none")
@@ -164,12 +166,12 @@ class DataSet:
 
     @property
     def test(self) -> Examples:
-        """The test examples, which neither training nor model selection uses."""
+        """The test examples, which are used for neither training nor model selection."""
         return self._part("test")
 
     @property
     def validation(self) -> Examples | None:
-        """The validation examples, if there are any."""
+        """The validation examples, or None if there is no validation part."""
         return self.parts.get("validation")
 
     @property

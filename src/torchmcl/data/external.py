@@ -15,7 +15,7 @@ from torchmcl.data.loader import AUGMENT, Batch
 from torchmcl.data.transforms import Draw, Transform, apply_transform
 from torchmcl.errors import TorchmclError, UsageError
 
-ITERATE = 2**34  # separates the seed of an epoch from those of its steps
+ITERATE = 2**34  # makes the seed of an epoch differ from the seeds of its steps
 
 
 def from_loaders(
@@ -29,14 +29,14 @@ def from_loaders(
 ) -> DataSet:
     """Create a data set from loaders, such as torch `DataLoader`s, and use their batches (x, y) unchanged.
 
-    x is (B, C, H, W) or (B, D), uint8 or float; y contains integers (B,) from 0. The loaders determine batch size,
-    order, workers and augmentation. A loader must start over whenever it is iterated; its length may be unknown.
+    x is (B, C, H, W) or (B, D), uint8 or float; y contains class indices (B,). The loaders determine batch size, order,
+    workers and augmentation. Each iteration of a loader must start from its first batch; its length may be unknown.
 
     Before each epoch, the global generators of torch, NumPy and Python are seeded from the seed and the epoch, so a
     `DataLoader` that shuffles without its own generator is reproducible. The examples have no index. Therefore, a run
-    that stops within an epoch resumes at the start of that epoch, and methods that store values for
-    individual examples (MCL, MCL-KD), sampling by class and several processes raise an error. `from_dataset` has none
-    of these limitations.
+    that stops within an epoch resumes at the start of that epoch. Sampling by class, training with several processes
+    and methods that store values for individual examples (MCL, MCL-KD) raise an error. `from_dataset` has none of these
+    limitations.
 
     Args:
         train: the loader of training batches
@@ -57,7 +57,7 @@ def from_loaders(
     External(train batches of (3,), 2 classes)
     """
     validate_types({"preprocess": preprocess, "name": name}, from_loaders)
-    preprocessing.get(preprocess)  # raises if it is unknown
+    preprocessing.get(preprocess)  # raises UsageError if the name is unknown
     is_list = isinstance(classes, Sequence) and not isinstance(classes, str)
     if not is_list or not 0 < len(set(classes)) == len(classes):
         raise UsageError(f"Expected a list of unique class names, got {classes!r}.")
@@ -85,7 +85,7 @@ class External:
     def __init__(self, loader: Any, classes: tuple[str, ...], name: str, like: Tensor | None = None) -> None:
         if not isinstance(loader, Iterable) or isinstance(loader, Iterator | Tensor | str | Dataset):
             got = f"{type(loader).__name__}. Pass a DataLoader, or use data.from_dataset for a Dataset."
-            raise UsageError(f"The {name} loader must allow a new iteration in every epoch, got {got}")
+            raise UsageError(f"Expected a {name} loader that can be iterated more than once, got {got}")
         self.loader, self.classes, self.name, self.count = loader, classes, name, 0
         self.target = torch.empty(0, dtype=torch.int64)
         with preserve_generators():
@@ -126,7 +126,7 @@ class External:
         self.count = count
 
     def _raw_batches(self) -> Iterator[Any]:
-        """Iterate over the loader; an error in it becomes a UsageError."""
+        """Iterate over the loader and convert its errors to UsageError."""
         number = 0
         try:
             for batch in self.loader:
@@ -136,8 +136,8 @@ class External:
             raise
         except Exception as problem:
             reason = (str(problem).strip().splitlines() or [""])[-1]
-            if "DataLoader worker" in str(problem):  # the message contains the traceback
-                problem.__traceback__ = None  # it would keep all workers alive
+            if "DataLoader worker" in str(problem):  # the message already contains the worker's traceback
+                problem.__traceback__ = None  # this traceback would keep all workers alive
             what = f"{type(problem).__name__}: {reason}. Saved checkpoints are kept; correct the loader and resume."
             raise UsageError(f"The {self.name} loader failed after {number} batches with {what}") from problem
 
@@ -147,7 +147,7 @@ class ExternalLoader:
     """An iterable over the batches of an `External` part, preprocessed and on the device.
 
     It has the methods of `Loader` that training and evaluation use, but an epoch cannot start in the middle. In
-    training, a last batch of one example is merged into the one before it, because batch statistics need two examples.
+    training, a last batch of one example is merged into the previous batch, as batch statistics need two examples.
     """
 
     resumable = False
@@ -174,7 +174,7 @@ class ExternalLoader:
         return self.epoch(1)
 
     def epoch(self, number: int = 1, *, start: int = 0) -> Iterator[Batch]:
-        """Iterate over the batches of an epoch; the global generators are seeded first and not restored."""
+        """Iterate over the batches of an epoch; the global generators are seeded first and not restored afterwards."""
         if start:
             raise UsageError(f"An epoch of a DataLoader must start at its first batch, got start={start}.")
         seed_generators(seed_of(self.seed, number, 0, ITERATE))
@@ -190,7 +190,7 @@ class ExternalLoader:
             done += total
 
     def _set_epoch(self, number: int) -> None:
-        """Call the method `set_epoch` of the sampler, batch sampler and data set, where it exists."""
+        """Call `set_epoch` on the sampler, the batch sampler and the data set, if they have this method."""
         for name in ("sampler", "batch_sampler", "dataset"):
             set_epoch = getattr(getattr(self.examples.loader, name, None), "set_epoch", None)
             if callable(set_epoch):
@@ -198,7 +198,7 @@ class ExternalLoader:
 
 
 def _merge_single(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Merge a last batch of one example into the one before it."""
+    """Merge a last batch of one example into the previous batch."""
     pending: list[tuple[Tensor, Tensor]] = []
     for batch in batches:
         pending.append(batch)
@@ -225,9 +225,11 @@ def _checked(batch: Any, classes: int, where: str) -> tuple[Tensor, Tensor]:
     y = y.long()
     low, high = int(y.min()), int(y.max())
     if not 0 <= low <= high < classes:
-        raise UsageError(f"Expected y from 0 to {classes - 1}, got {low} to {high} in {where}. Pass all class names.")
+        raise UsageError(
+            f"Expected y from 0 to {classes - 1}, got {low} to {high} in {where}. Correct y, or pass all class names."
+        )
     if x.dtype == torch.uint8 and x.dim() == 4:
         return x, y
-    if x.device.type == "cpu" and not bool(x.isfinite().all()):  # other devices would have to synchronise
+    if x.device.type == "cpu" and not bool(x.isfinite().all()):  # this check would synchronise other devices
         raise UsageError(f"Expected finite numbers, got NaN or infinity in {where}. Replace or remove them.")
     return x.float(), y

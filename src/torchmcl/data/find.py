@@ -23,7 +23,7 @@ def data_folders(directory: str | os.PathLike[str] | None = None) -> list[Path]:
 
 
 def find(names: Sequence[str], directory: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the first of these files or folders that is in the `data_folders` or is one of them, or None."""
+    """Return the first file or folder in `names` that is in a data folder or is itself one, or None."""
     for folder in data_folders(directory):
         for name in names:
             if (folder / name).exists():
@@ -34,7 +34,7 @@ def find(names: Sequence[str], directory: str | os.PathLike[str] | None = None) 
 
 
 def not_found(names: Sequence[str], directory: str | os.PathLike[str] | None, reason: str) -> UsageError:
-    """Return an error that lists the names, the folders that were searched, and what to do."""
+    """Return an error that lists the names and the searched folders, and explains what to do."""
     folders = ", ".join(map(str, data_folders(directory)))
     return UsageError(
         f"Cannot find {' or '.join(names)} in {folders}, and {reason}. "

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-# An explicit list, because Pillow would also open formats that start other programs (EPS).
+# The formats are listed because Pillow would otherwise also open formats, such as EPS, that start other programs.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 ORIENTATION = 0x0112  # the EXIF tag
 
 
 @dataclass(frozen=True)
 class ImageFiles(Lazy):
-    """Image files that are read on demand, indexed by (B,) -> (B, C, H, W) uint8.
+    """Image files that are read on demand: indexing with (B,) returns images (B, C, H, W) uint8.
 
     Args:
         paths: the paths of the files
@@ -44,7 +44,7 @@ class ImageFiles(Lazy):
     _ends: NDArray[np.int64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # One buffer for all paths, because a worker process would copy each Python object that it uses.
+        # All paths are stored in one buffer, because a worker process would copy each Python object that it uses.
         encoded = [os.fsencode(path) for path in self.paths]
         object.__setattr__(self, "_packed", b"".join(encoded))
         object.__setattr__(self, "_ends", np.cumsum([0, *map(len, encoded)]))
@@ -80,7 +80,7 @@ def read_image(path: str | PathLike[str], size: Sequence[int] | None = None, cha
 
     Args:
         path: the path of the file
-        size: the height and width to resize to (bicubic); None keeps the size
+        size: the height and width to which the image is resized (bicubic); by default, its size does not change
         channels: 3 for color, 1 for gray
 
     Raises:
@@ -99,7 +99,7 @@ def read_image(path: str | PathLike[str], size: Sequence[int] | None = None, cha
 
 
 def image_array(image: "Image", size: Sequence[int] | None = None, channels: int = 3) -> NDArray[np.uint8]:
-    """Convert an open image to an array (C, H, W) uint8, as in `read_image`."""
+    """Convert an open image to an array (C, H, W) uint8, in the same way as `read_image`."""
     from PIL import Image, ImageOps
 
     upright = ImageOps.exif_transpose(_to_eight_bits(image))
@@ -122,7 +122,7 @@ def image_size(path: str | PathLike[str]) -> tuple[int, int]:
 
 @contextmanager
 def open_image(path: str | PathLike[str] | BinaryIO, name: str | None = None) -> Iterator["Image"]:
-    """Open an image for decoding within the context, where any error becomes a UsageError that contains `name`."""
+    """Open an image; within this context, any decoding error becomes a UsageError that contains `name`."""
     from PIL import Image
 
     source = path if isinstance(path, IOBase) else fspath(path)  # type: ignore[arg-type]

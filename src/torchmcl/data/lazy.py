@@ -6,7 +6,7 @@ from torch.utils.data import default_collate
 
 
 class Lazy(ABC):
-    """Base class for images that are read on demand and stand in for a tensor (N, …).
+    """Base class for images that are read on demand and can be used in place of a tensor (N, …).
 
     >>> from torchmcl.data import ImageFiles
     >>> isinstance(ImageFiles(("a.png",), size=(32, 48)), Lazy)
@@ -40,6 +40,6 @@ class Lazy(ABC):
 
     def _stack(self, images: list[Tensor]) -> Tensor:
         """Stack images to (B, …)."""
-        # In a worker process, `default_collate` allocates the batch in shared memory. A batch on the heap would be
-        # copied there, and the heap would grow to the size of a hundred batches.
+        # In a worker process, `default_collate` allocates the batch in shared memory. A batch on the heap would have to
+        # be copied to shared memory, and the heap would grow to the size of a hundred batches.
         return default_collate(images) if images else torch.empty(0, *self.shape[1:], dtype=self.dtype)

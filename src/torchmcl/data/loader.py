@@ -17,25 +17,25 @@ from torchmcl.errors import TorchmclError, UsageError, known_name
 
 MAX_RESIDENT_BYTES = 2 * 1024**3  # the limit for images that are kept on the device
 SAMPLINGS = ("examples", "classes")
-# These offsets separate the seeds for reading and transforms from those of the step, which end in a process's rank.
+# With these offsets, the seeds for reading and transforms differ from those of the training steps, which use the rank.
 READ = 2**33
 AUGMENT = 2**32
 
 
 def inference_batch_size(device: torch.device) -> int:
-    """Return a batch size for inference that is large enough for a GPU; a CPU is no faster with more than 128."""
+    """Return a batch size for fast inference; more than 128 examples per batch are not faster on a CPU."""
     return 128 if device.type == "cpu" else 512
 
 
 class Batch(NamedTuple):
-    """The examples of one step on this process.
+    """The examples that one process receives in one step.
 
     Attributes:
         x: preprocessed inputs (B, C, H, W) or (B, D), float32 unless a custom preprocessing returns another type
         target: labels (B,) or masks (B, H, W), or probabilities (B, C, …) if a transform returns them
-        index: the indices (B,) of the examples in the set
+        index: the indices (B,) of the examples in the data set
         group: the groups (B,) int64, or None
-        total: the number of examples in the step over all processes
+        total: the number of examples in the step, summed over all processes
         weight: the weights (B,) of the examples, or None if all are 1
 
     >>> batch = Batch(torch.zeros(2, 3), torch.tensor([0, 1]), torch.arange(2), group=None, total=2)
@@ -57,21 +57,22 @@ class Loader:
 
     The order depends only on the seed and the epoch. The loader keeps no state, so an epoch that starts at batch 100
     yields the same batches whether or not the earlier ones were read. With `shuffle`, a last batch of fewer than two
-    examples per process is merged into the one before it, because batch statistics need two examples. Without
-    `shuffle`, each example appears once, in order, and a process without examples in the last batch stops before it.
+    examples per process is merged into the previous batch, because batch statistics need two examples. Without
+    `shuffle`, each example appears once, in order; a process without examples in the last batch omits that batch.
 
     Args:
         examples: the examples
-        batch_size: the number of examples in a step over all processes
+        batch_size: the number of examples in a step, summed over all processes
         seed: the seed of the order and of augmentation
-        shuffle: whether to shuffle, for training
-        rank: the index of this process, which takes every `world`-th example of a step from `rank` on
+        shuffle: whether to shuffle the examples, as in training
+        rank: the index of this process, which receives every `world`-th example of a step, starting at index `rank`
         world: the number of processes
         device: the device of the batches
         preprocess: a name in `preprocess.names()` or a function (B, …) -> (B, …)
         transform: augments examples before preprocessing; see `transforms`
         workers: the number of processes that read `Lazy` images
-        sampling: "examples", or "classes" to draw all classes equally often in an epoch of the same length
+        sampling: "examples" to draw each example once per epoch, or "classes" to draw all classes equally often; an
+            epoch has the same length in both cases
 
     Raises:
         UsageError: if an argument is out of range, or if there are fewer examples than processes.
@@ -125,13 +126,13 @@ class Loader:
         return self.epoch(1)
 
     def epoch(self, number: int = 1, *, start: int = 0) -> Iterator[Batch]:
-        """Iterate over the batches of an epoch from index `start` on."""
+        """Iterate over the batches of an epoch, starting at batch `start`."""
         if number < 0 or not 0 <= start <= len(self):
             raise UsageError(f"Expected epoch >= 0 and 0 <= start <= {len(self)}, got {number} and {start}.")
         return self._read(number, start, self._split(self._order(number), start))
 
     def _split(self, order: Tensor, start: int) -> list[Tensor]:
-        """Split an epoch (N,) into batches and return this process's part of each one from `start` on."""
+        """Split an epoch (N,) into batches and return this process's part of each, starting at batch `start`."""
         return [batch[self.rank :: self.world] for batch in order.split(self._sizes)[start : len(self)]]
 
     def _order(self, epoch: int) -> Tensor:
@@ -164,12 +165,12 @@ class Loader:
             for index in batches:
                 yield images[index.to(images.device)]
         elif batches:
-            # Each position in the epoch gets a seed, so an example that appears twice gets two.
+            # Each position in the epoch has its own seed, so an example that appears twice is read with two seeds.
             generator = torch.Generator().manual_seed(seed_of(self.seed, epoch, 0, READ))
             seeds = self._split(torch.randint(2**63 - 1, (len(self.examples),), generator=generator), start)
             yield from _read_lazy(images, list(zip(batches, seeds, strict=True)), self.workers)
 
-    # The tensors are moved to the device on first use, because not every loader is used.
+    # The tensors are moved to the device on first use, because some loaders are never used.
     @cached_property
     def _resident(self) -> Tensor | Lazy:
         images = self.examples.images
@@ -184,7 +185,7 @@ class Loader:
 
     @cached_property
     def _by_class(self) -> list[Tensor]:
-        """The indices of the examples of each class that has any."""
+        """The indices of the examples of each class, excluding empty classes."""
         label = self.examples.labels.cpu()
         sizes = label.bincount()
         return list(label.argsort(stable=True).split(sizes[sizes > 0].tolist()))
@@ -196,7 +197,7 @@ class Loader:
 
 
 def _sizes(count: int, batch_size: int, least: int) -> list[int]:
-    """Return the sizes of an epoch's batches; a last batch smaller than `least` is merged into the one before it."""
+    """Return the sizes of an epoch's batches; a last batch smaller than `least` is merged into the previous batch."""
     full, rest = divmod(count, batch_size)
     sizes = [batch_size] * full + [rest] * (rest > 0)
     if len(sizes) > 1 and sizes[-1] < least:
@@ -205,7 +206,7 @@ def _sizes(count: int, batch_size: int, least: int) -> list[int]:
 
 
 class _Batches:
-    """A data set whose items are batches of images. It returns errors because torch would obscure raised ones."""
+    """A data set of batches of images. Errors are returned, because torch would obscure the messages of raised ones."""
 
     def __init__(self, images: Lazy) -> None:
         self.images = images
@@ -219,7 +220,7 @@ class _Batches:
 
 def _read_lazy(images: Lazy, batches: list[tuple[Tensor, Tensor]], workers: int) -> Iterator[Tensor]:
     """Read images (B, …) for each pair of indices (B,) and seeds (B,)."""
-    # The generator is separate, because dropout would otherwise depend on whether images are read lazily.
+    # With the global generator, the random numbers of dropout would depend on whether images are read lazily.
     reader: DataLoader = DataLoader(
         _Batches(images),  # type: ignore[arg-type]
         sampler=batches,
@@ -229,7 +230,7 @@ def _read_lazy(images: Lazy, batches: list[tuple[Tensor, Tensor]], workers: int)
     )
     try:
         items = iter(reader)
-    except (AttributeError, TypeError, PicklingError) as problem:  # raised if processes are not forked
+    except (AttributeError, TypeError, PicklingError) as problem:  # pickling fails, unless processes are forked
         advice = "Define the class of the Dataset at the top of a module, or pass workers=0."
         raise UsageError(f"Cannot send the data to worker processes ({problem}). {advice}") from problem
     try:

@@ -25,7 +25,7 @@ COLORS = ((0, 0, 0), (255, 255, 255), (230, 159, 0), (86, 180, 233), (0, 158, 11
 
 
 def find_pairs(images: Path, masks: Path, pattern: str) -> Pairs:
-    """List the images that match `pattern`, each with its mask: the PNG file of the same name in `masks`."""
+    """List the images that match `pattern`, each with its mask, which is the PNG file of the same name in `masks`."""
     pairs = []
     for image in sorted(images.glob(pattern)):
         if image.suffix.lower() in EXTENSIONS and not image.name.startswith("."):
@@ -70,7 +70,7 @@ def split_by_group(
 
 
 def write_mask(path: Path, label: Tensor, size: Size) -> None:
-    """Write classes (H, W) as a PNG file of `size` (H, W) with a palette; the pixel values are the classes."""
+    """Resize a mask of classes (H, W) to `size` and write it as a PNG file with a palette; pixel values are classes."""
     from PIL import Image
 
     image = Image.fromarray(resize_mask(Image.fromarray(label.to("cpu").numpy().astype(np.uint8)).convert("L"), size))

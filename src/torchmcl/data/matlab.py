@@ -20,9 +20,9 @@ _COMPLEX = 0x0800
 def read_matlab(path: Path, *, max_bytes: int) -> dict[str, NDArray[Any]]:
     """Read the numeric arrays of a level 5 MATLAB file (-v6 or -v7).
 
-    `max_bytes` limits the size before and after decompression. SciPy's reader is not used, as damaged files crash it.
+    `max_bytes` limits the size before and after decompression. Damaged files crash SciPy's reader, so it is not used.
     """
-    # For the layout, see "MAT-File Format" by MathWorks: each element is a tag (type, size) and its padded content.
+    # For the layout, see "MAT-File Format" by MathWorks. Each element has a tag (type, size) and padded content.
     content = memoryview(check_file(path, max_bytes).read_bytes())
     order = {b"IM": "<", b"MI": ">"}.get(bytes(content[126:128]))
     if order is None or content[125 if order == "<" else 124] != 1:
@@ -35,7 +35,7 @@ def read_matlab(path: Path, *, max_bytes: int) -> dict[str, NDArray[Any]]:
 
 
 def _bodies(content: memoryview, order: str, max_bytes: int) -> Iterator[memoryview]:
-    """Unpack the content of each matrix; `max_bytes` limits their total size."""
+    """Yield the unpacked content of each matrix; `max_bytes` limits the total unpacked size."""
     left = max_bytes
     for kind, body in _elements(content, order):
         if kind == _COMPRESSED:

@@ -13,7 +13,7 @@ _RECONSTRUCT = {("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiar
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """Read a pickled dictionary of lists, numbers, strings and uint8 arrays, without executing anything.
+    """Read a pickled dictionary of lists, numbers, strings and uint8 arrays, without executing code from the file.
 
     Any other object in the file raises an error. The content of an array is checked later, by `Array.bytes_`.
     """
@@ -29,7 +29,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 
 class Array:
-    """The unchecked description of an array or of its type in a pickle."""
+    """An array or its data type as described in a pickle, before any checks."""
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
@@ -42,9 +42,10 @@ class Array:
         """Return the array; raise DamagedFileError unless it is uint8 and has as many bytes as its shape requires."""
         try:
             _, shape, kind, by_column, raw = self.state
-            if not all(type(size) is int for size in shape):  # before they are compared
+            if not all(type(size) is int for size in shape):  # checked before sizes are compared
                 raise TypeError("the shape contains a size that is not an integer")
-            bytes_ = raw.encode("latin-1") if isinstance(raw, str) else bytes(memoryview(raw))  # str from Python 2
+            # Python 2 stored the bytes as str.
+            bytes_ = raw.encode("latin-1") if isinstance(raw, str) else bytes(memoryview(raw))
             if kind.arguments[0] != "u1" or min(shape) < 0:
                 raise ValueError("the array is not uint8, or its shape has a negative size")
             return np.frombuffer(bytes_, dtype=np.uint8).reshape(shape, order="F" if by_column else "C")
@@ -52,7 +53,7 @@ class Array:
             raise DamagedFileError(f"Expected a uint8 array in {path}. Download the file again.") from error
 
 
-# The memory of the pure-Python unpickler grows with the file, not with the sizes that the file declares.
+# The memory use of the pure-Python unpickler depends on the size of the file, not on the sizes that the file declares.
 class _Reader(pickle._Unpickler):
     stack: list[Any]
     pop_mark: Callable[[], list[Any]]
@@ -61,12 +62,13 @@ class _Reader(pickle._Unpickler):
         if (module, name) in _RECONSTRUCT or (module, name) == ("numpy", "dtype"):
             return _fresh(Array)
         if (module, name) == ("numpy", "ndarray"):
-            return None  # an argument of _reconstruct, never called
+            return None  # passed to _reconstruct, but never called
         if (module, name) == ("_codecs", "encode"):
             return _fresh(_latin)
         raise DamagedFileError(f"it calls {f'{module}.{name}'!r}.")
 
-    # Sets and dictionaries hash their keys, and hashing a tuple of 60 nested pairs takes 2 ** 60 steps.
+    # Sets, and keys other than strings, bytes and integers, are rejected because sets and dictionaries hash their
+    # elements, and hashing a tuple of 60 nested pairs takes 2 ** 60 steps.
     dispatch: ClassVar[dict[int, Callable[..., None]]] = {
         code: load
         for code, load in pickle._Unpickler.dispatch.items()
@@ -96,10 +98,10 @@ class _Reader(pickle._Unpickler):
 
 
 def _fresh(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function, so that a file that sets attributes cannot change the original."""
+    """Wrap a function so that a pickle that sets attributes on it cannot change the original."""
     return lambda *arguments: function(*arguments)
 
 
 def _latin(text: str, _: str = "") -> bytes:
-    """Restore bytes from the text in which Python 3 stores them in old protocols."""
+    """Restore the bytes that Python 3 stores as text in old pickle protocols."""
     return text.encode("latin-1")

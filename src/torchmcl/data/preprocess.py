@@ -1,4 +1,4 @@
-"""Preprocessing: functions of a batch (B, …) that convert raw examples to network inputs."""
+"""Preprocessing: functions that convert a batch (B, …) of raw examples to network inputs."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ def global_contrast(x: Tensor) -> Tensor:
     """Normalize each image to mean 0 and root mean square 1 over pixels and channels, (B, …) -> (B, …) float32.
 
     Computes (x - mean) / rms(x - mean), without the division if the root mean square is below 1e-8. This is global
-    contrast normalization, the paper's only preprocessing (as in pylearn2 with scale sqrt(D)).
+    contrast normalization, the only preprocessing in the paper. It matches pylearn2's with scale sqrt(D).
 
     >>> global_contrast(torch.tensor([[[[1, 3]]], [[[7, 7]]]], dtype=torch.uint8)).flatten(1)
     tensor([[-1.,  1.],
@@ -21,7 +21,7 @@ def global_contrast(x: Tensor) -> Tensor:
     x = x.float()
     axes = tuple(range(1, x.dim()))
     x = x - x.mean(axes, keepdim=True)
-    # Repeated, because the float32 mean of a large uniform image has a rounding error that the division would amplify.
+    # The mean is subtracted twice, because the division would amplify its rounding error for a large uniform image.
     x = x - x.mean(axes, keepdim=True)
     rms = x.square().mean(axes, keepdim=True).sqrt()
     return x / torch.where(rms < 1e-8, 1.0, rms)
@@ -62,7 +62,7 @@ def register(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
 
 
 def default(dtype: torch.dtype) -> str:
-    """Return "gcn" for uint8 and "none" for float examples, which are assumed to be preprocessed already."""
+    """Return "gcn" for uint8 examples, and "none" for float examples, which are assumed to be preprocessed already."""
     return "gcn" if dtype == torch.uint8 else "none"
 
 

@@ -21,7 +21,7 @@ def select(
     validation: float = 0.0,
     seed: int = 0,
 ) -> DataSet:
-    """Select classes, hold out a missing test part, limit the training examples and hold out a validation part."""
+    """Select classes, limit the training examples, and hold out a validation part, and a test part if there is none."""
     parts, choices = dict(data.parts), dict(data.choices)
     if not 0 <= validation < 1:
         raise UsageError(f"Expected 0 <= validation < 1, got {validation}.")
@@ -59,7 +59,7 @@ def select_classes(examples: Examples, names: Sequence[str]) -> Examples:
 
 
 def read_if_smaller(examples: Examples, size: float) -> Examples:
-    """Read image files into memory if they have fewer than `size` bytes of pixels."""
+    """Read image files into memory if their pixels take fewer than `size` bytes."""
     images = examples.images
     if not isinstance(images, ImageFiles) or torch.Size(images.shape).numel() >= size:
         return examples

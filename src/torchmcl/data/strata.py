@@ -11,7 +11,7 @@ from torchmcl.errors import UsageError
 
 
 class Purpose(IntEnum):
-    """The purpose of a selection; the same seed gives independent selections for different purposes."""
+    """The purpose of a selection; with the same seed, selections for different purposes are independent."""
 
     TEST = 0
     VALIDATION = 1
@@ -21,7 +21,7 @@ class Purpose(IntEnum):
 def hold_out(label: Tensor, fraction: float, *, seed: int, purpose: Purpose) -> tuple[Tensor, Tensor]:
     """Split indices into those to keep and a fraction of each label to hold out, (N,) -> ascending (K,), (N - K,).
 
-    Of the n examples of a label, n * fraction (rounded) are held out, but at least 1 if n >= 2, and never all.
+    Of the n examples of a label, n * fraction (rounded) are held out, but at least 1 if n >= 2, and never all n.
     """
     if not 0 < fraction < 1:
         raise UsageError(f"Expected a fraction between 0 and 1 to hold out, got {fraction}.")
@@ -33,17 +33,17 @@ def hold_out(label: Tensor, fraction: float, *, seed: int, purpose: Purpose) -> 
 
 
 def train_test_split(label: Tensor, *, seed: int, fraction: float = 0.2) -> dict[str, Tensor]:
-    """Hold out a test set: return the indices of the parts "train" and "test"."""
+    """Hold out a test set, and return the indices of the examples in the parts "train" and "test"."""
     return dict(zip(("train", "test"), hold_out(label, fraction, seed=seed, purpose=Purpose.TEST), strict=True))
 
 
 def stratified_subset(label: Tensor, count: int, *, seed: int) -> Tensor:
-    """Choose `count` examples, with each label in proportion and at least once if possible, (N,) -> ascending (K,)."""
+    """Choose `count` examples, of each label in proportion and at least one if possible, (N,) -> ascending (K,)."""
     if count < 1:
         raise UsageError(f"Expected limit >= 1, got {count}.")
     index, rank, size = _shuffled_strata(label, seed, Purpose.LIMIT)
-    # Each label gets one example, then the others are distributed by the Sainte-Laguë method, so that a smaller count
-    # chooses a subset of the examples that a larger count chooses.
+    # Each label gets one example, and the Sainte-Laguë method distributes the others. As a result, the examples chosen
+    # for a smaller count are a subset of those chosen for a larger count.
     priority = torch.where(rank == 0, torch.inf, size / (rank + 0.5))
     return index[priority.argsort(descending=True, stable=True)[:count]].sort().values
 
@@ -52,7 +52,7 @@ def balanced_order(by_class: Sequence[Tensor], generator: torch.Generator) -> Te
     """Draw a random order (N,) of N examples, with repetitions, in which all classes are equally frequent.
 
     `by_class` contains the indices of each class. The counts of any two classes differ by at most one, and so do the
-    counts of any two examples of a class. The classes and examples with the higher count are drawn at random each time.
+    counts of any two examples of a class. Each call chooses the classes and examples with the higher count at random.
     """
     count = sum(map(len, by_class))
     per_class, remainder = divmod(count, len(by_class))
@@ -69,8 +69,8 @@ def _shuffled_strata(label: Tensor, seed: int, purpose: Purpose) -> tuple[Tensor
     """Return all indices sorted by label and shuffled within each label, their ranks and the label sizes, (N,) each."""
     if seed < 0:
         raise UsageError(f"Expected seed >= 0, got {seed}.")
-    # The raw bits of PCG64 are the same in every NumPy release; the output of higher-level functions may change.
-    # A test set must not change with an upgrade.
+    # The raw bits of PCG64 are the same in every NumPy release, so an upgrade does not change a test set. The output
+    # of higher-level functions may change.
     bits = np.random.PCG64(np.random.SeedSequence([seed, purpose])).random_raw(len(label))
     order = torch.from_numpy(bits.argsort(kind="stable"))
     index = order[label[order].argsort(stable=True)]

@@ -32,10 +32,10 @@ def from_dataset(
     preprocess: str | None = None,
     name: str = "dataset",
 ) -> DataSet:
-    """Create a data set from map-style torch `Dataset`s, whose examples worker processes read on demand.
+    """Create a data set from map-style torch `Dataset`s, from which worker processes read examples on demand.
 
     Items are (x, y): x is a uint8 or float tensor (C, H, W), (H, W) or (D,), with the same shape for all items; y is an
-    integer. Items may use the global generators of torch, NumPy and Python for augmentation. These are seeded for each
+    integer. Augmentation may use the global generators of torch, NumPy and Python. These generators are seeded for each
     example of each epoch, so training does not depend on the number of workers or processes and resumes exactly.
 
     Args:
@@ -43,12 +43,12 @@ def from_dataset(
         test: the `Dataset` of test examples, or the fraction of each class of `train` to hold out
         validation: the `Dataset` of validation examples, or the fraction to hold out after `test` and `limit`
         classes: the names of the classes 0, 1, …; by default `train.classes`, or else the sorted labels
-        targets: the labels of `train`; by default `train.targets` or `train.labels`, otherwise read from all items.
-            If given, the y of items is ignored and may be missing
+        targets: the labels of `train`; by default `train.targets` or `train.labels`, or else the y of all items. If
+            `targets` is given, the y of each item is ignored and may be missing
         test_targets: the labels of a `Dataset` given as `test`
         validation_targets: the labels of a `Dataset` given as `validation`
-        limit: the largest number of training examples; each class keeps its proportion
-        seed: the seed of `limit` and of the examples held out
+        limit: the maximum number of training examples; each class keeps its proportion
+        seed: the seed for choosing the examples of `limit` and those that are held out
         preprocess: a name in `preprocess.names()`; by default "gcn" for uint8 and "none" for float
         name: the name of the data set
 
@@ -65,7 +65,7 @@ def from_dataset(
     """
     validate_types({"limit": limit, "seed": seed, "preprocess": preprocess, "name": name}, from_dataset)
     if preprocess is not None:
-        preprocessing.get(preprocess)  # raises if it is unknown
+        preprocessing.get(preprocess)  # raises UsageError if the name is unknown
     if classes is None and _are_names(known := getattr(train, "classes", None)):
         classes = known
     parts = {"train": _examples(train, targets, "train", classes)}
@@ -132,7 +132,7 @@ def read_item(dataset: Any, index: int, seed: int, name: str, *, labelled: bool 
     except TorchmclError:
         raise
     except Exception as problem:
-        advice = "Correct the Dataset, or leave the example out with torch.utils.data.Subset."
+        advice = "Correct the Dataset, or exclude the example with torch.utils.data.Subset."
         raise UsageError(f"Reading {where} failed with {type(problem).__name__}: {problem}. {advice}") from problem
     is_pair = isinstance(item, tuple | list) and len(item) > labelled
     x = item[0] if is_pair else item
@@ -175,7 +175,7 @@ def _type(value: Any) -> str:
 def _examples(
     dataset: Any, targets: Any, name: str, classes: Sequence[str] | None, like: Examples | None = None
 ) -> Examples:
-    """Return the examples of a data set, which are read on demand; they must match `like`, if given."""
+    """Return examples that are read on demand; if `like` is given, their shape and type must match it."""
     count = _length(dataset, name)
     labels = _known_labels(dataset) if targets is None else targets
     with preserve_generators():
@@ -204,7 +204,7 @@ def _length(dataset: Any, name: str) -> int:
 
 
 def _known_labels(dataset: Any) -> Any:
-    """Return the labels of the examples if an attribute of the data set contains them, as in torchvision."""
+    """Return the labels if an attribute of the data set contains them, as in torchvision, or else None."""
     if isinstance(dataset, Subset):
         labels = _known_labels(dataset.dataset)
         return None if labels is None else as_targets(labels, "targets", None)[1][np.asarray(dataset.indices)]

@@ -1,9 +1,9 @@
 """Augmentation: random transforms of training batches that are exactly reproducible when a run resumes.
 
 A transform is any callable (x (B, …), target (B, …), draw) -> (x, target). It receives examples before preprocessing
-and must not change their number. `draw` provides random numbers, which depend only on the seed, epoch and batch. They
-are drawn for all examples of a step, and each process takes its rows, so the result does not depend on the number of
-processes.
+and must not change their number. `draw` provides random numbers, which depend only on the seed, epoch and batch. These
+numbers are drawn for all examples of a step, and each process uses those of its own examples, so the result does not
+depend on the number of processes.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ class Draw:
     Args:
         seed: the seed of the step
         total: the number of examples in the step, over all processes
-        rows: the rows of this process
-        device: the device of the numbers; they are drawn on the CPU and are the same on every device
+        rows: the slice of the step's examples that this process receives
+        device: the device of the numbers, which are drawn on the CPU and are the same on every device
 
     >>> full, half = Draw(0, total=4), Draw(0, total=4, rows=slice(0, None, 2))
     >>> torch.equal(full.uniform(2)[::2], half.uniform(2))
@@ -94,7 +94,7 @@ class Crop:
 
 @dataclass(frozen=True)
 class Color:
-    """Multiply the brightness and contrast of each image by factors between 1 - `strength` and 1 + `strength`.
+    """Multiply the brightness and contrast of each image by random factors from 1 - `strength` to 1 + `strength`.
 
     >>> gray = torch.full((1, 3, 2, 2), 100, dtype=torch.uint8)
     >>> Color(0.0)(gray, torch.tensor([0]), Draw(0, total=1))[0].unique()
@@ -117,7 +117,7 @@ class Color:
 class Cutout:
     """Set a random square in each image to 0 (DeVries and Taylor, 2017). Masks do not change.
 
-    The side of the square is the fraction `part` of the image's shorter side.
+    `part` is the side of the square as a fraction of the image's shorter side.
 
     >>> int((Cutout(0.5)(torch.ones(1, 1, 8, 8), torch.tensor([0]), Draw(0, total=1))[0] == 0).sum()) <= 16
     True
@@ -150,7 +150,7 @@ class Compose:
         return x, target
 
 
-NAMES = ("flip", "crop", "color", "cutout")  # a literal, which the command line reads without importing torch
+NAMES = ("flip", "crop", "color", "cutout")  # a literal, so that the command line can read it without importing torch
 _TRANSFORMS: dict[str, Callable[[], Transform]] = dict(zip(NAMES, (Flip, Crop, Color, Cutout), strict=True))
 
 
@@ -162,7 +162,7 @@ def build(names: str | Sequence[str] | None, custom: Transform | None = None) ->
         custom: a transform to apply after the named ones
 
     Returns:
-        A single transform that applies the given ones in order, or None if none are given.
+        A single transform that applies all given transforms in order, or None if there are none.
 
     Raises:
         UsageError: if a name is unknown.
@@ -178,7 +178,7 @@ def build(names: str | Sequence[str] | None, custom: Transform | None = None) ->
 
 
 def apply_transform(transform: Transform, x: Tensor, target: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-    """Transform a batch; raise UsageError if the transform fails, or changes the batch size or the targets' shape."""
+    """Transform a batch; raise UsageError if the transform fails or changes the batch size or the targets' shape."""
     try:
         new_x, new_target = transform(x, target, draw)
         size, shape = len(new_x), tuple(new_target.shape)
@@ -200,7 +200,7 @@ def _check_images(x: Tensor, name: str) -> None:
 
 
 def _is_mask(target: Tensor) -> bool:
-    """Whether targets are classes (B, H, W) or probabilities (B, C, H, W) of pixels, which move with the image."""
+    """Return whether targets belong to pixels, (B, H, W) or (B, C, H, W), so that they move with the image."""
     return target.ndim > 2
 
 

@@ -146,8 +146,8 @@ def test_nothing_there(small) -> None:
     for path in small.glob("images/*/*.jpg"):
         if path.parent.name != "e":
             path.unlink()
-    refused(small, "All images in .* are below 300x500 pixels")
+    refused(small, "All images in .* are smaller than 300x500 pixels")
     shutil.rmtree(small / "images")
     refused(small, r"There are no images in .*icoseg. Put images/GROUP/\*.jpg and ground_truth/GROUP/\*.png there")
     shutil.rmtree(small)
-    refused(small.parent, "Cannot find icoseg or iCoseg in .*, and it cannot be downloaded")
+    refused(small.parent, "Cannot find icoseg or iCoseg in .*, and no download is available")

@@ -18,13 +18,13 @@ MAX_BYTES = 50_000 * (PIXELS + 500)  # the limit per file; a pickle also contain
 
 @dataclass(frozen=True)
 class Layout:
-    """The files of one version of the data set, and where they store the labels and the class names."""
+    """The files of one version of the data set, and the locations of the labels and class names in these files."""
 
     folder: str
     train: tuple[str, ...]
     test: tuple[str, ...]
     names: str
-    labels: int = 0  # bytes before the pixels, the last of which is the label; 0 for pickles
+    labels: int = 0  # the number of label bytes before the pixels, of which the last is used; 0 for pickles
     label_key: str = ""
     names_key: str = ""
 
@@ -53,12 +53,12 @@ CLASSES100 = tuple(_FINE.split())
 
 
 def cifar10(directory: str | None = None, parts: Sequence[str] = ("train", "test")) -> DataSet:
-    """Load CIFAR-10 (Krizhevsky, 2009), binary or Python version, (N, 3, 32, 32) uint8."""
+    """Load the binary or Python version of CIFAR-10 (Krizhevsky, 2009), (N, 3, 32, 32) uint8."""
     return _load("cifar10", CIFAR10, CLASSES10, directory, parts)
 
 
 def cifar100(directory: str | None = None, parts: Sequence[str] = ("train", "test")) -> DataSet:
-    """Load CIFAR-100 (Krizhevsky, 2009) with its 100 fine labels, binary or Python version, (N, 3, 32, 32) uint8."""
+    """Load the binary or Python version of CIFAR-100 (Krizhevsky, 2009) with fine labels, (N, 3, 32, 32) uint8."""
     return _load("cifar100", CIFAR100, CLASSES100, directory, parts)
 
 
@@ -111,7 +111,7 @@ def _pickled(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.
 
 
 def _names(folder: Path, layout: Layout, default: tuple[str, ...]) -> tuple[str, ...]:
-    """Read the names of the classes, or return the default if their file is missing."""
+    """Read the names of the classes from their file, or return the default if the file is missing."""
     path = folder / layout.names
     if not path.exists():
         return default
@@ -121,7 +121,8 @@ def _names(folder: Path, layout: Layout, default: tuple[str, ...]) -> tuple[str,
     else:
         names = read_pickle(path).get(layout.names_key)
     listed = names if isinstance(names, list) else []
-    listed = [name.decode("latin-1") if isinstance(name, bytes) else name for name in listed]  # bytes from Python 3
+    # Pickles that were written by Python 3 can contain bytes.
+    listed = [name.decode("latin-1") if isinstance(name, bytes) else name for name in listed]
     texts = tuple(name for name in listed if isinstance(name, str))
     if len(texts) != len(default) or len(set(texts)) != len(texts):
         raise DamagedFileError(f"Expected {len(default)} unique class names in {path}, got {len(set(texts))}.")

@@ -6,13 +6,13 @@ import torch
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.strata import train_test_split
 
-INK = 128  # the smallest pixel value of ink
+INK = 128  # pixels with at least this value are ink
 
 
 def load(parts: Sequence[str] = ("train", "test")) -> DataSet:
     """Load scikit-learn's 1,797 handwritten digits, (N, 1, 8, 8) uint8, with values scaled from 0-16 to 0-255.
 
-    A fifth of each class, chosen with a fixed seed, is the test set, so the split is the same in every run.
+    The test set is a fifth of each class, chosen with a fixed seed, so the split is the same in every run.
 
     >>> load().test
     Examples(359 of (1, 8, 8), 10 classes)

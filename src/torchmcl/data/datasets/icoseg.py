@@ -11,7 +11,8 @@ from torchmcl.data.masks import Size, check_mask_size, find_pairs, resize_mask, 
 from torchmcl.errors import UsageError
 
 SIZE = (75, 125)
-MIN_SIZE = (300, 500)  # [I] the paper's "larger than 300x500", read as at least that size: 449 of the 643 images
+# [I] The paper's "larger than 300x500" is interpreted as "at least 300x500", which leaves 449 of the 643 images.
+MIN_SIZE = (300, 500)
 
 
 def load(
@@ -20,17 +21,19 @@ def load(
     """Load iCoseg (Batra et al., 2010): images (N, 3, 75, 125) uint8, masks (N, 75, 125) of 0 and 1, and groups.
 
     Only images of at least 300 x 500 pixels are used. Images are resized by bicubic interpolation, and masks by nearest
-    neighbor. A fifth of each group, chosen by `seed`, is the test set; a group of one image is used for training. See
-    the section "Segmentation" of the paper's experiments.
+    neighbor. A fifth of each group, chosen by `seed`, is the test set; a group of one image is used for training. The
+    paper describes this data in the section "Segmentation" of its experiments.
     """
     folder = obtain(["icoseg", "iCoseg"], directory)
     found = find_pairs(folder / "images", folder / "ground_truth", "*/*")
     if not found:
         raise UsageError(f"There are no images in {folder}. Put images/GROUP/*.jpg and ground_truth/GROUP/*.png there.")
-    # The memory gets no row for a group without large images, because nothing would ever be counted in it.
+    # A group without large images is omitted, because the memory would never count an example in its row.
     pairs = [(image, mask) for image, mask in found if all(np.greater_equal(image_size(image), MIN_SIZE))]
     if not pairs:
-        raise UsageError(f"All images in {folder} are below {MIN_SIZE[0]}x{MIN_SIZE[1]} pixels. Download them again.")
+        raise UsageError(
+            f"All images in {folder} are smaller than {MIN_SIZE[0]}x{MIN_SIZE[1]} pixels. Download them again."
+        )
     classes, root = ("background", "foreground"), folder / "images"
     made = split_by_group(pairs, root, classes, lambda at: _mask(*pairs[at], size), parts=parts, size=size, seed=seed)
     choices = {

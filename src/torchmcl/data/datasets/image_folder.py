@@ -10,7 +10,7 @@ from torchmcl.data.image_files import EXTENSIONS, ImageFiles, image_size
 from torchmcl.data.strata import train_test_split
 from torchmcl.errors import UsageError
 
-SIZE_SAMPLE = 100  # the number of images whose median size is used
+SIZE_SAMPLE = 100  # the number of images from which the default size is computed
 
 
 def load(
@@ -18,10 +18,10 @@ def load(
 ) -> DataSet:
     """Load `ImageFiles` (N, 3, H, W) from a folder with one subfolder per class.
 
-    If PATH has the folders train and test (or val), they contain the classes. If all three exist, val is the
-    validation part. Otherwise, PATH itself contains the classes, and a fifth of each class, chosen by `seed`, is the
-    test set. Images are resized to `size`, by default the median of 100 training images. Raises UsageError if there are
-    fewer than two classes, or if a class has no images.
+    If PATH contains the folders train and test (or val), these folders contain the classes; if all three exist, val is
+    the validation part. Otherwise, PATH itself contains the classes, and a fifth of each class, chosen by `seed`, is
+    the test set. Images are resized to `size`, by default the median size of up to 100 training images. Raises
+    UsageError if there are fewer than two classes, or if a class has no images.
     """
     root = Path(path).expanduser()
     if not root.is_dir():
@@ -54,7 +54,7 @@ def load(
 
 
 def _parts(root: Path) -> dict[str, Path]:
-    """Return the folder of each part if train and either test or val exist; a single such folder may be a class."""
+    """Return the folder of each part if train and test or val exist, or else {}, as a folder train may be a class."""
     found = {name: root / name for name in ("train", "test", "val") if _subfolders(root / name)}
     if "train" not in found or len(found) < 2:
         return {}

@@ -29,7 +29,7 @@ def load(path: str, parts: Sequence[str] = ("train", "test"), *, seed: int = 0) 
 
 
 def read(file: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays x, y, x_test and y_test without executing anything in the file."""
+    """Read the arrays x, y, x_test and y_test without executing code from the file."""
     try:
         with zipfile.ZipFile(file) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}

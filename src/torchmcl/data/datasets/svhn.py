@@ -9,7 +9,7 @@ from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.matlab import read_matlab
 from torchmcl.errors import DamagedFileError
 
-MAX_BYTES = 600_000 * 3100  # the limit per file; the largest, "extra", has 531,131 images
+MAX_BYTES = 600_000 * 3100  # the limit per file; the largest file, "extra", has 531,131 images
 
 
 def load(directory: str | None = None, parts: Sequence[str] = ("train", "test")) -> DataSet:

@@ -16,7 +16,7 @@ MAX_BYTES = 10**8  # the limit per text file
 def load(
     directory: str | None = None, parts: Sequence[str] = ("train", "test"), size: tuple[int, int] | None = None
 ) -> DataSet:
-    """Load Tiny-ImageNet: `ImageFiles` (N, 3, 64, 64), 200 classes in the order of wnids.txt, and val as "test"."""
+    """Load Tiny-ImageNet as `ImageFiles` (N, 3, 64, 64). The classes are in the order of wnids.txt; "test" is val."""
     folder = obtain(["tiny-imagenet-200"], directory)
     ids = _text(folder / "wnids.txt").split()
     if len(set(ids)) != len(ids):
@@ -63,7 +63,7 @@ def _val(folder: Path, number: dict[str, int]) -> tuple[list[str], list[int]]:
 
 
 def _names(path: Path, ids: Sequence[str]) -> tuple[str, ...]:
-    """Name each class by its first word, or by its id if it has no word or another class has the same first word."""
+    """Return the first name of each class, or its WordNet id if it has no name or another class has the same one."""
     if not path.exists():
         return tuple(ids)
     lines = _text(path).splitlines()
