@@ -206,7 +206,7 @@ def test_what_is_no_data_set():
     refused("fraction between 0 and 1 to hold out, got 1.5", fine, 1.5)
     refused("Expected 0 <= validation < 1", fine, 0.2, 1)
     refused("Unknown preprocessing", fine, preprocess="gnc")
-    refused("target for each of 30 examples of train, got 2", fine, targets=[0, 1])
+    refused("target for each of the 30 examples of train, got 2", fine, targets=[0, 1])
     refused("Cannot use test_targets if test is a fraction", fine, 0.2, test_targets=[0])
     refused(
         r"test to have the shape and type of train, \(1, 4, 5\)",

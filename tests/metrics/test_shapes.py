@@ -69,5 +69,5 @@ members, combined, target, none = torch.ones(M, 0, C), torch.ones(0, C), torch.o
     ],
 )
 def test_empty_is_one_clear_line(function, inputs) -> None:
-    with pytest.raises(UsageError, match=r"^Expected .* that are not empty, got .*\.$"):
+    with pytest.raises(UsageError, match=r"^Expected non-empty .*, got .*\.$"):
         function(*inputs)

@@ -1,4 +1,4 @@
-"""Metrics for ensembles: a function of tensors for each metric, and a torchmetrics class that computes it over batches.
+"""Metrics for ensembles. Each metric is a function of tensors and a torchmetrics class that computes it over batches.
 
 The axes are M members, B examples, C classes and pixels (`…`). Errors and shares are fractions, not percent, and all
 results are tensors. Tensors that are empty or have the wrong shape raise UsageError. Runs are evaluated in

@@ -8,14 +8,14 @@ from torchmcl.metrics.shapes import check_shapes
 from torchmcl.metrics.stateful import ErrorMetric
 from torchmcl.structures.output import to_float32
 
-BINS = 15  # the usual number
+BINS = 15  # the usual number of bins
 
 
 def nll(probabilities: Tensor, target: Tensor) -> Tensor:
     """Compute the negative log-likelihood: mean_B -log p(y).
 
-    A p(y) of 0 counts as the smallest normal number of its type (1.2e-38 in float32, a loss of 87.3), because one
-    error of a saturated softmax would otherwise make the result infinite.
+    A p(y) of 0 is replaced by the smallest normal number of its type (1.2e-38 in float32, a loss of 87.3), because
+    otherwise a single error of a saturated softmax would make the result infinite.
 
     Args:
         probabilities: the combined probabilities, (B, C)
@@ -68,7 +68,7 @@ def ece(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def reliability(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Compute the sums in each bin of a reliability diagram, with the bins of `ece`.
+    """Compute the counts and the sum of confidences in each bin of a reliability diagram, with the bins of `ece`.
 
     The calibration error is sum_b |correct_b - confidence_b| / sum_b number_b.
 
@@ -77,7 +77,7 @@ def reliability(probabilities: Tensor, target: Tensor) -> Tensor:
         target: the correct classes, (B, …)
 
     Returns:
-        The number of examples or pixels, the sum of their confidences, and the number of correct ones, (3, 15).
+        The number of examples or pixels, the sum of their confidences, and the number of correct predictions, (3, 15).
 
     >>> reliability(torch.tensor([[1.0, 0.0], [0.95, 0.05]]), torch.tensor([1, 0]))[:, -1]
     tensor([2.0000, 1.9500, 1.0000], dtype=torch.float64)
@@ -101,16 +101,16 @@ def _example_brier(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def _binned_gaps(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Return correct - confidence in the row of the example's bin and 0 in other rows, (B, C), (B,) -> (BINS, B)."""
-    # torchmetrics puts a confidence of exactly 1, which is common for a saturated softmax, in a sixteenth bin. It also
-    # applies the softmax again to all probabilities if a mean over members is rounded to a value above 1.
+    """Return correct - confidence in the row of each example's bin and 0 in other rows, (B, C), (B,) -> (BINS, B)."""
+    # torchmetrics is not used, because it puts a confidence of exactly 1, which is common for a saturated softmax, in a
+    # sixteenth bin, and applies a softmax to all probabilities if a mean over members is rounded to a value above 1.
     check_shapes("probabilities (B, C) and target (B,)", probabilities, target)
     confidence, prediction = to_float32(probabilities).max(1)
     return F.one_hot(_bins(confidence), BINS).T * ((prediction == target).to(confidence.dtype) - confidence)
 
 
 def _bins(confidence: Tensor) -> Tensor:
-    """Return the index of each confidence's bin, (B,) -> (B,)."""
+    """Return the index of the bin that contains each confidence, (B,) -> (B,)."""
     edges = torch.linspace(0, 1, BINS + 1, dtype=confidence.dtype, device=confidence.device)[1:-1]
     return torch.bucketize(confidence, edges)
 

@@ -10,9 +10,9 @@ from torchmcl.structures.output import to_float32
 
 
 def disagreement(probabilities: Tensor) -> Tensor:
-    """Compute how often two members predict different classes, (M, B, C) -> a scalar between 0 and 1.
+    """Compute the fraction of pairs of members that predict different classes, (M, B, C) -> a scalar between 0 and 1.
 
-    mean_B mean_{m<n} [argmax p_m != argmax p_n], or 0 for one member.
+    The result is mean_B mean_{m<n} [argmax p_m != argmax p_n], or 0 for one member.
 
     >>> disagreement(torch.tensor([[[0.9, 0.1]], [[0.8, 0.2]], [[0.3, 0.7]]]))  # 2 of 3 pairs
     tensor(0.6667)
@@ -21,7 +21,7 @@ def disagreement(probabilities: Tensor) -> Tensor:
 
 
 def share(weights: Tensor) -> Tensor:
-    """Compute the share of the examples that each member takes, mean_B w_m: (M, B) -> (M,). The sum of shares is K.
+    """Compute the share of the examples that each member takes, mean_B w_m: (M, B) -> (M,). The shares sum to K.
 
     >>> share(torch.tensor([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]))
     tensor([0.7500, 0.2500])
@@ -58,7 +58,7 @@ def purity(counts: Tensor, k: int = 1) -> Tensor:
 
     Returns:
         A scalar: 1 if each class has its own k members, k/M if all members take the same number of examples of each
-        class, and nan if all counts are 0, as in a report before the first epoch.
+        class, and nan if all counts are 0, as before the first epoch.
 
     Raises:
         UsageError: if k is not between 1 and M
@@ -77,7 +77,7 @@ def _example_disagreement(probabilities: Tensor) -> Tensor:
     """Return the fraction of pairs of members that disagree on each example, (M, B, C) -> (B,)."""
     check_shapes("probabilities (M, B, C)", probabilities)
     M, _, C = probabilities.shape
-    pairs = M * (M - 1)  # ordered pairs; v_c (v_c - 1) of them agree on class c if it has v_c votes
+    pairs = M * (M - 1)  # ordered pairs; if class c has v_c votes, v_c (v_c - 1) of the pairs agree on c
     votes = torch.nn.functional.one_hot(probabilities.argmax(2), C).sum(0)
     return (pairs - (votes * (votes - 1)).sum(1)) / max(pairs, 1)
 
@@ -147,7 +147,7 @@ class Purity(SumMetric):
     def __init__(self, classes: int, members: int, k: int = 1, **options: Any) -> None:
         super().__init__(classes, members, **options)
         self.k = k
-        purity(self.total, k)  # raises for a wrong k before the first epoch
+        purity(self.total, k)  # raises UsageError for an invalid k before the first epoch
 
     def update(self, weights: Tensor, group: Tensor) -> None:
         """Add a batch: weights (M, B) and the class of each example (B,)."""

@@ -12,7 +12,7 @@ def members_wrong(probabilities: Tensor, target: Tensor) -> Tensor:
     """Return whether each member is wrong on each example: argmax_c p_m(c) != y.
 
     Args:
-        probabilities: the members' probabilities or logits, (M, B, C, …); the lower class wins a tie
+        probabilities: the members' probabilities or logits, (M, B, C, …); in a tie, the lowest class is the prediction
         target: the correct classes, (B, …)
 
     Returns:
@@ -49,8 +49,8 @@ def oracle_error(probabilities: Tensor, target: Tensor) -> Tensor:
     """Compute the fraction of examples on which all members are wrong: mean_B min_m [argmax_c p_m(c) != y].
 
     Args:
-        probabilities: the members' probabilities or logits, (M, B, C, …). C classes give the published metric. In the
-            strict variant, the last of C + 1 outputs is the auxiliary class, and a member that predicts it is wrong
+        probabilities: the members' probabilities or logits, (M, B, C, …). With C outputs, this is the published metric.
+            In the strict variant, the last of C + 1 outputs is the auxiliary class, which is always a wrong prediction
         target: the correct classes, (B, …)
 
     Returns:
@@ -97,7 +97,7 @@ def member_errors(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def harmonic_mean(oracle: Tensor, top1: Tensor) -> Tensor:
-    """Compute the harmonic mean of two errors, 2 o t / (o + t), or 0 if one is 0. Kim et al. 2022 use it to choose K.
+    """Compute the harmonic mean 2 o t / (o + t) of two errors, or 0 if one is 0. Kim et al. 2022 use it to choose K.
 
     >>> harmonic_mean(torch.tensor(0.1), torch.tensor(0.3)), harmonic_mean(torch.tensor(0.0), torch.tensor(0.0))
     (tensor(0.1500), tensor(0.))
@@ -107,7 +107,7 @@ def harmonic_mean(oracle: Tensor, top1: Tensor) -> Tensor:
 
 
 def _wrong(probabilities: Tensor, target: Tensor) -> Tensor:
-    # Counted from the last axis, the class axis of probabilities is the batch axis of the target.
+    # Counted from the last axis, the class axis of the probabilities has the same number as the target's batch axis.
     return probabilities.argmax(-target.ndim) != target
 
 

@@ -13,8 +13,8 @@ _INPUTS = "confidence (B,) and wrong (B,)"
 def risk_coverage(confidence: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the risk-coverage curve: the error on the i most confident examples, for each i.
 
-    coverage_i = i / B, risk_i = 1/i * (wrong predictions among the i most confident examples). If examples have the
-    same confidence, the risk is its expected value over all orderings of these examples.
+    coverage_i = i / B, risk_i = 1/i * (wrong predictions among the i most confident examples). If several examples have
+    the same confidence, the risk is averaged over all orders of these examples.
 
     Args:
         confidence: the confidence of each prediction, (B,)
@@ -30,7 +30,7 @@ def risk_coverage(confidence: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
     _, tie, size = torch.unique(confidence, return_inverse=True, return_counts=True)
     wrong = to_float32(wrong)
     mean = wrong.new_zeros(len(size)).index_add(0, tie, wrong) / size
-    expected = mean[tie.sort(descending=True).values]  # ties are numbered by confidence
+    expected = mean[tie.sort(descending=True).values]  # `unique` numbers ties by confidence
     accepted = torch.arange(1, len(tie) + 1, device=tie.device)
     return accepted / len(tie), expected.cumsum(0) / accepted
 

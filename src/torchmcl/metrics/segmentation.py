@@ -10,7 +10,7 @@ from torchmcl.metrics.stateful import ErrorMetric, SumMetric
 
 
 def pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Compute the fraction of wrong pixels of each member in each image: e_mb = mean_pixels [argmax_c p_m(c) != y].
+    """Compute each member's fraction of wrong pixels in each image: e_mb = mean_pixels [argmax_c p_m(c) != y].
 
     Args:
         probabilities: the members' probabilities or logits, (M, B, C, …)
@@ -34,7 +34,7 @@ def pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None
 
 
 def oracle_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Compute the fraction of wrong pixels of the best member for each image: mean_B min_m e_mb (see `pixel_errors`).
+    """Compute the best member's fraction of wrong pixels in each image: mean_B min_m e_mb (see `pixel_errors`).
 
     One member is chosen per image, whereas `oracle_error` chooses one per pixel.
 
@@ -54,7 +54,7 @@ def oracle_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int 
 
 
 def top1_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Compute the fraction of wrong pixels of the combined prediction: mean_B mean_pixels [argmax_c p(c) != y].
+    """Compute the fraction of wrong pixels in the combined prediction: mean_B mean_pixels [argmax_c p(c) != y].
 
     Args:
         probabilities: the combined probabilities, (B, C, …)
@@ -71,7 +71,7 @@ def top1_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | 
 
 
 def member_pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Compute the fraction of wrong pixels of each member: mean_B e_mb (see `pixel_errors`).
+    """Compute each member's mean fraction of wrong pixels: mean_B e_mb (see `pixel_errors`).
 
     Args:
         probabilities: the members' probabilities or logits, (M, B, C, …)
@@ -110,7 +110,7 @@ def mean_iou(prediction: Tensor, target: Tensor, classes: int, ignore_index: int
 
 
 def _image_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None) -> Tensor:
-    """Compute `pixel_errors` for the images in which a pixel counts, (M, images)."""
+    """Compute `pixel_errors` for the images in which at least one pixel counts, (M, images)."""
     errors = pixel_errors(probabilities, target, ignore_index)
     return errors if ignore_index is None else errors[:, target.ne(ignore_index).flatten(1).any(1)]
 
@@ -132,7 +132,7 @@ def _overlap(prediction: Tensor, target: Tensor, classes: int, ignore_index: int
 
 def _mean_ratio(overlap: Tensor) -> Tensor:
     intersection, union = overlap
-    return (intersection / union).nanmean()  # 0/0 for a class that does not occur
+    return (intersection / union).nanmean()  # the ratio of a class that does not occur is 0/0, nan
 
 
 class _PixelErrorMetric(ErrorMetric):
@@ -218,5 +218,5 @@ class MeanIoU(SumMetric):
         self._add(_overlap(prediction, target, self.classes, self.ignore_index))
 
     def compute(self) -> Tensor:
-        """Return the mean over the classes that occurred since the last reset."""
+        """Return the mean intersection over union of the classes that occurred since the last reset."""
         return _mean_ratio(self.total)

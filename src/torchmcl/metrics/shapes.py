@@ -10,7 +10,7 @@ from torchmcl.errors import UsageError
 def check_shapes(pattern: str, *tensors: Tensor, empty: bool = False) -> None:
     """Raise UsageError if tensors do not have the shapes in a pattern, or if one is empty and `empty` is False.
 
-    Each letter stands for one size. `…` stands for any number of axes, with the same sizes in all tensors.
+    Each letter stands for the same size in all tensors. `…` stands for any number of axes, also of the same sizes.
 
     >>> check_shapes("probabilities (M, B, C) and target (B,)", torch.zeros(5, 64, 10), torch.zeros(32))
     Traceback (most recent call last):
@@ -20,7 +20,7 @@ def check_shapes(pattern: str, *tensors: Tensor, empty: bool = False) -> None:
     sizes: dict[str, object] = {}
     matches = all(_matches(axes, tensor.shape, sizes) for axes, tensor in zip(_axes(pattern), tensors, strict=True))
     if not matches or (not empty and any(tensor.numel() == 0 for tensor in tensors)):
-        expected = f"{pattern} that are not empty" if matches else pattern
+        expected = f"non-empty {pattern}" if matches else pattern
         raise UsageError(f"Expected {expected}, got {' and '.join(str(tuple(tensor.shape)) for tensor in tensors)}.")
 
 

@@ -12,14 +12,14 @@ from torchmcl.structures.output import to_float32
 
 
 class BaseMetric(Metric):
-    """An abstract metric whose states keep their data type if the module is converted to another one."""
+    """An abstract metric that keeps the data type of its states if the module is converted to another type."""
 
     is_differentiable = False
     full_state_update = False
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> nn.Module:
         # torchmetrics protects states from `.half()`, but not from `.to(torch.bfloat16)`, which Lightning uses for
-        # "bf16-true". In bfloat16, counts would stop at 256.
+        # "bf16-true". In bfloat16, counts would not increase beyond 256.
         dtype = self._dtype
         super()._apply(fn, exclude_state=tuple(self._defaults))
         self._dtype = dtype
@@ -43,15 +43,15 @@ class SumMetric(BaseMetric):
     def __init__(self, *shape: int, dtype: torch.dtype = torch.float64, **options: Any) -> None:
         super().__init__(**options)
         self.add_state("total", torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
-        # A MetricCollection merges metrics with equal states, as OracleError and Top1Error have after a batch without
-        # errors. A state with a different name in each class prevents this.
+        # A MetricCollection merges metrics with equal states, such as OracleError and Top1Error after a batch without
+        # errors. A state with a different name in each class prevents such a merge.
         self.add_state(type(self).__name__, torch.zeros(()), dist_reduce_fx="sum")
 
     def _add(self, sums: Tensor) -> None:
         if sums.shape != self.total.shape:  # the sums of one member would broadcast to all members
             expected, actual = self.total.shape[-1], sums.shape[-1]
             raise UsageError(f"Expected {expected} members, as passed to {type(self).__name__}, got {actual}.")
-        # An addition in place would fail if the state was reset under torch.inference_mode.
+        # An in-place addition would fail if the state was reset under torch.inference_mode.
         self.total = self.total + sums.to(self.total.dtype)
 
 
@@ -76,13 +76,13 @@ class MeanMetric(SumMetric):
 
 
 class ErrorMetric(MeanMetric):
-    """An abstract mean error or loss over examples; subclasses define `_values`, the values of each example."""
+    """An abstract mean error or loss over examples; subclasses define `_values`, the function that returns their values."""
 
     higher_is_better = False
     _values: Callable[[Tensor, Tensor], Tensor]
 
     def update(self, probabilities: Tensor, target: Tensor) -> None:
-        """Add a batch; the arguments have the shapes that the function of this metric expects."""
+        """Add a batch; the arguments must have the shapes that the function of this metric expects."""
         self._add_values(self._values(probabilities, target))
 
 
@@ -98,11 +98,11 @@ class CurveMetric(BaseMetric):
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def _append(self, name: str, values: Tensor) -> None:
-        # torchmetrics represents a process without data by an empty tensor in float32.
+        # The states are float32, because torchmetrics represents a process without data by an empty float32 tensor.
         getattr(self, name).append(to_float32(values.detach()))
 
     def _concatenated(self, name: str) -> Tensor:
-        state: Tensor | list[Tensor] = getattr(self, name)  # a tensor after it is gathered from the processes
+        state: Tensor | list[Tensor] = getattr(self, name)  # a tensor once gathered from all processes
         return state if isinstance(state, Tensor) else torch.cat([torch.empty(0, device=self.device), *state])
 
     def compute(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""Detection of unseen data: outliers are the positive class and should have higher scores than inliers."""
+"""Metrics for detecting unseen data: outliers are the positive class and should have higher scores than inliers."""
 
 from typing import final
 
@@ -47,7 +47,7 @@ def fpr_at_95_tpr(inlier: Tensor, outlier: Tensor) -> Tensor:
 
     Args:
         inlier: the scores of inliers, (B1,)
-        outlier: the scores of outliers, (B2,); all scores are thresholds t, without interpolation
+        outlier: the scores of outliers, (B2,); each score is used as a threshold t, without interpolation
 
     Returns:
         A scalar between 0 and 1.
@@ -61,7 +61,8 @@ def fpr_at_95_tpr(inlier: Tensor, outlier: Tensor) -> Tensor:
 
 def _ranks(inlier: Tensor, outlier: Tensor) -> tuple[Tensor, Tensor]:
     """Return the ranks of all scores, scaled to [0, 1), and whether each is an outlier, (B1 + B2,) each."""
-    # torchmetrics applies a sigmoid to scores outside [0, 1], after which 20 and 30 are equal.
+    # Scores are replaced by ranks, because torchmetrics applies a sigmoid to scores outside [0, 1], which makes 20 and
+    # 30 equal.
     check_shapes("inlier scores (B1,) and outlier scores (B2,)", inlier, outlier)
     _, rank = torch.unique(torch.cat([inlier, outlier]), return_inverse=True)
     return rank.float() / len(rank), (torch.arange(len(rank), device=rank.device) >= len(inlier)).long()
