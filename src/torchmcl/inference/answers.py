@@ -13,16 +13,16 @@ from torchmcl.structures.rejection import Rejection
 class Answer(NamedTuple):
     """The predictions of an ensemble for a batch.
 
-    In segmentation, `label` and `confidence` are (B, …), and an image is accepted if the mean confidence of its pixels
-    reaches the threshold.
+    In segmentation, `label` and `confidence` have the shape (B, …), and an image is accepted if the mean confidence of
+    its pixels reaches the threshold.
 
     Attributes:
         label: predicted class of each example, an index into `Specialists.classes` (B,)
         probabilities: combined probabilities of the ensemble (B, C, …)
         confidence: highest combined probability (B,)
         accepted: whether the confidence reaches the rejection threshold (B,)
-        member: index of the member that claims the example (B,)
-        members: each member's probabilities, the auxiliary class last if there is one (M, B, C or C + 1, …)
+        member: index of the member with the lowest p(auxiliary), the highest gate or the highest confidence (B,)
+        members: each member's probabilities; the auxiliary class, if any, is the last (M, B, C or C + 1, …)
     """
 
     label: Tensor
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 
     @classmethod
     def cat(cls, answers: Sequence["Answer"]) -> "Answer":
-        """Concatenate the answers to successive batches."""
+        """Concatenate the answers for successive batches."""
         columns = zip(cls._fields, zip(*answers, strict=True), strict=True)
         return cls(*(torch.cat(parts, dim=1 if name == "members" else 0) for name, parts in columns))
 
@@ -55,7 +55,7 @@ def postprocess(method: Method, output: EnsembleOutput, rejection: Rejection) ->
 
 
 def _claims(method: Method, members: Tensor, gate: Tensor | None) -> Tensor:
-    """Return how strongly each member claims each example (M, B): 1 - p(auxiliary), the gate, or its confidence."""
+    """Return a score for each member and example (M, B): 1 - p(auxiliary), the gate, or the member's confidence."""
     if method.auxiliary:
         claims = 1 - members[:, :, -1]
     elif gate is not None:

@@ -25,10 +25,10 @@ from torchmcl.structures.output import per_example
 from torchmcl.tasks.labels import percent
 
 OUTPUTS = ("label", "probabilities", "members", "auxiliary", "accepted")
-BATCH_SIZES = (1, 3, 17)  # at which the exported graph is compared with the model
+BATCH_SIZES = (1, 3, 17)  # the batch sizes at which the exported graph is compared with the model
 TOLERANCE = 1e-5
 DYNAMIC_SHAPES = ({0: torch.export.Dim("batch", min=1)},)
-CALIBRATION_EXAMPLES = 256  # training examples that determine the ranges of 8-bit values
+CALIBRATION_EXAMPLES = 256  # the number of training examples that determine the ranges of 8-bit values
 
 Runner = Callable[[Tensor], Mapping[str, Tensor]]
 
@@ -37,7 +37,7 @@ class Graph(nn.Module):
     """A complete model as one module: preprocessing, members, combiner and rejection threshold.
 
     It returns `OUTPUTS`: `label` (B, …), `probabilities` (B, C, …), the probabilities of the `members` (M, B, C, …),
-    their `auxiliary` probability (M, B, …), which is 0 for methods without an auxiliary class, and `accepted` (B,).
+    the members' `auxiliary` probability (M, B, …), which is 0 without an auxiliary class, and `accepted` (B,).
     """
 
     def __init__(self, specialists: Specialists) -> None:
@@ -58,17 +58,17 @@ def export(specialists: Specialists, path: str | Path, *, quantize: Any = None, 
     """Export a model to PATH.onnx or PATH.pt2.
 
     The graph takes `images` (B, C, H, W) uint8 or `rows` (B, D) float32 with any batch size B, and returns the outputs
-    of `Graph`. It is compared with the model on batches of several sizes before the file is written.
+    of `Graph`. Before the file is written, the graph is compared with the model on batches of several sizes.
 
     Args:
         specialists: the model
         path: the file to write; its extension selects the format
         quantize: representative examples, in any form that `predict` accepts, to quantize an ONNX graph to 8 bits
-        test: labelled examples, in any form that `calibrate` accepts, to measure the error with and without `quantize`
+        test: labelled examples, in any form that `calibrate` accepts, to measure the error before and after `quantize`
 
     Returns:
-        The `path`, its size in `bytes`, the sizes of the compared `batches` and the largest `difference`; if quantized,
-        also `bytes_before`, and with `test` the errors in percent, `error_before` and `error`.
+        A dictionary with the `path`, the file size in `bytes`, the compared batch sizes `batches` and the largest
+        `difference`. Quantization adds `bytes_before`, and `test` then adds `error_before` and `error`, in percent.
 
     Raises:
         UsageError: if the format is unknown, the network cannot be traced, or the graph differs from the model.
@@ -106,7 +106,7 @@ def to_onnx(graph: Graph) -> bytes:
     with _quietly():
         names: dict[str, Any] = {"input_names": [input_name(graph.specialists)], "output_names": OUTPUTS}
         exported = torch.onnx.export(program, dynamo=True, dynamic_shapes=DYNAMIC_SHAPES, verbose=False, **names)
-    assert exported is not None  # only without dynamo
+    assert exported is not None  # it is None only without dynamo
     model = exported.model_proto
     for key, value in metadata(graph.specialists).items():
         model.metadata_props.add(key=key, value=value)
@@ -127,7 +127,7 @@ def trace(graph: Graph) -> torch.export.ExportedProgram:
     try:
         with _quietly():
             return torch.export.export(graph, (random_input(graph.specialists, 2),), dynamic_shapes=DYNAMIC_SHAPES)
-    except Exception as problem:  # tracing a network can fail in any way
+    except Exception as problem:  # tracing a network can raise any exception
         raise UsageError(
             f"Cannot export the network: torch.export cannot trace it for a variable batch size ({str(problem)[:200]})."
         ) from problem
@@ -178,7 +178,7 @@ def compare(graph: Graph, run: Runner) -> float:
         expected = dict(zip(OUTPUTS, graph(x), strict=True))
         try:
             got = run(x)
-        except Exception as problem:  # a graph that was specialised to one batch size can raise anything
+        except Exception as problem:  # a graph for only one batch size can raise any exception
             raise UsageError(
                 f"The exported graph fails on a batch of size {size}: {str(problem)[:200]}. Nothing was written."
             ) from problem
@@ -196,7 +196,7 @@ def compare(graph: Graph, run: Runner) -> float:
 
 
 def quantize_onnx(content: bytes, specialists: Specialists, examples: Any) -> bytes:
-    """Quantize the convolutions and matrix products of an ONNX graph to 8 bits, with ranges taken from `examples`."""
+    """Quantize the convolutions and matrix products in an ONNX graph to 8 bits; `examples` determine the ranges."""
     import onnx
     from onnxruntime import quantization
 
@@ -215,7 +215,7 @@ def quantize_onnx(content: bytes, specialists: Specialists, examples: Any) -> by
 
 
 def export_run(run: Path, path: Path, *, quantize: bool = False) -> dict[str, Any]:
-    """Export a run. A quantized graph is calibrated on training examples of the run and evaluated on its test set."""
+    """Export a run. A quantized graph is calibrated on the run's training examples and evaluated on its test set."""
     specialists = Specialists.load(run)
     if not quantize:
         return export(specialists, path)
@@ -225,13 +225,13 @@ def export_run(run: Path, path: Path, *, quantize: bool = False) -> dict[str, An
 
 
 def error_percent(run: Runner, specialists: Specialists, examples: Any) -> float:
-    """Return the percentage of labels, or of pixels, that an exported graph predicts incorrectly."""
+    """Return the percentage of examples, or of pixels, that an exported graph predicts incorrectly."""
     labelled = labelled_batches(examples, specialists.model_config, specialists.batch_size)
     return percent(torch.cat([(run(x)["label"] != y).flatten() for x, y in labelled]).double().mean())
 
 
 def random_input(specialists: Specialists, size: int) -> Tensor:
-    """Return a reproducible batch of noise with the shape and type of the model's input, (size, …)."""
+    """Return a reproducible batch of random examples with the shape and type of the model's input, (size, …)."""
     model_config, generator = specialists.model_config, torch.Generator().manual_seed(size)
     if model_config.dtype == "uint8":
         return torch.randint(256, (size, *model_config.shape), dtype=torch.uint8, generator=generator)

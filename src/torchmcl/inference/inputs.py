@@ -22,17 +22,17 @@ from torchmcl.data.loader import Batch, Loader
 from torchmcl.errors import UsageError
 from torchmcl.serialization.model_config import ModelConfig
 
-MAX_DEPTH = 64  # of nested lists; a list can contain itself
+MAX_DEPTH = 64  # the limit for nested lists, because a list can contain itself
 
 
 def batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[Tensor]:
-    """Yield batches (B, *shape) of the model's type, before preprocessing; examples are read as they are needed.
+    """Yield batches (B, *shape) of the model's data type, before preprocessing; examples are read on demand.
 
     Args:
         x: one or several examples as a tensor, an array or nested lists of numbers; one or several PIL images or paths;
-            `Examples`; a torch `Dataset`; or an iterable of any of these, or of tuples (x, …), as a loader yields
-        model_config: the model, which determines the shape and type of an example
-        size: largest number of examples per batch
+            `Examples`; a torch `Dataset`; or an iterable, such as a loader, of any of these or of tuples (x, …)
+        model_config: configuration of the model, which determines the shape and type of an example
+        size: maximum number of examples per batch
 
     >>> model_config = ModelConfig("ie", 2, ("cat", "dog"), "simple_cnn", (3, 32, 32), "gcn")
     >>> [batch.shape[0] for batch in batches(np.zeros((5, 32, 32, 3), dtype=np.uint8), model_config, 2)]
@@ -41,7 +41,7 @@ def batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[Tensor]:
     validate_types({"size": size}, batches)
     if size < 1:
         raise UsageError(f"Expected batch_size >= 1, got {size}.")
-    x = x.examples if isinstance(x, Loader) else x  # a loader's batches are preprocessed, possibly for another model
+    x = x.examples if isinstance(x, Loader) else x  # batches of a loader are preprocessed, possibly for another model
     x = x.images if isinstance(x, Examples) else x
     if isinstance(x, Lazy):
         for index in torch.arange(len(x)).split(size):
@@ -65,8 +65,8 @@ def labelled_batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[t
 
     Args:
         x: `Examples`, a `DataSet` with a validation part, a `Loader`, a tuple (x, y), or an iterable of batches (x, y)
-        model_config: the model, which determines the shape and type of an example
-        size: largest number of examples per batch
+        model_config: configuration of the model, which determines the shape and type of an example
+        size: maximum number of examples per batch
     """
     if isinstance(x, DataSet):
         if x.validation is None:
@@ -89,7 +89,7 @@ def labelled_batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[t
 
 
 def _shaped(x: Any, shape: tuple[int, ...]) -> Tensor:
-    """Convert one example or a batch to a tensor (B, *shape). Channels can be first, last, or omitted if grey."""
+    """Convert one example or a batch to a tensor (B, *shape). Channels can be first or last; gray images need none."""
     x = check_dense(x.detach(), "examples") if isinstance(x, Tensor) else _tensor(x)
     if x.ndim and not len(x):
         raise UsageError("Expected at least one example, got none.")
@@ -105,7 +105,7 @@ def _shaped(x: Any, shape: tuple[int, ...]) -> Tensor:
 
 
 def _typed(x: Tensor, dtype: str) -> Tensor:
-    """Convert a batch to the model's type."""
+    """Convert a batch to the model's data type."""
     if dtype == "float32":
         if x.is_complex():
             raise UsageError(f"Expected real numbers, got {str(x.dtype)[6:]}.")
@@ -115,7 +115,7 @@ def _typed(x: Tensor, dtype: str) -> Tensor:
         return x
     if x.dtype == torch.uint8:
         return x
-    # torch cannot compare all integer types.
+    # The values are converted to int64 because torch cannot compare all integer types.
     if x.is_floating_point() or x.is_complex() or not 0 <= int(x.long().min()) <= int(x.long().max()) <= 255:
         raise UsageError(f"Expected integer pixel values from 0 to 255, got {str(x.dtype)[6:]}. Pass raw images.")
     return x.to(torch.uint8)
@@ -153,7 +153,7 @@ def _pairs(x: Any, size: int) -> Iterable[Any]:
     if isinstance(x, Dataset) and not isinstance(x, IterableDataset):
         x = DataLoader(x, batch_size=size, generator=torch.Generator())
     if not isinstance(x, Iterable) or isinstance(x, Tensor | np.ndarray | str):
-        raise UsageError(f"Expected labelled examples, such as (x, y) or a loader of these, got {type(x).__name__}.")
+        raise UsageError(f"Expected labelled examples, such as (x, y) or a loader of pairs, got {type(x).__name__}.")
     for pair in x:
         if not isinstance(pair, tuple | list) or len(pair) < 2 or isinstance(pair, Batch):
             raise UsageError(f"Expected batches (x, y) before preprocessing, got {type(pair).__name__}.")

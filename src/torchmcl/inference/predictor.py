@@ -38,10 +38,10 @@ class Specialists:
     """A trained ensemble for inference, as returned by `fit` and `load`.
 
     Args:
-        model_config: configuration from which the model can be built again
-        method: method that the ensemble was trained with; it combines the members' outputs
-        ensemble: the trained members; they are put into evaluation mode
-        memory: records which member owns which class, for methods with a memory
+        model_config: configuration from which the model can be rebuilt
+        method: method with which the ensemble was trained, and which combines the members' outputs
+        ensemble: the trained members, which are put into evaluation mode
+        memory: memory of the classes that each member takes, for methods with a memory
 
     Attributes:
         metrics: content of metrics.json, or an empty dictionary
@@ -144,12 +144,12 @@ class Specialists:
 
         Args:
             x: examples before preprocessing: a tensor or an array of one or several images (B, C, H, W) or (B, H, W,
-                C), or of rows of a table (B, D); one or several paths or PIL images; `Examples`; a `Dataset`; or a
-                loader or another iterable of any of these, or of tuples (x, …)
+                C), or of rows of a table (B, D); one or several paths or PIL images; `Examples`; a `Dataset`; or an
+                iterable, such as a loader, of any of these or of tuples (x, …)
             batch_size: number of examples per forward pass; by default, `self.batch_size`
 
         Raises:
-            UsageError: if there are no examples, or they do not match the shape or type that the model expects.
+            UsageError: if there are no examples, or if they do not have the shape and type that the model expects.
         """
         parts = list(self.stream(x, batch_size=batch_size))
         if not parts:
@@ -157,7 +157,7 @@ class Specialists:
         return Answer.cat(parts)
 
     def stream(self, x: Any, *, batch_size: int | None = None) -> Iterator[Answer]:
-        """Predict as in `predict`, but yield one answer per batch, for data that does not fit in memory."""
+        """Predict like `predict`, but yield one answer per batch, for data that does not fit in memory."""
         size = self.batch_size if batch_size is None else batch_size
         for _, output in outputs(self.ensemble, map(self.to_input, batches(x, self.model_config, size))):
             with torch.no_grad():
@@ -207,15 +207,17 @@ class Specialists:
             validation: labelled examples that were not used for training: `Examples`, a `DataSet` with a validation
                 part, a tuple (x, y), or a loader of batches (x, y)
             coverage: fraction of the examples to accept
-            max_error: largest error among the accepted examples; as many as possible are accepted
-            temperature: whether to calibrate the probabilities first, see `apply_temperature`; can be used on its own
+            max_error: maximum error among the accepted examples; as many examples as possible are accepted
+            temperature: whether to calibrate the probabilities first (see `apply_temperature`); without `coverage` and
+                `max_error`, all examples are accepted
             batch_size: number of examples per forward pass; by default, `self.batch_size`
 
         Returns:
             The threshold and temperature, with the coverage and error that they give on the validation examples.
 
         Raises:
-            UsageError: if both `coverage` and `max_error` are given, or `max_error` cannot be reached.
+            UsageError: if both `coverage` and `max_error` are given, if neither is and `temperature` is False, or if
+                `max_error` cannot be reached.
         """
         options: dict[str, Any] = {"coverage": coverage, "max_error": max_error, "temperature": temperature}
         validate_types(options, self.calibrate)
@@ -234,14 +236,15 @@ class Specialists:
 
         Args:
             images: paths of the images
-            masks: folder for the predicted masks of a segmentation model, which have the size of the images
+            masks: folder for the predicted masks of a segmentation model; each mask has the size of its image
 
         Returns:
-            One dictionary per image with the keys image, accepted and member (from 1). Classification adds label,
-            confidence and probabilities; segmentation adds mask (a path) and parts (fraction of the pixels per class).
+            One dictionary per image with the keys image, accepted and member (numbered from 1). Classification adds
+            label, confidence and probabilities; segmentation adds mask (a path) and parts (the fraction of the pixels
+            in each class).
         """
         if self.model_config.dense and masks is None:
-            raise UsageError("A segmentation model needs a folder for its masks. Pass --out masks.")
+            raise UsageError("A segmentation model needs a folder for its masks. Pass masks=…, or --out masks.")
         answer = self.predict(list(images))
         rows = [
             {"image": str(path), "accepted": bool(answer.accepted[i]), "member": int(answer.member[i]) + 1}
@@ -286,8 +289,8 @@ class Specialists:
         Args:
             folder: the folder of a run, or one that `save` has written
             device: device for the weights
-            network: the network or networks, if the model was not trained with a registered one
-            method: the method, if the model was not trained with a registered one
+            network: the network or networks, if they are not registered
+            method: the method, if it is not registered
 
         Raises:
             UsageError: if the folder contains no model, or the weights do not match the network.
@@ -306,11 +309,11 @@ class Specialists:
         return specialists
 
     def push_to_hub(self, repo: str, *, private: bool = False, api: hub.Api | None = None) -> str:
-        """Upload the model to the Hugging Face hub and return its URL; log in first with `hf auth login`.
+        """Upload the model to the Hugging Face hub and return the URL; log in first with `hf auth login`.
 
         Args:
             repo: repository "owner/name"; it is created if it does not exist
-            private: whether a new repository is private
+            private: whether to make a new repository private
             api: client to use instead of `huggingface_hub.HfApi`
         """
         with TemporaryDirectory() as name:
@@ -323,12 +326,12 @@ class Specialists:
 
     @classmethod
     def from_pretrained(cls, repo: str | Path, *, revision: str | None = None, **options: Any) -> "Specialists":
-        """Load a model from a repository "owner/name" on the Hugging Face hub or a folder, with `options` of `load`."""
+        """Load a model from a folder or a repository "owner/name" on the Hugging Face hub; see `load` for `options`."""
         return cls.load(hub.fetch(repo, revision=revision), **options)
 
 
 def _load_tensors(module: torch.nn.Module, tensors: dict[str, Tensor], folder: str | Path) -> None:
-    tensors = convert_state_dict(module, tensors)  # earlier versions named the weights of each member
+    tensors = convert_state_dict(module, tensors)  # earlier versions stored each member's weights separately
     state = {name: tensor for name, tensor in module.state_dict().items() if not name.endswith("_extra_state")}
     expected, got = ({name: tuple(tensor.shape) for name, tensor in part.items()} for part in (state, tensors))
     if wrong := sorted(name for name in expected.keys() | got.keys() if expected.get(name) != got.get(name)):
@@ -337,4 +340,4 @@ def _load_tensors(module: torch.nn.Module, tensors: dict[str, Tensor], folder: s
             f"The weights in {folder} do not match the model: for {name}, "
             f"expected {expected.get(name, 'nothing')}, got {got.get(name, 'nothing')}."
         )
-    module.load_state_dict(tensors, strict=False)  # compared above, except for extra state
+    module.load_state_dict(tensors, strict=False)  # `tensors` has no extra state; all else is compared above

@@ -15,8 +15,8 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 def apply_temperature(probabilities: Tensor, temperature: float) -> Tensor:
     """Return p(c)^(1/T) / sum_d p(d)^(1/T) = softmax(log p / T), with the shape of `probabilities`.
 
-    This is temperature scaling (Guo et al. 2017) of the logarithm of the combined probabilities instead of logits. It
-    works with every combiner and never changes a label. T > 1 lowers the confidence, and T < 1 raises it.
+    This is temperature scaling (Guo et al. 2017), applied to the logarithm of the combined probabilities instead of to
+    logits. It works with every combiner and never changes a label. T > 1 lowers the confidence, and T < 1 raises it.
 
     Args:
         probabilities: combined probabilities (B, C, …)
@@ -48,12 +48,12 @@ def fit_temperature(probabilities: Tensor, target: Tensor, ignore_index: int | N
     from scipy.optimize import minimize_scalar
 
     logarithms, target = _log(probabilities.double()), target.long()
-    ignored = -100 if ignore_index is None else ignore_index  # torch's default
+    ignored = -100 if ignore_index is None else ignore_index  # torch's default ignore_index
 
     def loss(x: float) -> float:
         return float(torch.nn.functional.cross_entropy(logarithms * exp(x), target, ignore_index=ignored))
 
-    # The search is over x = log(1/T), where the loss also has one minimum, to be precise for large T too.
+    # The search is over x = log(1/T), so that it is precise for large T too. The loss has one minimum in x as well.
     bounds = (-log(MAX_TEMPERATURE), -log(MIN_TEMPERATURE))
     return exp(-minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-6}).x)
 
@@ -73,7 +73,7 @@ def calibrate(
         probabilities: combined probabilities (B, C, …)
         target: labels (B, …)
         coverage: fraction of the examples to accept
-        max_error: largest error among the accepted examples; as many as possible are accepted
+        max_error: maximum error among the accepted examples; as many examples as possible are accepted
         temperature: whether to fit a temperature first; without `coverage` and `max_error`, all examples are accepted
         ignore_index: label of examples or pixels that are ignored
 
@@ -81,13 +81,14 @@ def calibrate(
         The threshold and temperature, with the coverage and error that they give on these examples.
 
     Raises:
-        UsageError: if both or neither of `coverage` and `max_error` are given, or `max_error` cannot be reached.
+        UsageError: if both `coverage` and `max_error` are given, if neither is and `temperature` is False, or if
+            `max_error` cannot be reached.
 
     >>> probabilities = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])
     >>> calibrate(probabilities, torch.tensor([0, 0, 1]), max_error=0).coverage
     0.6666666666666666
     """
-    if ignore_index is not None:  # leave out examples without any label
+    if ignore_index is not None:  # exclude examples that have no label
         known = target.ne(ignore_index).flatten(1).any(1) if target.ndim > 1 else target.ne(ignore_index)
         probabilities, target = probabilities[known], target[known]
     if (coverage is None) == (max_error is None) and not (temperature and coverage is None):
@@ -106,9 +107,10 @@ def calibrate(
 
 
 def threshold_for_coverage(confidence: Tensor, coverage: float) -> float:
-    """Return the highest threshold that at least a fraction `coverage` of the examples (B,) reaches.
+    """Return a threshold that accepts a fraction `coverage` of the examples (B,), or more only in case of ties.
 
-    The threshold lies halfway to the next lower confidence, so that rounding on another device does not matter.
+    The threshold is halfway between the lowest accepted confidence and the next lower one, so that a different rounding
+    on another device does not matter.
 
     >>> round(threshold_for_coverage(torch.tensor([0.9, 0.8, 0.6, 0.2]), 0.5), 4)
     0.7
@@ -120,7 +122,7 @@ def threshold_for_coverage(confidence: Tensor, coverage: float) -> float:
 
 
 def threshold_for_error(confidence: Tensor, wrong: Tensor, max_error: float) -> float:
-    """Return the lowest threshold at which the mean of `wrong` (B,) over accepted examples is at most `max_error`.
+    """Return a threshold that accepts as many examples as possible with a mean of `wrong` (B,) up to `max_error`.
 
     >>> confidence, wrong = torch.tensor([0.9, 0.8, 0.6, 0.2]), torch.tensor([False, False, True, False])
     >>> [round(threshold_for_error(confidence, wrong, max_error), 4) for max_error in (0.3, 0.2)]
@@ -148,7 +150,7 @@ def _descending(confidence: Tensor) -> Tensor:
 
 
 def _threshold(descending: Tensor, index: int) -> float:
-    """Return a threshold between the confidence at `index` and the next lower one; 0 if there is none."""
+    """Return a threshold between the confidence at `index` and the next lower one, or 0 if no confidence is lower."""
     lowest = descending[index]
     lower = descending[descending < lowest]
     if not len(lower):

@@ -1,6 +1,7 @@
 """Scores that detect unseen (out-of-distribution) data. **A higher score always indicates unseen data.**
 
-Each function takes the `MemberScores` of a batch and returns scores (B,), or in segmentation one per pixel (B, …).
+Each function takes the `MemberScores` of a batch and returns one score per example (B,), or in segmentation one score
+per pixel (B, …).
 """
 
 from collections.abc import Callable
@@ -16,17 +17,17 @@ from torchmcl.structures.output import EnsembleOutput, per_example
 
 @dataclass(frozen=True)
 class MemberScores:
-    """The members' outputs for a batch, in the form from which scores are computed.
+    """The members' outputs for a batch, converted to the quantities from which scores are computed.
 
-    For a method with an auxiliary class, `members` are p(c) / (1 - p(auxiliary)), and each member is weighted by its
-    claim, w_m = (1 - p_m(auxiliary)) / sum_n (1 - p_n(auxiliary)), so that AMCL's combined probabilities are exactly
-    sum_m w_m p_m. For other methods, the weights are the gate, or 1/M.
+    For a method with an auxiliary class, `members` are p(c) / (1 - p(auxiliary)). A member claims an example to the
+    extent of 1 - p(auxiliary), and its weight is w_m = (1 - p_m(auxiliary)) / sum_n (1 - p_n(auxiliary)), so that
+    AMCL's combined probabilities are exactly sum_m w_m p_m. For other methods, the weights are the gate, or 1/M.
 
     Args:
         logits: logits of the real classes (M, B, C, …)
         members: probabilities of the real classes (M, B, C, …)
         auxiliary: probability of the auxiliary class (M, B, …), or None if the method has none
-        weights: weight of each member in the combined probabilities (M, B, …); they sum to 1
+        weights: weight of each member in the combined probabilities (M, B, …); the weights sum to 1
         combined: combined probabilities (B, C, …)
         k: number of members that take each example
     """
@@ -40,7 +41,7 @@ class MemberScores:
 
     @classmethod
     def of(cls, output: EnsembleOutput | Tensor, combined: Tensor, method: Method) -> "MemberScores":
-        """Build scores from the members' outputs (M, B, C or C + 1, …) and the combined probabilities (B, C, …)."""
+        """Convert the members' outputs (M, B, C or C + 1, …) and the combined probabilities (B, C, …)."""
         logits, gate = EnsembleOutput.of(output)
         real = logits[:, :, : method.classes]
         auxiliary, weights = None, torch.ones_like(logits[:, :, 0])
@@ -48,7 +49,7 @@ class MemberScores:
             weights = weights * gate.reshape(*gate.shape, *[1] * (logits.ndim - 3))
         if method.auxiliary:
             auxiliary = logits.log_softmax(2)[:, :, -1].exp()
-            # Computed from logarithms, to stay finite if all members are almost certain of the auxiliary class.
+            # The softmax of logarithms stays finite even if all members are almost certain of the auxiliary class.
             weights = (real.logsumexp(2) - logits.logsumexp(2)).softmax(0)
         return cls(real, real.softmax(2), auxiliary, weights / weights.sum(0), combined, method.k)
 
@@ -81,7 +82,7 @@ def entropy(scores: MemberScores) -> Tensor:
 def mutual_information(scores: MemberScores) -> Tensor:
     """Return H(sum_m w_m p_m) - sum_m w_m H(p_m), which is high if members with a large weight disagree.
 
-    For an independent ensemble, w = 1/M, this is the score of Houlsby et al. 2011 and Lakshminarayanan et al. 2017.
+    For an independent ensemble (w = 1/M), this is the score of Houlsby et al. 2011 and Lakshminarayanan et al. 2017.
     """
     mixture = (scores.weights[:, :, None] * scores.members).sum(0)
     mean_entropy = (scores.weights * torch.special.entr(scores.members).sum(2)).sum(0)
@@ -89,7 +90,7 @@ def mutual_information(scores: MemberScores) -> Tensor:
 
 
 def energy(scores: MemberScores) -> Tensor:
-    """Return -1/M sum_m log sum_c exp z_m(c) over the real classes, the members' mean energy (Liu et al. 2020)."""
+    """Return the members' mean energy over the real classes, -1/M sum_m log sum_c exp z_m(c) (Liu et al. 2020)."""
     return -scores.logits.logsumexp(2).mean(0)
 
 
@@ -109,7 +110,7 @@ NAMES = tuple(SCORES)
 
 
 def compute(scores: MemberScores) -> dict[str, Tensor]:
-    """Compute all scores that the method supports, one number per example (B,); in segmentation, the mean over pixels.
+    """Compute all scores that the method supports, one per example (B,), averaged over pixels in segmentation.
 
     >>> from torchmcl import methods
     >>> amcl = methods.build("amcl", members=2, classes=2)
@@ -129,5 +130,5 @@ def compute(scores: MemberScores) -> dict[str, Tensor]:
 
 def _auxiliary(scores: MemberScores) -> Tensor:
     if scores.auxiliary is None:
-        raise UsageError("The auxiliary scores need a method with an auxiliary class, such as amcl.")
+        raise UsageError("Auxiliary scores require a method with an auxiliary class, such as amcl.")
     return scores.auxiliary
