@@ -75,7 +75,7 @@ def test_weights_of_another_shape(saved):
 @pytest.mark.parametrize("version", [0, 4, None, "2"])
 def test_a_wrong_version(version, saved):
     rewritten(saved, lambda about: about.update(version=version))
-    refused(saved, f"version {version}, but this torchmcl reads versions 1 to 3")
+    refused(saved, f"version {version}, but only versions 1 to 3 are supported")
 
 
 def test_the_first_version_is_still_read(run):

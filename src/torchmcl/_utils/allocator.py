@@ -12,10 +12,10 @@ KEEPING = {TRIM_THRESHOLD: -1, MMAP_MAX: 0}
 def keep_freed_memory() -> Iterator[None]:
     """Make glibc keep freed memory for the next tensor, which speeds up training on a CPU.
 
-    By default, glibc returns every block of 32 MB or more to the kernel, which clears it page by page when the next
-    step needs it again. Within this context the process holds its peak memory. The setting applies to the whole process
-    and cannot be read back, so only the commands of torchmcl, which own their process, change it. Other C libraries are
-    left unchanged.
+    By default, glibc returns every block of 32 MB or more to the kernel, which clears the memory page by page when the
+    next step needs it again. Within this context, the process keeps all memory up to its peak. The setting applies to
+    the whole process and cannot be read back, so only torchmcl's commands, which run in their own process, change it.
+    With other C libraries, this context does nothing.
     """
     if platform.libc_ver()[0] != "glibc":
         yield

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all."""
+"""Functions that write a file completely or not at all."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})  # a full disk, an exhausted 
 
 
 def write(path: Path, content: Callable[[IO[bytes]], object] | str | bytes) -> None:
-    """Write text, bytes or the output of a function to a draft and rename it; raise DiskFullError if the disk is full.
+    """Write text, bytes or a function's output to a temporary draft, and rename it; raise DiskFullError on a full disk.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "note.txt"
@@ -38,19 +38,19 @@ def write(path: Path, content: Callable[[IO[bytes]], object] | str | bytes) -> N
         problem.filename = str(path)  # users do not know the name of the draft
         raise
     finally:
-        with suppress(OSError):  # the folder itself may be gone
+        with suppress(OSError):  # the folder itself may have been removed
             draft.unlink()
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents if they do not exist; raise DiskFullError if the disk or the quota is full."""
+    """Create a folder and its parents if they do not exist; raise DiskFullError if there is no space left."""
     with report_full_disk(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
 def report_full_disk(path: Path) -> Iterator[None]:
-    """Raise DiskFullError with the name of the file that is written; the system's error does not contain it.
+    """Convert a system error about a full disk to a DiskFullError that contains the name of the file being written.
 
     >>> with report_full_disk(Path("a.txt")):
     ...     raise OSError(errno.ENOSPC, "No space left on device")
@@ -68,7 +68,7 @@ def report_full_disk(path: Path) -> Iterator[None]:
 
 
 def remove_drafts(folder: Path) -> None:
-    """Remove the drafts that a killed process left in a folder and its subfolders.
+    """Remove the drafts that killed processes have left in a folder and its subfolders.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())

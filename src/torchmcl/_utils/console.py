@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def paused(display: "Live | Progress", running: bool) -> Iterator[None]:
-    """Hide a display that is `running` while a line is written, because logging may use the same terminal."""
+    """Hide a display, if it is `running`, while a line is written, because logging may use the same terminal."""
     if running:
         display.stop()
     try:

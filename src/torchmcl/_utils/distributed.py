@@ -1,4 +1,4 @@
-"""Collective operations over the processes in distributed training; with one process, they change nothing."""
+"""Collective operations over the processes in distributed training, which have no effect with a single process."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ def all_max(x: Tensor) -> Tensor:
 
 
 def all_mean(tensors: Sequence[Tensor]) -> None:
-    """Replace each tensor by its mean over processes, in one message."""
+    """Replace each tensor by its mean over processes, with a single all-reduce."""
     if not is_distributed():
         return
     mean = all_sum(torch.cat([x.flatten() for x in tensors])) / distributed.get_world_size()
@@ -52,7 +52,7 @@ def all_mean(tensors: Sequence[Tensor]) -> None:
 
 
 def all_gather(x: Tensor) -> Tensor:
-    """Concatenate the parts (N_i, …) of all processes, in every process."""
+    """Concatenate the parts (N_i, …) of all processes and return the result in every process."""
     if not is_distributed():
         return x
     length = torch.tensor([len(x)], device=x.device)
@@ -67,10 +67,10 @@ def all_gather(x: Tensor) -> Tensor:
 
 @contextmanager
 def report_lost_process(advice: str) -> Iterator[None]:
-    """Raise LostProcessError, ending in `advice`, if another process is lost during collective operations."""
+    """Raise LostProcessError, with `advice` in its message, if another process is lost during collective operations."""
     try:
         yield
-    except TorchmclError:  # one of them may be a RuntimeError that quotes gloo
+    except TorchmclError:  # it may be a RuntimeError whose message contains "gloo"
         raise
     except RuntimeError as problem:
         text = " ".join(str(problem).split())

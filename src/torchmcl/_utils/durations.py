@@ -46,8 +46,8 @@ def as_share(epochs: int, total: int) -> str:
 def epochs_of(duration: Duration, total: int, name: str, *, remaining: int = 1) -> int:
     """Convert a duration to a number of epochs in a schedule of `total` epochs.
 
-    A share is rounded to at least one epoch and at most `total - 1`; in a schedule of one epoch it is one epoch. Raises
-    UsageError if a whole number leaves fewer than `remaining` epochs after it.
+    A share is rounded to between 1 and `total - 1` epochs, or to 1 in a schedule of one epoch. Raises UsageError if a
+    whole number of epochs leaves fewer than `remaining` epochs in the schedule.
 
     >>> epochs_of("5%", 100, "warmup"), epochs_of("5%", 12, "warmup"), epochs_of("95%", 5, "warmup")
     (5, 1, 4)
@@ -65,7 +65,7 @@ def epochs_of(duration: Duration, total: int, name: str, *, remaining: int = 1) 
 
 
 def resolve_duration(duration: Duration, total: int, name: str) -> Duration:
-    """Convert a share to epochs, unless the schedule has only one epoch, which leaves no epoch after the share.
+    """Convert a share to epochs, unless the schedule has only one epoch, so that no epoch would follow the share.
 
     >>> resolve_duration("5%", 30, "warmup"), resolve_duration("5%", 1, "warmup"), resolve_duration(7, 30, "warmup")
     (2, '5%', 7)

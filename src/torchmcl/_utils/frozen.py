@@ -2,7 +2,7 @@ from typing import Any, NoReturn
 
 
 class FrozenDict(dict[str, Any]):
-    """A dictionary that cannot be changed and can be hashed, for use in frozen configurations.
+    """An immutable, hashable dictionary for frozen configurations.
 
     >>> options = FrozenDict(k=1)
     >>> options["k"] = 2

@@ -1,6 +1,6 @@
 """User files and modules that register methods, networks and other parts.
 
-The option --import imports them. Their names are passed to the processes that a command starts, and are never stored.
+The option --import imports these files. Their names are passed to processes that a command starts, but never stored.
 """
 
 import os
@@ -39,19 +39,19 @@ def load(name: str) -> ModuleType:
 
 
 def loaded() -> tuple[str, ...]:
-    """Return the absolute paths of files and dotted names of modules that this command imported, in order."""
+    """Return the files (absolute paths) and modules (dotted names) that this command has imported, in order."""
     return tuple(_LOADED)
 
 
 def options(*others: str) -> str:
-    """Return the command-line options that repeat the imports, except those of the files `others`."""
+    """Return the command-line options that repeat the imports, except those of the files in `others`."""
     known = {str(Path(other).resolve()) for other in others}
     names = [os.path.relpath(name) if is_path(name) else name for name in _LOADED if name not in known]
     return "".join(f" --import {shlex.quote(name)}" for name in names)
 
 
 def reset() -> None:
-    """Forget the imports of the previous command."""
+    """Clear the list of imports of the previous command."""
     _LOADED.clear()
 
 
@@ -65,7 +65,7 @@ def is_path(name: str) -> bool:
 
 
 def _module_name(path: Path) -> str:
-    """Check a file and return the name by which Python imports it."""
+    """Check a file and return the name under which Python imports it."""
     name = path.stem
     if not path.is_file():
         raise UsageError(f"Cannot import {path}: no such file. Check the path.")
@@ -87,6 +87,6 @@ def _module_name(path: Path) -> str:
 
 
 def _line(problem: BaseException, path: Path | None) -> str:
-    """Return the line of the file that raised the error."""
+    """Return the number of the line in the file that raised the error, as a phrase, or an empty string."""
     lines = [frame.lineno for frame in extract_tb(problem.__traceback__) if path and Path(frame.filename) == path]
     return f" on line {lines[-1]}" if lines else ""

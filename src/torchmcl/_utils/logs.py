@@ -1,4 +1,4 @@
-"""Progress messages, which are always logged with Python's `logging`, and printed if `verbose` is set.
+"""Progress messages, which are always logged with Python's `logging`, and are also printed if `verbose` is True.
 
 Each message appears on the console once. If the program has a logging handler that writes torchmcl's records to the
 console, that handler shows the message in its own format; otherwise the message is printed.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-# Whether to show progress, for code that has no argument for it, such as a download while data is loaded.
+# Whether to show progress, for code that has no `verbose` argument, such as a download while data is loaded.
 VERBOSE: ContextVar[bool] = ContextVar("verbose", default=True)
 
 
@@ -28,7 +28,8 @@ def emit(logger: logging.Logger, level: int, text: str, show: Callable[[str], ob
             passed.append(record)
         return True
 
-    # Filters may have side effects, so none runs twice: this one comes last and sees the records that others pass.
+    # Filters may have side effects and must not run twice. This filter is added last, so it sees only the records that
+    # all other filters pass.
     handlers = [] if show is None else list(_console_handlers(logger, level))
     for handler in handlers:
         handler.addFilter(last)
@@ -54,7 +55,7 @@ def _console_handlers(logger: logging.Logger, level: int) -> Iterator[logging.Ha
 
 
 def _on_console(handler: logging.Handler) -> bool:
-    # rich's handler has a console with a file; while rich shows a progress bar, it replaces standard output.
+    # rich's handler has a console with a file. While rich shows a progress bar, rich replaces standard output.
     stream = getattr(handler, "stream", None) or getattr(getattr(handler, "console", None), "file", None)
     console = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
     return stream is not None and any(stream is getattr(each, "rich_proxied_file", each) for each in console)
@@ -72,7 +73,7 @@ def verbosity(verbose: bool) -> Iterator[None]:
 
 @contextmanager
 def muted(*loggers: logging.Logger, when: bool = True) -> Iterator[None]:
-    """Raise the level of other libraries' loggers to WARNING within a context."""
+    """Raise the level of other libraries' loggers to WARNING within a context, if `when` is True."""
     before = [logger.level for logger in loggers]
     for logger in loggers if when else ():
         logger.setLevel(max(logger.level, logging.WARNING))

@@ -4,19 +4,19 @@ from torchmcl.errors import UsageError
 
 
 def available_memory() -> int:
-    """Return the number of bytes that this process may use: the machine's memory, or a lower limit on the process."""
+    """Return the number of bytes that this process may use: the machine's memory, or the process's limit if lower."""
     try:
         import resource
 
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ImportError, OSError, ValueError):  # Windows provides neither; torch itself fails there
+    except (ImportError, OSError, ValueError):  # Windows provides neither value; there, torch raises its own error
         return 2**63
     return physical if limit == resource.RLIM_INFINITY else min(limit, physical)
 
 
 def check_memory(what: str, size: int) -> None:
-    """Raise UsageError if `size` bytes exceed the available memory, because systems may grant more than that.
+    """Raise UsageError if `size` bytes exceed the available memory; the system itself may not reject the allocation.
 
     >>> check_memory("an array", 10**18)  # doctest: +ELLIPSIS
     Traceback (most recent call last):

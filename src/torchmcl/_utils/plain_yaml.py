@@ -1,4 +1,4 @@
-"""A YAML reader for plain values: no object tags, no aliases, limited depth and length."""
+"""A YAML reader for plain values, which rejects object tags and aliases and limits the depth and length of a file."""
 
 from pathlib import Path
 from typing import Any
@@ -7,12 +7,12 @@ import yaml
 
 from torchmcl.errors import DamagedFileError
 
-MAX_LENGTH, MAX_DEPTH = 10**6, 20  # characters, levels
+MAX_LENGTH, MAX_DEPTH = 10**6, 20  # in characters and levels
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a mapping of options from a file; raise DamagedFileError if it is not plain YAML."""
+    """Read a mapping of options from a file; raise DamagedFileError if the file is not plain YAML."""
     try:
         if path.stat().st_size > MAX_LENGTH:
             raise yaml.YAMLError(f"it has more than {MAX_LENGTH} bytes")
@@ -40,7 +40,7 @@ def parse(text: str) -> Any:
 
 
 def check(text: str) -> None:
-    """Raise YAMLError for a text that is unsafe to parse: nine lines of aliases can expand to a billion values.
+    """Raise YAMLError if a text is unsafe to parse; for example, nine lines of aliases can expand to a billion values.
 
     >>> check("a: &a [1, 2]\\nb: [*a, *a]")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Seeds and generators. Global generators are shared by all threads of a process, so callers' states are restored."""
+"""Seeds and generators. All threads of a process share the global generators, whose states are restored after use."""
 
 import random
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def seed_of(*numbers: int) -> int:
 
 def seed_device(device: torch.device, seed: int) -> None:
     """Seed the generator of a device."""
-    # On a CPU, torch.manual_seed would also record, with a traceback, how to seed GPUs that are not used yet.
+    # On a CPU, torch.manual_seed would also store a traceback and a call that seeds GPUs once they are initialized.
     seed_generator = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed
     seed_generator(seed)
 
@@ -39,7 +39,7 @@ def isolated() -> Iterator[None]:
     """
     with _LOCK:
         threads = torch.get_num_threads()
-        # Reading the state of an unused GPU would initialise it, after which no process can be forked.
+        # Reading the state of an unused GPU would initialize the GPU, after which no process can be forked.
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
         try:

@@ -7,12 +7,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Registry(dict[str, F]):
-    """Functions of one kind by name: those of this package and those registered later.
+    """A mapping from names to functions of one kind, both those of this package and those registered later.
 
     Args:
-        kind: the word for a function in error messages
+        kind: the word for these functions in error messages, such as "method"
         functions: the functions of this package
-        aliases: alias -> name, for `find`
+        aliases: a mapping from the aliases that `find` accepts to names
         reserved: names that are defined elsewhere and cannot be registered
 
     >>> def apple(): ...
@@ -50,7 +50,7 @@ class Registry(dict[str, F]):
         return self[self.aliases.get(name, name)]
 
     def register(self, function: F) -> F:
-        """Add a function under its own name and return it, as a decorator; raise UsageError if the name is taken."""
+        """A decorator that adds a function under its own name; raises UsageError if the name is taken."""
         name = function.__name__
         if name in self.reserved or self.setdefault(name, function) is not function:
             raise UsageError(f"The name {name!r} is taken by another {self.kind}. Rename the function.")

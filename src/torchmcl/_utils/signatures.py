@@ -1,4 +1,4 @@
-"""Signatures read from source text, so that help texts can list a function's options without importing torch."""
+"""Function signatures, read from source code so that help texts can list options without importing torch."""
 
 import ast
 import inspect
@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 PACKAGE = Path(__file__).parent.parent
-REQUIRED = object()  # in place of a default
+REQUIRED = object()  # used in place of a missing default
 PLAIN = (bool, int, float, str, NoneType)  # types that a command line can parse
 
 
@@ -63,7 +63,7 @@ def parts_of(kind: Any) -> tuple[Any, ...]:
 
 
 def exported(package: str) -> dict[str, str]:
-    """Map the names that a subpackage imports from its own modules to these modules.
+    """Return the names that a subpackage imports from its own modules, mapped to these modules.
 
     >>> exported("networks")["resnet18"]
     'networks.resnet'
@@ -107,7 +107,7 @@ def _arguments(given: ast.arguments) -> dict[str, Argument]:
 def _kind(annotation: ast.expr | None) -> Any:
     names = {"int": int, "float": float, "str": str, "bool": bool, "Literal": Literal, "Duration": int | str}
     try:
-        # The text is part of this package, and only these names are accessible.
+        # `eval` is safe, because the text is part of this package and only these names are accessible.
         return eval(ast.unparse(annotation), {"__builtins__": {}}, names) if annotation is not None else Any
     except NameError:
         return Any

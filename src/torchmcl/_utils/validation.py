@@ -10,12 +10,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from torchmcl.errors import UsageError
 
-OWN = "own:"  # in a stored configuration, precedes the name of an object that the user passed
+OWN = "own:"  # the prefix, in a stored configuration, for the name of an object that the user passed
 _TEXTS = {int: "an integer", float: "a finite number", bool: "true or false", str: "a string", NoneType: "None"}
 
 
 def validate_types(given: Mapping[str, Any], of: Callable[..., Any]) -> None:
-    """Raise UsageError if a value does not match the annotation of the parameter or field with its name in `of`.
+    """Raise UsageError if a value does not match the annotation of the parameter or field of the same name in `of`.
 
     >>> def method(k: int, beta: float | None = None): ...
     >>> validate_types({"k": 1, "beta": 2}, method)
@@ -32,12 +32,12 @@ def validate_types(given: Mapping[str, Any], of: Callable[..., Any]) -> None:
 
 def plain_number(value: Any) -> Any:
     """Convert a NumPy scalar to a Python number, which YAML and JSON can store; return other values unchanged."""
-    numpy = sys.modules.get("numpy")  # not imported for help texts
+    numpy = sys.modules.get("numpy")  # help texts are shown without importing NumPy
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
 def plain_fields(configuration: Any) -> None:
-    """Convert NumPy scalars in the fields of a frozen dataclass, in its `__post_init__`."""
+    """Convert NumPy scalars in the fields of a frozen dataclass to Python numbers; call it in `__post_init__`."""
     for name, value in vars(configuration).items():
         object.__setattr__(configuration, name, plain_number(value))
 

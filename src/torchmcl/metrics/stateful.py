@@ -76,7 +76,7 @@ class MeanMetric(SumMetric):
 
 
 class ErrorMetric(MeanMetric):
-    """An abstract mean error or loss over examples; subclasses define `_values`, which returns each example's values."""
+    """An abstract mean error or loss over examples; subclasses define `_values`, which returns the examples' values."""
 
     higher_is_better = False
     _values: Callable[[Tensor, Tensor], Tensor]

@@ -40,25 +40,26 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:  # torch writes checksums but does not verify them
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-                raise ValueError("it is compressed, unlike files written by torch")  # it could expand to any size
+                # A compressed file could expand to any size.
+                raise ValueError("it is compressed, unlike files written by torch")
             if changed := archive.testzip():
                 raise ValueError(f"checksum mismatch in {changed}")
         state = torch.load(path, weights_only=True, map_location=device)
         if not isinstance(state, dict):
-            raise ValueError(f"it contains a {type(state).__name__}")
+            raise ValueError(f"it contains a {type(state).__name__} instead of a dict")
         return state
-    except Exception as problem:  # torch can raise anything for damaged bytes
+    except Exception as problem:  # torch can raise any exception for damaged bytes
         raise load_error(path, problem) from problem
 
 
 def load_error(path: Path, problem: Exception) -> UsageError:
     """Return the error for a checkpoint that cannot be used because of `problem`.
 
-    Neither a `UsageError`, for example about a checkpoint of another run, nor a lack of GPU memory indicates damage.
+    A `UsageError`, for example because the checkpoint belongs to another run, and a lack of GPU memory are not damage.
     """
     reason = str(problem)[:300] or type(problem).__name__
-    if isinstance(problem, pickle.UnpicklingError):  # torch's text explains how to load the file unsafely
-        reason = "it is damaged, or contains more than plain values"
+    if isinstance(problem, pickle.UnpicklingError):  # torch's message explains how to load the file unsafely
+        reason = "it is damaged, or contains objects other than tensors and plain values"
     message = f"Cannot use the checkpoint {path}: {reason}. Remove the checkpoint to train from the start."
     intact = isinstance(problem, UsageError | torch.OutOfMemoryError)
     return UsageError(message) if intact else damaged(message, problem)

@@ -1,4 +1,4 @@
-"""Checksums inside JSON files, which detect values that have changed on disk."""
+"""Checksums that are stored in JSON files and detect values that have changed on disk."""
 
 import json
 import re
@@ -13,7 +13,7 @@ KEY = "sha256"
 
 
 def add_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy with the checksum as the last entry.
+    """Return a copy of the content with its checksum as the last entry.
 
     >>> content = add_checksum({"error": 1.5})
     >>> verify_checksum(content)
@@ -50,7 +50,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
-            raise ValueError(f"it contains a {type(content).__name__}")
+            raise ValueError(f"it contains a {type(content).__name__} instead of a JSON object")
         return verify_checksum(content)
     except (ValueError, RecursionError) as problem:
         raise DamagedFileError(f"Cannot read {path}: {problem}. Remove the file or its folder.") from problem

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The selection of examples from a data set that is given by name.
+    """The selection of examples from a data set that is loaded by name.
 
     Args:
         dir: folder with the files of the data set; TORCHMCL_DATA and the user's cache are searched too
         classes: names of the classes to use, in this order, separated by commas, such as dog,airplane
-        limit: largest number of training examples; the proportions of the classes are preserved
+        limit: maximum number of training examples; the proportions of the classes are preserved
         validation: fraction of the training set that is held out for validation
-        size: side of the square to which images of folder:PATH are resized, or their height and width
+        size: height and width to which images of folder:PATH are resized, or the side of a square
         seed: seed of the splits and of the limit; by default, the seed of the run
-        in_memory: size in gigabytes up to which a data set is read into memory; worker processes read larger ones
+        in_memory: size in gigabytes below which a data set is read into memory; larger ones are read on demand
     """
 
     dir: str | None = None
@@ -35,12 +35,12 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        for name in ("classes", "size"):  # YAML and JSON read lists
+        for name in ("classes", "size"):  # YAML and JSON files contain lists, not tuples
             if isinstance(value := getattr(self, name), list):
                 object.__setattr__(self, name, tuple(map(plain_number, value)))
         validate_types(vars(self), DataConfig)
         if isinstance(self.classes, tuple) and not any("," in name for name in self.classes):
-            object.__setattr__(self, "classes", ",".join(self.classes))  # so that equal choices compare equal
+            object.__setattr__(self, "classes", ",".join(self.classes))  # so that equal selections compare equal
         for name, least in (("seed", 0), ("limit", 1), ("in_memory", 0)):
             if (value := getattr(self, name)) is not None and value < least:
                 raise UsageError(f"Expected {name} >= {least}, got {value}.")
@@ -74,15 +74,15 @@ class DataConfig:
 
 
 def load_run_data(run: Path, *parts: str, changes: DataConfig | None = None) -> "tuple[DataConfig, DataSet]":
-    """Return the data set that a run was trained on, loaded exactly as for training, and its configuration.
+    """Return the data configuration of a run and its data set, loaded exactly as for training.
 
     Args:
         run: folder of the run
-        parts: parts to load and verify, out of train, validation and test
-        changes: fields to replace, such as the folder of the data
+        parts: parts to load and verify: train, validation or test
+        changes: fields of the configuration to replace, such as the folder of the data
 
     Raises:
-        UsageError: if the run was not trained on a data set given by name, or if a part differs from the one in
+        UsageError: if the run was not trained on a data set loaded by name, or if a part differs from the one used in
             training (the test set could then contain training examples).
     """
     from torchmcl.serialization import checkpoint
@@ -92,9 +92,9 @@ def load_run_data(run: Path, *parts: str, changes: DataConfig | None = None) -> 
     config = training_config(run)
     name, source = str(config["data"]), replace(DataConfig.of(config), **(changes or DataConfig()).changed())
     if name.startswith(OWN):
-        raise UsageError(f"{run} was trained on a DataSet object, {name.removeprefix(OWN)!r}. Pass --data.")
+        raise UsageError(f"{run} was trained on a DataSet object, {name.removeprefix(OWN)!r}. Choose data with --data.")
     expected, labels, last = read_metrics(run).get("sets"), None, run / "checkpoints" / "last.pt"
-    if expected is None and last.is_file():  # earlier versions stored only the labels
+    if expected is None and last.is_file():  # earlier versions stored only a hash of the labels
         labels = json.loads(checkpoint.read(last).get("choices", "{}")).get("labels")
     needed = ("test",) if parts == ("test",) and labels is None else ("train", "test")
     data = source.load(name, int(config.get("seed", 0)), parts=needed)

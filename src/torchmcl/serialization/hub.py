@@ -13,7 +13,7 @@ from torchmcl.serialization.model_config import ModelConfig
 from torchmcl.serialization.model_files import CONFIG, MODEL
 
 METRICS, CARD = "metrics.json", "README.md"
-MAX_BYTES = 10**8  # of metrics.json
+MAX_BYTES = 10**8  # the limit for metrics.json
 CARD_METRICS = {
     "top1_error": "top-1 error, %",
     "oracle_error": "oracle error, %",
@@ -30,7 +30,7 @@ CARD_METRICS = {
 
 
 class Api(Protocol):
-    """The methods of `huggingface_hub.HfApi` that are used."""
+    """The methods of `huggingface_hub.HfApi` that torchmcl uses."""
 
     def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> Any:
         """Create a repository if it does not exist."""
@@ -120,5 +120,5 @@ def _library() -> Any:
     try:
         import huggingface_hub
     except ImportError as problem:
-        raise UsageError("The hub needs huggingface_hub. Install it with: pip install 'torchmcl[hub]'") from problem
+        raise UsageError("The package huggingface_hub is missing. Try: pip install 'torchmcl[hub]'") from problem
     return huggingface_hub

@@ -1,9 +1,9 @@
-"""Upgrade of files from earlier versions, which did not store the default values of options."""
+"""Functions that upgrade files of earlier versions, which did not store the default values of options."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# Defaults that have changed since: durations were numbers of epochs, independent of the schedule.
+# Earlier defaults that have since changed. Durations were numbers of epochs, independent of the length of the schedule.
 EARLIER_DEFAULTS: dict[str, dict[str, Any]] = {
     "amcl": {"warmup": 5},
     "annealed": {"decay": 0.95},

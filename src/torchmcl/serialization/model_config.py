@@ -13,9 +13,10 @@ from torchmcl.structures.rejection import Rejection
 from torchmcl.structures.task import Task
 from torchmcl.tasks import Classification, Segmentation
 
-VERSION = 3  # of the configuration in model files
-MAX_SIZE = 10**6  # features, or pixels along one side
-RESERVED = {"name", "method", "network", "members", "classes", "exchange", "preset", "cut", "seed"}  # set elsewhere
+VERSION = 3  # the version of the configuration in model files
+MAX_SIZE = 10**6  # the maximum number of features, or of pixels along one side
+# These arguments are set separately, so they are not allowed as options of a method or network.
+RESERVED = {"name", "method", "network", "members", "classes", "exchange", "preset", "cut", "seed"}
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,14 @@ class ModelConfig:
         preprocess: name of the preprocessing
         dtype: type of an example before preprocessing, uint8 or float32
         exchange: kind of exchange between members, a name in `exchange.names()`
-        preset: size of the exchange
-        unit: unit that a member takes in segmentation, image or pixel
+        preset: name of the preset that determines the size of the exchange
+        unit: unit that is assigned to members in segmentation, image or pixel
         dense: whether the model predicts each pixel
         cut: number of layers before the exchange, for an `nn.Sequential` that is not registered
-        task: name of the task, or None for the task of the data
+        task: name of the task, or None for segmentation if `dense` is True and classification otherwise
         method_options: options of the method, including defaults
         network_options: options of the network, including defaults
-        rejection: threshold and temperature of the answers
+        rejection: threshold and temperature for accepting predictions
         version: version of this format
     """
 
@@ -80,9 +81,10 @@ class ModelConfig:
             seed: seed of the initial weights
 
         Raises:
-            UsageError: if an unregistered part is not passed, or the number of members or classes does not match.
+            UsageError: if an unregistered network or method is not passed, or if the method does not have the expected
+                number of members and classes.
         """
-        preprocess.get(self.preprocess)  # raises UsageError if it is not registered
+        preprocess.get(self.preprocess)  # raises UsageError if the name is unknown
         network = network or self.network
         if network is None:
             raise UsageError("The model was trained with a network that is not registered. Pass it as network=….")
@@ -99,7 +101,7 @@ class ModelConfig:
         return method, ensemble
 
     def _sized(self, network: Network, method: methods.Method) -> Network:
-        """Set the input size of a network that is given by name in a list."""
+        """Set the input size of a network that is given by its name in a list of networks."""
         if not isinstance(network, str):
             return network
         options = networks.input_options(network, self.shape)
@@ -120,22 +122,22 @@ class ModelConfig:
         return Segmentation(len(self.classes)) if self.dense else Classification(len(self.classes))
 
     def as_dict(self) -> dict[str, Any]:
-        """Convert to values that JSON and YAML can store."""
+        """Convert the configuration to values that JSON and YAML can store."""
         return {**asdict(self), "classes": list(self.classes), "shape": list(self.shape)}
 
     @classmethod
     def of(cls, about: dict[str, Any]) -> "ModelConfig":
-        """Read the output of `as_dict`, of this version or an earlier one.
+        """Create a configuration from the output of `as_dict`, written by this version or an earlier one.
 
         >>> model_config = ModelConfig("amcl", 2, ("cat", "dog"), "simple_cnn", (3, 32, 32), "gcn")
         >>> ModelConfig.of(model_config.as_dict()) == model_config
         True
         """
         if about.get("version") not in range(1, VERSION + 1):
-            raise ValueError(f"it has version {about.get('version')}, but this torchmcl reads versions 1 to {VERSION}")
-        if about["version"] == 1:  # this version did not store the type: images were uint8, rows of a table float32
+            raise ValueError(f"it has version {about.get('version')}, but only versions 1 to {VERSION} are supported")
+        if about["version"] == 1:  # version 1 did not store the type: images were uint8, and rows of a table float32
             about = {"dtype": "uint8" if len(about["shape"]) == 3 else "float32", **about}
-        if about["version"] < 3:  # these versions did not store default options
+        if about["version"] < 3:  # versions 1 and 2 did not store default options
             about = {**about, "method_options": upgraded_options(about["method"], about.get("method_options", {}))}
         about = {**about, "classes": tuple(about["classes"]), "shape": tuple(about["shape"]), "version": VERSION}
         return cls(**{**about, "rejection": Rejection(**about.get("rejection", {}))})

@@ -1,4 +1,4 @@
-"""Model folders: model.safetensors, which is self-contained, and a config.yaml that must match it."""
+"""Model folders, which contain a self-contained model.safetensors and a config.yaml that must match it."""
 
 import json
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from torchmcl.serialization.legacy import upgraded_config
 from torchmcl.serialization.model_config import ModelConfig
 
 MODEL, CONFIG = "model.safetensors", "config.yaml"
-TRAINED = ("method", "network", "members", "exchange", "preset", "unit")  # shared by runs and models
+TRAINED = ("method", "network", "members", "exchange", "preset", "unit")  # in both runs and models
 
 
 def write(folder: Path, model_config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Write a model. Its configuration is also written to config.yaml, unless that file belongs to a run."""
+    """Write a model. Its configuration is also written to config.yaml, unless the folder contains that of a run."""
     from safetensors.torch import save
 
     tensors = _unshared({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
@@ -30,10 +30,11 @@ def write(folder: Path, model_config: ModelConfig, tensors: Mapping[str, Tensor]
     of_run = (folder / CONFIG).is_file() and "sha256" not in read_config(folder)
     if of_run and (other := _mismatch(read_config(folder), model_config, folder)):
         raise UsageError(other)
-    # A single entry, because safetensors writes several in arbitrary order and equal models must give equal bytes.
+    # The metadata is a single entry, because safetensors writes several entries in arbitrary order, and equal models
+    # must give equal bytes.
     metadata = {"torchmcl": json.dumps({**about, "sha256": digest})}
     if not of_run:
-        (folder / CONFIG).unlink(missing_ok=True)  # first, so that an interruption leaves no mismatched pair
+        (folder / CONFIG).unlink(missing_ok=True)  # removed first, so that an interruption leaves no mismatch
     atomic.write(folder / MODEL, save(tensors, metadata=metadata))
     if not of_run:
         text = yaml.safe_dump({**about, "sha256": digest}, sort_keys=False, allow_unicode=True)
@@ -41,7 +42,7 @@ def write(folder: Path, model_config: ModelConfig, tensors: Mapping[str, Tensor]
 
 
 def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors that share memory with an earlier one, which safetensors does not support."""
+    """Copy each tensor that shares memory with an earlier one, because safetensors does not support shared memory."""
     seen: set[int] = set()
     result = {}
     for name, tensor in tensors.items():
@@ -71,8 +72,8 @@ def read(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
         model_config = ModelConfig.of(about)
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError, RecursionError) as problem:
         raise damaged(f"Cannot read the model {path}: {problem}.", problem) from problem
-    if about["version"] > 1 and digest != checksum(about, tensors):  # version 1 had none
-        raise DamagedFileError(f"Cannot read the model {path}: checksum mismatch.")
+    if about["version"] > 1 and digest != checksum(about, tensors):  # version 1 has no checksum
+        raise DamagedFileError(f"Cannot read the model {path}: checksum mismatch. Copy or save the model again.")
     if (folder / CONFIG).is_file() and (other := _mismatch(read_config(folder), model_config, folder, digest)):
         raise DamagedFileError(other)
     return model_config, tensors
@@ -100,7 +101,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def training_config(folder: Path) -> dict[str, Any]:
-    """Read the resolved configuration of a run, of this version or an earlier one; saved models have none."""
+    """Read the resolved configuration of a run of this or an earlier version; raise UsageError for a saved model."""
     config = read_config(folder)
     if "sha256" in config or "data" not in config:
         raise UsageError(f"{folder} contains a model without its training configuration. Choose the folder of a run.")
@@ -108,7 +109,7 @@ def training_config(folder: Path) -> dict[str, Any]:
 
 
 def _mismatch(config: dict[str, Any], model_config: ModelConfig, folder: Path, digest: str | None = None) -> str | None:
-    """Describe the first difference between config.yaml and the model; a run's file has only the fields `TRAINED`."""
+    """Describe the first difference between config.yaml and the model; in a run, only `TRAINED` fields are compared."""
     if "sha256" in config:
         expected, got = {**model_config.as_dict(), "sha256": digest}, config
     else:
