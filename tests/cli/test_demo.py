@@ -27,7 +27,7 @@ def test_without_matplotlib_the_demo_still_ends(tmp_path, capsys, monkeypatch):
     assert "oracle error" in printed
     last = [line for line in printed.splitlines() if "torchmcl[plots]" in line]
     assert len(last) == 1
-    assert last[0].startswith("No report. Figures need matplotlib")
+    assert last[0].startswith("The report was not written. Figures need matplotlib")
 
 
 @pytest.mark.parametrize("bad", [["--members", "0"], ["--epochs", "0"], ["--seed", "-1"]])

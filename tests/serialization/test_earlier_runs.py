@@ -88,7 +88,7 @@ def test_one_that_was_all_warm_up_is_refused_in_one_line(run, capsys):
     config.write_text(config.read_text().replace("epochs: 8", "epochs: 5"))
     assert cli.main(["train", "--resume", str(run / "interrupted"), "--quiet"]) == 2
     said = capsys.readouterr().err
-    assert "it is from an earlier version" in said
+    assert "the run is from an earlier version" in said
     assert "Start a new run in another folder" in said
 
 

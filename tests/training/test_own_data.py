@@ -209,8 +209,8 @@ def test_data_that_must_be_wrapped_or_lacks_a_test():
     pairs = TensorDataset(*digits()[0])
     refused(r"TensorDataset directly. Wrap it in data.from_dataset\(…\)", data=pairs)
     refused(r"DataLoader directly. Wrap it in data.from_loaders\(…\)", data=DataLoader(pairs))
-    refused("loaders has no test part", data=data.from_loaders(DataLoader(pairs), classes=CLASSES))
-    refused("arrays has no test part", data=data.from_arrays(*digits()[0], test=0))
+    refused("loaders has no test set", data=data.from_loaders(DataLoader(pairs), classes=CLASSES))
+    refused("arrays has no test set", data=data.from_arrays(*digits()[0], test=0))
 
 
 def test_a_run_on_loaders_says_what_it_was_trained_on(tmp_path, capsys):

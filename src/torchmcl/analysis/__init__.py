@@ -1,7 +1,7 @@
-"""Evaluation of trained runs on data sets, Grad-CAM, and the figures drawn from an evaluation.
+"""Evaluation of trained runs, Grad-CAM, and the figures that are drawn from an evaluation.
 
 Each file in `figures` draws one figure from one or more `RunEvaluation` objects. See `reporting` and `explorer` for web
-pages, and `studies` for the tables of the studies.
+pages, and `studies` for tables of results.
 
 >>> from torchmcl.analysis.figures import catalogue
 >>> [entry.name for entry in catalogue.FIGURES][:2]

@@ -38,17 +38,17 @@ def evaluate_run(
 
     Args:
         run: the folder of the run or model
-        data: the data set whose test part is used; the run's own if None. It must have the run's classes.
-        source: where and how the data set is read
+        data: the data set to evaluate on, which must have the run's classes; the run's data set if None
+        source: the folder and options for loading the data set
         unseen: a data set with other classes, or folder:PATH for all images in a folder. Each unseen-data score is
             evaluated by how well it separates this data from the test set.
         unseen_classes: the classes of the unseen data set to use, separated by commas; all if None
 
     Returns:
-        The metrics, in percent where they are fractions, with the keys of metrics.json.
+        The metrics, with the keys of metrics.json. Fractions are in percent.
 
     Raises:
-        UsageError: if the data does not fit the run.
+        UsageError: if the data does not match the run.
     """
     return run_evaluation(run, data, source, unseen=unseen, unseen_classes=unseen_classes).metrics
 
@@ -62,9 +62,9 @@ def run_evaluation(
     unseen_classes: str | None = None,
     limit: int | None = None,
 ) -> RunEvaluation:
-    """Evaluate a run and keep the recorded values, from which figures are drawn.
+    """Evaluate a run and keep the recorded values for figures.
 
-    The arguments are those of `evaluate_run`; `limit` is the maximum number of evenly spaced examples per data set.
+    The arguments are those of `evaluate_run`. At most `limit` evenly spaced examples of each data set are used.
     """
     run = Path(run)
     specialists = Specialists.load(run)
@@ -121,8 +121,8 @@ def calibrate_run(
     Args:
         run: the folder of the run
         coverage: the fraction of examples to accept
-        max_error: the maximum error of the accepted examples, a fraction
-        temperature: whether to fit a temperature first, see `torchmcl.inference.rejection.apply_temperature`
+        max_error: the maximum error of the accepted examples, as a fraction
+        temperature: whether to fit a temperature first (see `torchmcl.inference.rejection.apply_temperature`)
 
     Returns:
         `run`, the number of `examples`, and the values of `rejection_metrics` on the validation split.
@@ -143,13 +143,13 @@ def rejection_metrics(confidence: Tensor, wrong: Tensor, rejection: Rejection) -
     """Compute metrics of selective prediction, in percent.
 
     Args:
-        confidence: (B,)
-        wrong: the error of each answer, 0 to 1, (B,)
+        confidence: the confidence of each prediction, (B,)
+        wrong: the error of each prediction, from 0 to 1, (B,)
         rejection: the threshold of the run
 
     Returns:
-        `aurc`, the area under the risk-coverage curve; `risk_coverage`, ten points of this curve; and for a calibrated
-        run `rejection`, the coverage and the error at its threshold.
+        `aurc`, the area under the risk-coverage curve; `risk_coverage`, ten points of this curve; and, for a
+        calibrated run, `rejection`, the coverage and the error at the run's threshold.
 
     >>> values = rejection_metrics(torch.tensor([0.9, 0.8, 0.3]), torch.tensor([0, 0, 1]), Rejection(threshold=0.5))
     >>> values["rejection"]["coverage"], values["rejection"]["accepted_error"], values["rejection"]["error"]
@@ -174,7 +174,7 @@ def rejection_metrics(confidence: Tensor, wrong: Tensor, rejection: Rejection) -
 
 
 def separation(inlier: Tensor, outlier: Tensor) -> dict[str, float]:
-    """Measure in percent how well a score separates outliers (B2,), which should score higher, from inliers (B1,).
+    """Measure, in percent, how well a score separates outliers (B2,) from inliers (B1,). Outliers should score higher.
 
     >>> separation(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))
     {'auroc': 87.5, 'aupr': 83.3333, 'fpr95': 50.0}
@@ -237,7 +237,7 @@ def _spread(examples: Examples, limit: int | None) -> Examples:
 
 
 def _unseen_examples(name: str, classes: str | None, specialists: Specialists, source: DataConfig) -> Examples:
-    """Return the unseen examples; their labels are not used."""
+    """Return the unseen examples. Their labels are not used."""
     kind, _, path = name.partition(":")
     if kind == "folder" and path and len(specialists.model_config.shape) == 3:
         channels, height, width = specialists.model_config.shape
@@ -254,7 +254,7 @@ def _unseen_examples(name: str, classes: str | None, specialists: Specialists, s
 def _check_shape(examples: Examples, name: str, specialists: Specialists) -> None:
     if (shape := tuple(examples.images.shape[1:])) != (expected := specialists.model_config.shape):
         raise UsageError(
-            f"The run was trained on examples of shape {expected}, but {name} has shape {shape}. "
+            f"The run was trained on examples of shape {expected}, but those of {name} have shape {shape}. "
             "To resize images of a folder, use --data.size or --unseen folder:PATH."
         )
 

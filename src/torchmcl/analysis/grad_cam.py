@@ -21,12 +21,12 @@ def grad_cam(specialists: Specialists, images: Tensor, target: Tensor) -> Tensor
     """Compute the Grad-CAM map (Selvaraju et al. 2017) of every member for the target class.
 
     The maps are computed with captum at the input of each member's global average pooling. Each map is divided by its
-    maximum; a map without positive values is 0.
+    maximum. A map without positive values is 0 everywhere.
 
     Args:
         specialists: the trained ensemble
-        images: uint8 (B, C, H, W)
-        target: (B,)
+        images: the images, uint8 (B, C, H, W)
+        target: the target classes (B,)
 
     Returns:
         The maps (M, B, H, W), from 0 to 1.
@@ -52,7 +52,7 @@ def grad_cam(specialists: Specialists, images: Tensor, target: Tensor) -> Tensor
 
 
 def pooling(body: object) -> nn.Module:
-    """Return the global average pooling of a network; raise UsageError if it has none."""
+    """Return the last global average pooling layer of a network. Raise UsageError if the network has none."""
     modules = body.modules() if isinstance(body, nn.Module) else ()
     layers = [module for module in modules if isinstance(module, nn.AdaptiveAvgPool2d)]
     if not layers:
@@ -66,9 +66,9 @@ class Row:
 
     Args:
         title: the label of the row
-        image: (C, H, W)
+        image: the image (C, H, W)
         maps: the map of each member, (M, H, W)
-        probabilities: each member's probability of the target, (M,)
+        probabilities: each member's probability of the target class, (M,)
         own: whether each member owns the image's class, (M,)
     """
 
@@ -80,7 +80,7 @@ class Row:
 
 
 def grid(rows: Sequence[Row]) -> "Figure":
-    """Draw each image in a row, followed by each member's map over the image; frames mark the owners of its class."""
+    """Draw each image in a row, followed by each member's map over the image. Frames mark the owners of its class."""
     members = len(rows[0].maps)
     figure = style.new(1.25 * (members + 1) + 0.9, 1.42 * len(rows))
     for axes, row in zip(figure.subplots(len(rows), members + 1, squeeze=False), rows, strict=True):

@@ -4,7 +4,7 @@ from torch import Tensor
 
 
 def to_rgb(image: Tensor | NDArray[np.generic]) -> NDArray[np.uint8]:
-    """Convert an image (C, H, W) to (H, W, 3) uint8; the value range of other types is mapped to 0..255.
+    """Convert an image (C, H, W) to uint8 (H, W, 3). If the image is not uint8, its value range is scaled to 0..255.
 
     >>> import torch
     >>> to_rgb(torch.tensor([[[-1.0, 1.0]]]))[0, :, 0]

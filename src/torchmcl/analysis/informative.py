@@ -6,8 +6,8 @@ from torch import Tensor
 def informative_examples(errors: Tensor, ensemble_errors: Tensor, groups: Sequence[int], count: int) -> list[int]:
     """Return the indices of examples on which the members differ most and the ensemble is correct.
 
-    At most one example per group is chosen. The order alternates between the members that are best on the examples.
-    `errors` is (M, N), and `ensemble_errors` is (N,).
+    At most one example per group is chosen. The examples are ordered so that the member with the lowest
+    error alternates. `errors` is (M, N), and `ensemble_errors` is (N,).
 
     >>> import torch
     >>> informative_examples(torch.tensor([[0.0, 1.0, 0.1], [1.0, 0.0, 0.1]]), torch.zeros(3), [0, 1, 2], 2)
@@ -18,7 +18,7 @@ def informative_examples(errors: Tensor, ensemble_errors: Tensor, groups: Sequen
     for i in score.argsort(descending=True, stable=True).tolist():
         best_of_group.setdefault(groups[i], i)
     best_member = errors.argmin(0).tolist()
-    rank: dict[int, int] = {}  # of an example among those with the same best member
+    rank: dict[int, int] = {}  # the rank of each example among those with the same best member
     for i in best_of_group.values():
         rank[i] = sum(best_member[other] == best_member[i] for other in rank)
     return sorted(rank, key=rank.__getitem__)[:count]

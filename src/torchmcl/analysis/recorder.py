@@ -29,7 +29,7 @@ class Recorder(nn.Module):
         scores = unseen_scores.MemberScores.of(output, answer.probabilities, self.specialists.method)
         record = unseen_scores.compute(scores)
         record |= {"confidence": per_example(answer.confidence), "member": answer.member}
-        if answer.label.ndim == 1:  # the masks of a data set may not fit in memory
+        if answer.label.ndim == 1:  # masks are not recorded, because they may not fit in memory
             record["label"] = answer.label
         if scores.auxiliary is not None:
             is_auxiliary = (output.logits.argmax(2) == self.specialists.method.classes).float()
@@ -56,8 +56,8 @@ def errors(logits: Tensor, answer: Answer, target: Tensor, valid: Tensor | None 
 
     Values are averaged over the `valid` pixels of masks, bool (B, …). The result has `wrong` (B,), the ensemble's
     error; `errors` (B, M), each member's error over the real classes; `target_probability` (B,), the ensemble's
-    probability of the target; `cross_entropy` (B, M) of each member; and `reliability` (1, 3, 15), see
-    `metrics.reliability`.
+    probability of the target; `cross_entropy` (B, M) of each member; and `reliability` (1, 3, 15)
+    (see `metrics.reliability`).
     """
     combined, known = answer.probabilities, target.long()
     known = known if valid is None else known.masked_fill(~valid, 0)

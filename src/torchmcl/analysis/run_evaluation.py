@@ -15,7 +15,7 @@ from torchmcl.inference.predictor import Specialists
 
 @dataclass(frozen=True, eq=False)
 class RunEvaluation:
-    """A trained run with its outputs for the test set and for unseen data; every figure is drawn from it.
+    """A trained run with the values recorded on the test set and on unseen data, from which figures are drawn.
 
     Args:
         name: the name of the run in figures
@@ -78,7 +78,7 @@ class RunEvaluation:
 
     @cached_property
     def assigned(self) -> Tensor | None:
-        """The examples of each group that each member took in the last epoch, (groups, M); None if unknown."""
+        """How many examples of each group each member took in the last epoch, (groups, M), or None if unknown."""
         taken = torch.tensor(self.training_metrics.get("assigned", []), dtype=torch.float32)
         return taken if taken.shape == (len(self.groups), self.members) else None
 
@@ -92,15 +92,15 @@ class RunEvaluation:
 
     @cached_property
     def own(self) -> Tensor | None:
-        """Whether each member owns the group of each test example, bool (N, M); None if examples have no group."""
+        """Whether each member owns the group of each test example, bool (N, M), or None if this is unknown."""
         has_group = self.examples.labels.ndim == 1 and self.groups == self.examples.label_names
         return self.owners[self.examples.labels] if has_group and self.owners is not None else None
 
     @property
     def specialised(self) -> bool:
-        """Whether at least one member does not own all test examples."""
+        """Whether at least one member does not own the groups of all test examples."""
         return self.own is not None and not bool(self.own.all())
 
     def images(self, chosen: Sequence[int]) -> Tensor:
-        """Return the chosen test images (B, C, H, W) without preprocessing."""
+        """Return the test images (B, C, H, W) with the indices `chosen`, without preprocessing."""
         return self.examples.subset(list(chosen)).images[torch.arange(len(chosen))]

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe & Ito 2008, without yellow, which is hard to see on white, and black, the colour of text.
+# The palette of Okabe & Ito 2008 without yellow, which is hard to see on white, and black, which is used for text.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES: Sequence[Any] = ("-", "--", (0, (1, 1.2)), "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (3, 3)), (0, (8, 2, 2, 2)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "oooo")
 GREY = "#8a8f98"
-OWNER = PALETTE[1]  # the frame of groups that a member owns
-DARK, BRIGHT = "#101010", "#fefefe"  # text on a coloured background, the same in both themes
+OWNER = PALETTE[1]  # the colour of the frames around groups that a member owns
+DARK, BRIGHT = "#101010", "#fefefe"  # the colours of text on a coloured background, in both themes
 FORMATS = ("pdf", "png", "svg")
 
 
@@ -51,7 +51,7 @@ def bar(number: int) -> dict[str, Any]:
 
 
 def tidy(axes: "Axes", *, grid: str = "") -> None:
-    """Remove the frame, set font sizes, and add a grid along "x", "y" or "both"."""
+    """Remove the top and right spines, set font sizes, and add a grid along "x", "y" or "both"."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, length=3)
     axes.xaxis.label.set_fontsize(9)
@@ -68,7 +68,7 @@ def legend(axes: "Axes", **options: Any) -> None:
 
 
 def label(text: str, width: int = 24) -> str:
-    """Make a user's name safe for a figure: no math mode, no control characters, at most `width` characters.
+    """Make a name safe for a figure, without math mode or control characters, and with at most `width` characters.
 
     >>> label("a $cat$"), label("tab\\tand bell\\a"), label("one two three four five six")
     ('a \\\\$cat\\\\$', 'tab and bell', 'one two three four five…')
@@ -87,7 +87,7 @@ def save(figure: "Figure", path: str | Path) -> Path:
     if kind not in FORMATS:
         raise UsageError(f"Cannot write a figure to {path.name}. Use a name that ends in .{', .'.join(FORMATS)}.")
     atomic.make_folder(path.parent)
-    # Publishers require Type 42 fonts. Without a date, equal figures have equal bytes.
+    # Publishers require Type 42 fonts. Without a date, equal figures produce equal files.
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "torchmcl"}):
         metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
         atomic.write(path, lambda file: figure.savefig(file, format=kind, dpi=200, metadata=metadata))

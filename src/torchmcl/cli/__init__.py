@@ -1,7 +1,7 @@
-"""The command line. The file of a command defines its options in `add_arguments` and calls the library in `run`.
+"""The command line. Each command has a file that defines options in `add_arguments` and calls the library in `run`.
 
 Commands contain no computation of their own. They import torch only when they run, so that `torchmcl --help` stays
-fast; the exception is `demo`, which is started with `python -m torchmcl.cli.demo`.
+fast. The exception is `demo`, which imports torch at once and is started with `python -m torchmcl.cli.demo`.
 """
 
 from torchmcl.cli.entry import main

@@ -11,7 +11,7 @@ def add_arguments(parser: Any) -> None:
     """Add the arguments for the run, the target and the output format."""
     parser.add_argument("run", type=str, help="folder of a trained run")
     add_option(parser, "coverage", "fraction of examples to accept, e.g. 0.95", float)
-    add_option(parser, "max_error", "largest error rate among accepted examples, e.g. 0.01", float)
+    add_option(parser, "max_error", "maximum error rate of the accepted examples, e.g. 0.01", float)
     add_option(parser, "temperature", "also fit a softmax temperature (temperature scaling)", bool)
     add_option(parser, "json", "print JSON", bool)
 
@@ -26,8 +26,9 @@ def run(options: dict[str, Any]) -> int:
         print(json.dumps(result, indent=1))
         return 0
     print(
-        f"{result['run']}: accepts predictions with a confidence of at least {result['threshold']:.4f} (temperature "
-        f"{result['temperature']:.3g}). {result['examples']} validation examples: coverage {result['coverage']:.2f} %, "
-        f"error of accepted examples {result['accepted_error']:.2f} %, error of all examples {result['error']:.2f} %."
+        f"{result['run']} accepts predictions with a confidence of at least {result['threshold']:.4f} (temperature "
+        f"{result['temperature']:.3g}). On {result['examples']} validation examples, coverage is "
+        f"{result['coverage']:.2f} %, the error of accepted examples is {result['accepted_error']:.2f} %, and the "
+        f"error of all examples is {result['error']:.2f} %."
     )
     return 0

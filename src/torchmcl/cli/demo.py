@@ -16,7 +16,7 @@ from torchmcl.errors import TorchmclError
 from torchmcl.training import fit
 
 COMPARED = ("ie", "smcl", "cmcl", "vmcl", "amcl")
-WARMUP = 5  # the published number of epochs, for runs that are long enough
+WARMUP = 5  # the published number of warm-up epochs, used if the run is long enough
 CAPTION = (
     "Oracle error: fraction of the examples that every member misclassifies.\n"
     "Share: fraction of the assignments in the last epoch that went to a member.\n"
@@ -25,7 +25,7 @@ CAPTION = (
 
 
 def comparison(results: dict[str, dict[str, Any]]) -> Table:
-    """Build a table with one row per method, in percent."""
+    """Build a table of percentages with one row per method."""
     table = Table(title="Digits, test set (percent)", caption=CAPTION, caption_justify="left")
     for heading in ("method", "oracle error", "top-1 error", "each member's error", "share each takes", "purity"):
         table.add_column(heading, justify="left" if heading == "method" else "right")
@@ -61,18 +61,18 @@ def method_options(method: str, epochs: int) -> dict[str, Any]:
 
 
 def write_report(runs: list[Path], out: Path) -> str:
-    """Write a report on the runs, and return a line that says where it is or why it was not written."""
+    """Write a report on the runs, and return a line that says where the report is or why it was not written."""
     try:
         return f"Open in a browser: {reporting.write(runs, out)}"
     except TorchmclError as problem:
-        return f"No report. {problem}"
+        return f"The report was not written. {problem}"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Train, print the comparison and AMCL's assignment table, and write a report."""
     parser = argparse.ArgumentParser(prog="python -m torchmcl.cli.demo", description=__doc__)
     parser.add_argument("--members", type=int, default=5, help="number of networks in each ensemble (default 5)")
-    parser.add_argument("--epochs", type=int, default=30, help="epochs per run (default 30)")
+    parser.add_argument("--epochs", type=int, default=30, help="number of epochs per run (default 30)")
     parser.add_argument(
         "--seed", type=int, default=0, help="random seed for the weights and the order of the examples (default 0)"
     )

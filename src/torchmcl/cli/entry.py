@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_imports(words: list[str]) -> list[str]:
     """Import every file and module named by --import, and return the other arguments.
 
-    The option is removed before the others are parsed, so that it is never stored in a file.
+    The option --import is removed before the other options are parsed, so that it is never stored in a file.
     """
     rest, names = [], []
     end = words.index("--") if "--" in words else len(words)
@@ -70,14 +70,14 @@ def explained(problem: Exception) -> str:
     >>> explained(PermissionError(13, "Permission denied", "a.txt"))
     "Cannot read or write 'a.txt': Permission denied. Check the path and its permissions."
     >>> explained(RuntimeError("no such kernel"))
-    'RuntimeError: no such kernel. Run again with --debug to see the traceback, and report it.'
+    'RuntimeError: no such kernel. Run again with --debug to see the traceback, and report the error.'
     """
     if isinstance(problem, TorchmclError):
         return str(problem)
     if isinstance(problem, OSError):
         where = f"{problem.filename!r}: {problem.strerror}." if problem.filename else f"files: {one_line(problem)}"
         return str(UsageError(f"Cannot read or write {where} Check the path and its permissions."))
-    advice = "Run again with --debug to see the traceback, and report it."
+    advice = "Run again with --debug to see the traceback, and report the error."
     return str(UsageError(f"{type(problem).__name__}: {one_line(problem)} {advice}"))
 
 
@@ -100,7 +100,7 @@ def run(arguments: list[str]) -> int:
 
 
 def build_parser(commands: Container[str] = COMMANDS) -> Any:
-    """Build the parser; only the given commands get their options, because collecting them takes time."""
+    """Build the parser. Options are added only for the given commands, because collecting the options takes time."""
     from jsonargparse import ArgumentParser, get_loader, set_loader
     from yaml import YAMLError
 
@@ -118,7 +118,7 @@ def build_parser(commands: Container[str] = COMMANDS) -> Any:
     parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
     subcommands = parser.add_subcommands(required=True)
     for name, command in COMMANDS.items():
-        dashes = "Option names can contain dashes or dots instead of underscores: --num-nodes, --data.dir."
+        dashes = "Option names can contain dashes or dots instead of underscores, as in --num-nodes and --data.dir."
         own = ArgumentParser(exit_on_error=False, description=f"{command.__doc__} {dashes}")
         subcommands.add_subcommand(name, own, help=command.__doc__)
         if name in commands:

@@ -1,4 +1,4 @@
-"""Evaluate trained runs on their test set or another data set, and optionally against unseen data."""
+"""Evaluate trained runs on their test set or another data set, and optionally their detection of unseen data."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Write the figures of trained runs as files, for a paper."""
+"""Write figures of trained runs to files, for example for a paper."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ def add_arguments(parser: Any) -> None:
     """Add the arguments for the runs, the data and the output folder."""
     add_runs(parser, limit=True)
     parser.add_argument("-o", "--out", type=str, default="figures", help="folder to write to")
-    parser.add_argument("--format", type=str, default="pdf", help="pdf, svg or png")
+    parser.add_argument("--format", type=str, default="pdf", help="file format: pdf, svg or png")
 
 
 def run(options: dict[str, Any]) -> int:

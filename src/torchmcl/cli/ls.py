@@ -3,9 +3,9 @@
 from typing import Any
 
 OWN_DATA = {
-    "folder:PATH": "Your images, one folder per class, optionally split into train/ and test/; resized to one size.",
-    "segmentation-folder:PATH": "Your images/ and masks/, with any number of classes; each subfolder is a group.",
-    "npz:PATH": "Your arrays x and y, optionally x_test and y_test: images, or rows of a table.",
+    "folder:PATH": "Your images in one folder per class, optionally split into train/ and test/. Resizes all images.",
+    "segmentation-folder:PATH": "Your images/ and masks/, with any number of classes. Each subfolder is a group.",
+    "npz:PATH": "Your arrays x and y, and optionally x_test and y_test, which contain images or table rows.",
 }
 
 
@@ -25,7 +25,7 @@ def run(options: dict[str, Any]) -> int:
     aliases = {alias: f"Alias of {name}: {about_methods[name]}" for alias, name in methods.ALIASES.items()}
     console = Console(width=max(Console().width, 100))
     for title, rows in (
-        (r"methods (\[I]: inferred because the paper does not specify it)", about_methods),
+        (r"methods (\[I] marks inferred details that the paper does not specify)", about_methods),
         ("method aliases (in the literature, aMCL usually means annealed MCL)", aliases),
         ("networks", {name: networks.builder(name).__doc__ for name in networks.names()}),
         ("exchanges between members", {name: exchange.builder(name).__doc__ for name in exchange.names()}),

@@ -36,7 +36,7 @@ def run_table(metrics: dict[str, Any]) -> "Table":
 
 
 def unseen_table(metrics: dict[str, Any]) -> "Table":
-    """Show how well each score separates unseen data; FPR95 is the false positive rate at 95 % true positives."""
+    """Show how well each score detects unseen data. FPR95 is the false positive rate at 95 % true positives."""
     unseen = metrics["unseen"]
     title = f"{metrics['run']}: {metrics['data']} against {unseen['examples']} examples of {unseen['data']}"
     table = _table(title, ("score (higher: more likely unseen)", *UNSEEN_COLUMNS.values()))
@@ -47,7 +47,7 @@ def unseen_table(metrics: dict[str, Any]) -> "Table":
 
 
 def comparison(results: Sequence[dict[str, Any]]) -> "Table":
-    """Show runs side by side, each with the score that separates unseen data best."""
+    """Show runs side by side, each with the score that detects unseen data best."""
     names = [name for name in COMPARED if all(name in metrics for metrics in results)]
     unseen = ("best score", *UNSEEN_COLUMNS.values()) if all("unseen" in metrics for metrics in results) else ()
     table = _table("comparison of the runs", ("run", "method", *names, *unseen))

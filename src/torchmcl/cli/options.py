@@ -22,7 +22,7 @@ def add_option(parser: Any, name: str, about: str, kind: Any = str, default: Any
 
 
 def add_import(parser: Any) -> None:
-    """Add --import, which every command accepts; `entry.run_imports` handles it before the options are parsed."""
+    """Add --import, which every command accepts. `entry.run_imports` handles it before the options are parsed."""
     about = "Python file or module that registers your own components, imported first; may be repeated"
     parser.add_argument("--import", type=str, default=SUPPRESS, metavar="FILE", help=about)
 
@@ -31,13 +31,13 @@ def add_runs(parser: Any, *, limit: bool = False) -> None:
     """Add the arguments for the runs and the data to evaluate them on, optionally with a limit on the examples."""
     from torchmcl.serialization.data_config import DataConfig
 
-    parser.add_argument("runs", type=str, nargs="+", help="folders of trained runs; several are compared")
-    add_option(parser, "data", "another data set with the same classes; the test set of the run if not given")
+    parser.add_argument("runs", type=str, nargs="+", help="folders of trained runs; several runs are compared")
+    add_option(parser, "data", "data set with the same classes to evaluate on; by default, the run's own test set")
     add_fields(parser, DataConfig, "data_")
-    add_option(parser, "unseen", "data set with unseen classes, or folder:PATH with any images")
-    add_option(parser, "unseen_classes", "classes of the unseen data set to use; all if not given")
+    add_option(parser, "unseen", "data set with unseen classes, or folder:PATH for all images in a folder")
+    add_option(parser, "unseen_classes", "classes of the unseen data set to use, separated by commas; by default, all")
     if limit:
-        add_option(parser, "limit", "largest number of examples to evaluate per data set; all if not given", int)
+        add_option(parser, "limit", "maximum number of examples to evaluate per data set; by default, all", int)
 
 
 def data_config(options: dict[str, Any]) -> "DataConfig":
@@ -99,7 +99,7 @@ def network_options() -> dict[str, tuple[Any, str]]:
 
 
 def options_of(builders: dict[str, Any], excluded: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """Return the type of each option and a help text with the functions that accept it and their defaults.
+    """Return the type of each option, and a help text that lists the functions that accept it and their defaults.
 
     Training options are left out, because `fit` rejects a method or a network with an option of the same name.
     """

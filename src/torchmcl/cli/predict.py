@@ -1,4 +1,4 @@
-"""Predict the classes, or the masks, of image files."""
+"""Predict the class or the mask of each image file."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ def add_arguments(parser: Any) -> None:
     """Add the arguments for the run and the images, and the output options."""
     parser.add_argument("run", type=str, help="folder of a trained run")
     parser.add_argument("images", type=str, nargs="+", help="image files")
-    add_option(parser, "out", "folder for predicted masks (segmentation runs)")
+    add_option(parser, "out", "folder for the predicted masks of a segmentation run")
     add_option(parser, "json", "print JSON", bool)
 
 

@@ -1,4 +1,4 @@
-"""Write a self-contained HTML report on one trained run, or on several to compare them."""
+"""Write a self-contained HTML report on a trained run, or a report that compares several runs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Reproduce the paper's tables and figures: list, run, show and estimate the cost of studies."""
+"""Reproduce the paper's tables and figures: list, run and show studies, and estimate their cost."""
 
 import shlex
 import sys
@@ -25,35 +25,35 @@ def add_arguments(parser: Any) -> None:
         own = ArgumentParser(exit_on_error=False, description=function.__doc__)
         required = action in ("run", "show")
         about = f"one or more of {', '.join(names())}, or files with your own studies, such as ./my_study.py"
-        about += "" if required else "; all if not given"
+        about += "" if required else "; by default, all"
         own.add_argument("names", type=str, nargs="+" if required else "*", help=about)
         if action != "ls":
             scale = "paper" if action == "cost" else "smoke"
             add_option(own, "scale", f"one of {', '.join(scales.NAMES)}", str, scale)
-            add_option(own, "seeds", "number of seeds; set by the scale if not given", int)
+            add_option(own, "seeds", "number of seeds; by default, set by the scale", int)
         if required:
             add_option(own, "results", "folder for the results", str, "results")
         if action == "run":
             add_run_options(own)
         if action == "show":
-            add_option(own, "out", "folder to write to; the folder of --results if not given")
+            add_option(own, "out", "folder to write to; by default, the folder of --results")
             add_option(own, "select", "split on which K is chosen: validation or test", str, "validation")
         if action == "cost":
-            add_option(own, "tflops", "assumed sustained TFLOP/s of a GPU", float, 10.0)
+            add_option(own, "tflops", "assumed sustained TFLOP/s per GPU", float, 10.0)
             own.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="numbers of GPUs to compare")
         add_import(own)
         actions.add_subcommand(action, own, help=function.__doc__)
 
 
 def add_run_options(parser: Any) -> None:
-    """Add the options of `study run`: where runs are trained and on how many machines."""
+    """Add the options of `study run`, such as the number of parallel runs and the cluster."""
     add_option(parser, "workers", "number of parallel runs; 0 trains in this process, one run at a time", int, 1)
     add_option(parser, "work", "folder for the run folders", str, "runs/studies")
     cluster = parser.add_argument_group(
         "cluster", "These options need the extra torchmcl[cluster]; see docs/cluster.md."
     )
-    add_option(cluster, "on", "Ray cluster: ray://HOST:PORT, auto (the cluster of this node) or local (temporary)")
-    add_option(cluster, "cpus_per_run", "number of CPUs per run, which is also its number of threads", float, 1)
+    add_option(cluster, "on", "Ray cluster: ray://HOST:PORT, auto (this node's cluster) or local (a temporary cluster)")
+    add_option(cluster, "cpus_per_run", "number of CPUs, and therefore of threads, per run", float, 1)
     about = "number of GPUs per run, or 0.5 if two runs share a GPU; by default 1 if the cluster has GPUs"
     add_option(cluster, "gpus_per_run", about, float)
 
@@ -65,7 +65,7 @@ def run(options: dict[str, Any]) -> int:
 
 
 def study_names(words: Sequence[str]) -> list[str]:
-    """Return the names of the studies; Python files are imported and registered."""
+    """Return the names of the studies. Studies in Python files are imported and registered first."""
     from torchmcl import studies
 
     return [studies.load_file(word).name if imports.is_path(word) else word for word in words]
@@ -88,7 +88,7 @@ def study_ls(names: list[str]) -> int:
 
 
 def study_run(names: list[str], scale: str, on: str | None, workers: int, **options: Any) -> int:
-    """Train the runs that are missing, on this machine or a cluster; an interrupted command can be repeated."""
+    """Train the missing runs on this machine or a cluster. To continue after an interruption, repeat the command."""
     from torchmcl.studies import runner
     from torchmcl.studies.cluster import cluster
 
@@ -98,10 +98,10 @@ def study_run(names: list[str], scale: str, on: str | None, workers: int, **opti
         with nullcontext(runner.local_runner(workers)) if on is None else cluster(on, **resources) as chosen:
             failed = runner.run(studies, scale, runner=chosen, **options)
     except KeyboardInterrupt:
-        print("\ntorchmcl: All runs stopped and saved checkpoints. Repeat the command to continue.", file=sys.stderr)
+        print("\ntorchmcl: All runs stopped and were saved. Repeat the command to continue.", file=sys.stderr)
         return 130
     if failed:
-        raise UsageError(f"{failed} run{'s' * (failed > 1)} failed, see above. Repeat the command to try again.")
+        raise UsageError(f"{failed} run{'s' * (failed > 1)} failed. See the errors above, and repeat the command.")
     more = "" if options["results"] == "results" else f" --results {shlex.quote(options['results'])}"
     more += imports.options(*filter(imports.is_path, names))
     print(f"Next: torchmcl study show {shlex.join(names)} --scale {scale}{more}")
@@ -109,7 +109,7 @@ def study_run(names: list[str], scale: str, on: str | None, workers: int, **opti
 
 
 def study_show(names: list[str], scale: str, seeds: int | None, results: str, out: str | None, select: str) -> int:
-    """Show a study's table next to the published numbers, and write it as Markdown, LaTeX and PNG; trains nothing."""
+    """Show a study's table next to the published numbers, and write it as Markdown, LaTeX and PNG, without training."""
     from torchmcl.studies import show, tables
 
     console = wide_console()
@@ -121,7 +121,7 @@ def study_show(names: list[str], scale: str, seeds: int | None, results: str, ou
 
 
 def study_cost(names: list[str], scale: str, seeds: int | None, tflops: float, gpus: list[int]) -> int:
-    """Estimate the runs, the GPU-hours and the network traffic of studies; trains nothing."""
+    """Estimate the number of runs, the GPU-hours and the network traffic of studies, without training."""
     from torchmcl.studies import cost, tables
 
     console = wide_console()

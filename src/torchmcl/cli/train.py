@@ -31,7 +31,7 @@ def add_arguments(parser: Any) -> None:
     folder = parser.add_argument_group("run folder and output")
     add_option(folder, "out", "folder to save the run in")
     add_option(folder, "resume", "folder of an interrupted run to continue")
-    add_option(folder, "checkpoint_steps", "steps between checkpoints within an epoch", int, 1000)
+    add_option(folder, "checkpoint_steps", "number of steps between checkpoints within an epoch", int, 1000)
     add_option(folder, "overwrite", "replace an existing run in the folder", bool)
     add_option(folder, "tensorboard", "also write a TensorBoard log", bool)
     add_option(folder, "quiet", "print only errors", bool)
@@ -47,15 +47,15 @@ def add_model(parser: Any) -> None:
     add_option(model, "network", f"one of {', '.join(shared.network_builders())}", str, "simple_cnn")
     add_option(model, "members", "number of networks in the ensemble", int, 5)
     add_option(
-        model, "exchange", f"how members share features: default (the method's own), {exchanges}", str, "default"
+        model, "exchange", f"how members share features: default (set by the method), {exchanges}", str, "default"
     )
-    add_option(model, "preset", f"size of the feature fusion: {presets}", str, "default")
+    add_option(model, "preset", f"size of the exchange: {presets}", str, "default")
     add_option(model, "unit", "unit that is assigned to members in segmentation: image or pixel", str, "image")
-    add_option(model, "cut", SUPPRESS, int)  # for networks that exist only in Python
+    add_option(model, "cut", SUPPRESS, int)  # only for networks that are defined in Python
     of_networks = shared.network_options()
     add_options(parser, "network", of_networks)
-    add_option(model, "transform", SUPPRESS)  # likewise
-    add_option(model, "task", f"one of {tasks}; the task of the data set if not given")
+    add_option(model, "transform", SUPPRESS)  # only for transforms that are defined in Python
+    add_option(model, "task", f"one of {tasks}; by default, the task of the data set")
     add_option(model, "seed", "random seed for the weights, the order of the examples and the splits", int, 0)
     add_options(parser, "method", shared.method_options(of_networks))
 
@@ -87,22 +87,22 @@ def run(options: dict[str, Any]) -> int:
     try:
         fit(**options, verbose=not quiet)
     except Interrupted as stopped:
-        print(f"\ntorchmcl: stopped by {stopped}, checkpoint saved. To continue: torchmcl train --resume {folder}")
+        print(f"\ntorchmcl: Stopped by {stopped}. The run is saved. To continue: torchmcl train --resume {folder}")
         return 128 + stopped.number
     except TypeError as problem:
         if resume is None:
             raise
         raise UsageError(f"Invalid training options in {resume}/config.yaml: {shared.one_line(problem)}") from problem
     if not quiet:
-        print(f"Saved in {options['out']}. Next: torchmcl evaluate {folder}")
+        print(f"The run is saved in {options['out']}. Next: torchmcl evaluate {folder}")
     return 0
 
 
 def resume_overrides(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options other than --resume, which must not affect the result: machine, data folder, checkpoints, logs.
+    """Return the options that are given besides --resume. Only options that do not affect the results are allowed.
 
     Raises:
-        UsageError: if another option is given, because a run continues with its stored configuration.
+        UsageError: if any other option is given, because a resumed run uses its stored configuration.
     """
     from jsonargparse import ArgumentParser
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from torchmcl.methods import Method
     from torchmcl.structures.task import Task
 
-DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # arguments of networks that follow from data and method
-# Options that were added after results were stored, with their neutral values. The identity omits an option with its
-# neutral value, so that earlier results keep their hash.
+DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # network arguments set by the data and the method
+# Options that were added after some results had been stored, with their neutral values. `identity` omits an option that
+# has its neutral value, so that the stored results keep their hash.
 NEUTRAL: dict[str, Any] = {"augment": None, "transform": None, "accumulate": 1, "task": None, "class_weight": None}
 NEUTRAL |= {"sampling": "examples"}
 # Options that do not affect the results.
@@ -39,8 +39,8 @@ class MethodConfig:
     """A method, its number of members and its options.
 
     `classes` is the number of classes of a `Method` object, and must equal the number of classes in the data. `given`
-    is a `Method` that is not registered. `task` is the name of the task, or None if the data determines it. An object,
-    such as a `Task`, is stored by a name that begins with `own:`.
+    is the `Method` object if it is not registered. `task` is the name of the task, or None if the data determines it.
+    An object, such as a `Task`, is stored as a name that begins with `own:`.
     """
 
     name: str = "amcl"
@@ -56,7 +56,7 @@ class MethodConfig:
         validate_types({"members": self.members, "unit": self.unit, "task": self.task}, MethodConfig)
         known_name("unit", self.unit, ("image", "pixel"))
         object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
-        self.build(self._placeholder_task)  # raises for invalid options
+        self.build(self._placeholder_task)  # raises UsageError for invalid options
 
     @classmethod
     def of(
@@ -88,7 +88,7 @@ class MethodConfig:
 
     @staticmethod
     def _task(method: "str | Method", task: Any) -> str | None:
-        """Return the name of the task, which a `Method` can also define, or None if the data determines it."""
+        """Return the name of the task of `task` or a `Method`, or None if the data determines the task."""
         from torchmcl import tasks
 
         if task is None and not isinstance(method, str) and method.task != tasks.Classification(method.classes or 2):
@@ -100,7 +100,7 @@ class MethodConfig:
         return f"{OWN}{task!r}" if isinstance(task, tasks.Task) else task
 
     def build(self, task: "Task | int", groups: int | None = None) -> "Method":
-        """Build the method for a task or a number of classes, and for a number of groups if its memory counts groups.
+        """Build the method for a task or a number of classes. `groups` is used if the method's memory counts groups.
 
         Raises:
             UsageError: If an option is invalid, or if the method was built for another number of classes.
@@ -110,7 +110,10 @@ class MethodConfig:
 
         task = as_task(task)
         if self.classes not in (None, task.classes or 0):
-            raise UsageError(f"The data has {task.classes} classes, but the method was built for {self.classes}.")
+            raise UsageError(
+                f"The data has {task.classes} classes, but the method was built for {self.classes}. "
+                "Build the method for the classes of the data."
+            )
         if self.given is not None:
             return replace(self.given, task=task)
         options = dict(self.options)
@@ -140,7 +143,7 @@ class MethodConfig:
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """A network, its options and the exchange. A network object is stored by a name that begins with `own:`."""
+    """A network, its options and the exchange. A network object is stored as a name that begins with `own:`."""
 
     name: str = "simple_cnn"
     exchange: str = "default"
@@ -165,7 +168,7 @@ class NetworkConfig:
         return self.name.startswith(OWN)
 
     def resolved(self, method: MethodConfig) -> "NetworkConfig":
-        """Return the configuration with a value for every option; the method's exchange replaces `default`.
+        """Return the configuration with a value for every option. The method's exchange replaces `default`.
 
         A network that cannot be split keeps the exchange `default`, and is trained without an exchange.
         """
@@ -184,7 +187,7 @@ class TrainConfig:
     """The frozen configuration of a training run.
 
     `TrainConfig.of` reads the options of `fit` and of the command line, and `flat` returns them. `resolved` replaces
-    every default with its value; run folders and results store the resolved configuration.
+    every default with its value. Run folders and results store the resolved configuration.
 
     >>> config = TrainConfig.of(method="amcl", network="mlp", data="digits", epochs=40, width=8)
     >>> config.resolved().method.options["warmup"], config.resolved().network.exchange
@@ -206,7 +209,9 @@ class TrainConfig:
         plain_fields(self)
         validate_types({name: getattr(self, name) for name in ("seed", "checkpoint_steps", "tensorboard")}, TrainConfig)
         if self.seed < 0 or self.checkpoint_steps < 1:
-            raise UsageError(f"Expected seed >= 0 and checkpoint_steps >= 1, got {self.seed}, {self.checkpoint_steps}.")
+            raise UsageError(
+                f"Expected seed >= 0 and checkpoint_steps >= 1, got {self.seed} and {self.checkpoint_steps}."
+            )
 
     @classmethod
     def of(
@@ -227,7 +232,7 @@ class TrainConfig:
         transform: Any = None,
         **options: Any,
     ) -> "TrainConfig":
-        """Create the configuration from the arguments and options of `fit`. None selects the default.
+        """Create the configuration from the arguments and options of `fit`. A value of None selects the default.
 
         Raises:
             UsageError: If an option is unknown or has an invalid value.
@@ -272,10 +277,10 @@ class TrainConfig:
     def identity(self) -> dict[str, Any]:
         """Return all resolved options that affect the results. Runs with equal identities are considered identical.
 
-        The folder of the data, the machine (except for the precision) and the checkpoint interval are left out.
+        Options in `WITHOUT_EFFECT`, such as the data folder and the machine (except for the precision), are omitted.
         """
         options = {name: value for name, value in self.resolved().flat().items() if name not in WITHOUT_EFFECT}
-        if options["task"] in ("classification", "segmentation"):  # the data implies these
+        if options["task"] in ("classification", "segmentation"):  # the data implies these tasks
             options["task"] = None
         return {name: value for name, value in options.items() if name not in NEUTRAL or value != NEUTRAL[name]}
 
@@ -284,7 +289,7 @@ def group_options(options: Mapping[str, Any], method: "str | Method", network: A
     """Group options by the part of the configuration that defines them.
 
     Raises:
-        UsageError: If no part defines an option, or if several parts define it.
+        UsageError: If an option is defined by no part or by several parts.
 
     >>> group_options({"epochs": 3, "width": 8, "beta": 0.1, "data_limit": 9}, "amcl", "resnet10")["method"]
     {'beta': 0.1}
@@ -292,7 +297,7 @@ def group_options(options: Mapping[str, Any], method: "str | Method", network: A
     part_of = _parts(method, network)
     parts: dict[str, dict[str, Any]] = {part: {} for part in ("data", "network", "method", "machine", "recipe")}
     for option, value in options.items():
-        if value is None:  # the default, whichever part the option belongs to
+        if value is None:  # None selects the default in every part
             continue
         if option not in part_of:
             near = get_close_matches(option[:100], part_of, n=1)
@@ -321,7 +326,7 @@ def _parts(method: "str | Method", network: Any) -> dict[str, str]:
                 owner = name_of({"method": method, "network": network}.get(part, part))
                 both = f"both the {part} {owner} and the {part_of[option]}"
                 raise UsageError(f"The option {option} is defined by {both}. Rename it in the {part}.")
-    excluded = {"training"} if isinstance(method, str) else {"training", "method"}  # a Method has its options already
+    excluded = {"training"} if isinstance(method, str) else {"training", "method"}  # a Method has its own options
     return {option: part for option, part in part_of.items() if part not in excluded}
 
 
@@ -336,7 +341,7 @@ def _fixed_options() -> dict[str, list[str]]:
 
 
 def reserved() -> set[str]:
-    """Return the names that options of methods and networks cannot have."""
+    """Return the option names that methods and networks must not use."""
     return {name for names in _fixed_options().values() for name in names}
 
 
@@ -345,7 +350,7 @@ def _options(builder: Callable[..., Any]) -> list[str]:
 
 
 def defaults(builder: Callable[..., Any]) -> dict[str, Any]:
-    """Return the defaults of a network builder's optional arguments, without those that the data determines."""
+    """Return the defaults of a network builder's optional arguments, except for arguments that the data determines."""
     return {
         name: one.default
         for name, one in signature(builder).parameters.items()
@@ -368,7 +373,7 @@ def name_of(thing: Any) -> str:
 
 
 def class_weight_text(weights: Any) -> str:
-    """Format class weights as on the command line: balanced, one number per class, or name=number.
+    """Format class weights in the syntax of the command line: balanced, one number per class, or name=number.
 
     >>> class_weight_text([1, 2.5]), class_weight_text({"cat": 2}), class_weight_text("balanced")
     ('1,2.5', 'cat=2', 'balanced')
@@ -386,7 +391,7 @@ def class_weight_text(weights: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that YAML and JSON can store. An object, such as a function, is stored by its name."""
+    """Return a value that YAML and JSON can store. An object, such as a function, is stored as its name."""
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
     return value if value is None or isinstance(value, str | int | float) else name_of(value)
@@ -405,7 +410,7 @@ def _source(data: "DataSet", options: Mapping[str, Any]) -> tuple[str, DataConfi
 
 
 def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:
-    """Return the name of the first option in which two training runs differ, or None.
+    """Return the name of the first option in which two training runs differ, or None if they are equal.
 
     >>> difference({"seed": 0, "epochs": 3}, {"seed": 1, "epochs": 3})
     'seed'

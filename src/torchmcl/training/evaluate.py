@@ -37,7 +37,7 @@ def evaluation_batches(
     combine: Combiner | None = None,
     on_batch: OnBatch | None = None,
 ) -> Iterator[EvaluationBatch]:
-    """Yield each batch with the members' outputs and the combined prediction; see `evaluate` for the arguments."""
+    """Yield each batch with the members' outputs and the combined prediction. See `evaluate` for the arguments."""
     combine = combine or method.combine
     for batch, output in outputs(ensemble, batches):
         combined = combine(output)

@@ -13,7 +13,7 @@ from torchmcl.training.callbacks import ADVICE, user_errors
 
 METRIC_ADVICE = ADVICE.format(kind="metric")
 Value = float | None | list[float | None]  # None replaces values that are not finite, which JSON cannot represent
-# Names in log.csv and metrics.json, and the column that some loggers add.
+# The names in log.csv and metrics.json, and `step`, a column that some loggers add.
 BUILT_IN = {
     *("epoch", "step", "phase", "loss", "learning_rate", "share", "oracle_error", "oracle_error_strict", "top1_error"),
     *("harmonic_mean", "members", "members_strict", "mean_iou", "disagreement", "ece", "nll", "brier", "examples"),
@@ -26,8 +26,8 @@ def named_metrics(given: Any) -> dict[str, Metric]:
     """Return torchmetrics metrics by name.
 
     Args:
-        given: A mapping {name: metric}, a `MetricCollection`, one metric or a list. A metric in a list is named after
-            its class.
+        given: A mapping {name: metric}, a `MetricCollection`, one metric or a list of metrics. A metric in a list is
+            named after its class.
 
     Raises:
         UsageError: If an object is not a metric, or if a name is invalid, repeated or used by a built-in metric.
@@ -84,10 +84,10 @@ class ExtraMetrics:
         """Compute each metric over the batches since the last call, then reset it.
 
         Returns:
-            A number or a list per metric. A dictionary becomes one entry per key, named NAME_KEY.
+            One number or list per metric. If a metric returns a dictionary, each key has its own entry NAME_KEY.
 
         Raises:
-            UsageError: If two values have the same name, or one has the name of a built-in metric.
+            UsageError: If two values have the same name, or a value has the name of a built-in metric.
         """
         values: list[tuple[str, Value]] = []
         for name, metric in self.metrics.items():
@@ -120,7 +120,7 @@ def _plain(name: str, value: Any) -> Value:
         numbers = torch.as_tensor(value).cpu().double()
     except (TypeError, ValueError, RuntimeError) as problem:
         raise UsageError(
-            f"Expected a number or a vector from compute of the metric {name}, got {shown(value)}. {METRIC_ADVICE}"
+            f"Expected compute of the metric {name} to return a number or a vector, got {shown(value)}. {METRIC_ADVICE}"
         ) from problem
     listed = [round(number, 6) if isfinite(number) else None for number in numbers.flatten().tolist()]
     return listed if numbers.ndim else listed[0]

@@ -86,15 +86,15 @@ def fit(
     """Train an ensemble and return it for inference. The defaults follow Kim et al. 2022, appendix B.2.
 
     Args:
-        method: A name in `methods.names()` or a `Method`. Training does not change it.
+        method: A name in `methods.names()` or a `Method`, which training does not change.
         network: A name in `networks.names()`, a callable that builds a network, a module, or a list with one of these
             per member. A module is copied with its weights. See `Ensemble.build`.
         data: The name of a data set (see `data.load`) or a `DataSet` (see `data.from_arrays`, `data.from_dataset` and
             `data.from_loaders`).
         members: The number of members. By default, the number in the `Method` or in the list of networks, or 5.
         exchange: The kind of exchange between members. By default, the exchange of the method.
-        preset: The preset of the exchange.
-        unit: The unit that a member takes or leaves in segmentation: an image, or each pixel by its class.
+        preset: The size of the exchange, one of `exchange.PRESETS`.
+        unit: The unit that a member takes or leaves in segmentation: `image`, or `pixel` to treat pixels as examples.
         cut: The number of layers before the exchange, for a custom `nn.Sequential`.
         task: A name in `tasks.names()` or a `Task`. By default, segmentation for masks and classification otherwise.
         seed: The random seed for the initial weights, the order of the examples and the splits.
@@ -108,14 +108,14 @@ def fit(
         loggers: Lightning loggers such as `CSVLogger` or `WandbLogger`. They receive the configuration, one row per
             epoch and the test metrics.
         metrics: Additional torchmetrics metrics as {name: metric} or a list. They are updated with the combined
-            probabilities (B, C, …) and the target (B, …). Values on the validation split are added to log.csv and the
-            loggers, and values on the test set are added to metrics.json as `extra`.
-        verbose: Show progress on the console. Progress is always logged to `torchmcl.training`; a console handler of
-            that logger replaces this output.
+            probabilities (B, C, …) and the target (B, …). Values on the validation split are written to log.csv and
+            passed to the loggers, and values on the test set are written to metrics.json as `extra`.
+        verbose: Show progress on the console. Progress is always logged to `torchmcl.training`. If that
+            logger has a console handler, the handler's output replaces this one.
         options: Options of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
             learning_rate, …), of `Machine` (precision, devices, …) and, with the prefix `data_`, of `DataConfig`.
-            `optimizer` can be a callable that maps a list of (name, parameter) to an optimiser, and `schedule` can be a
-            callable (epoch, epochs) that returns a factor for the initial learning rates.
+            `optimizer` can be a callable that maps a list of (name, parameter) pairs to an optimiser, and `schedule`
+            can be a callable (epoch, epochs) that returns a factor for the initial learning rates.
 
     Returns:
         The trained ensemble. `Specialists.metrics` is the content of metrics.json.
@@ -161,7 +161,7 @@ def _resolved(config: TrainConfig, folder: RunFolder) -> TrainConfig:
     except UsageError as problem:
         if folder.resume and folder.path is not None and is_earlier(read_config(folder.path)):
             raise UsageError(
-                f"Cannot resume {folder.path}: it is from an earlier version, in which the warm-up could last "
+                f"Cannot resume {folder.path}: the run is from an earlier version, in which the warm-up could last "
                 f"for the whole run. {problem} Start a new run in another folder."
             ) from problem
         raise
@@ -224,7 +224,7 @@ def prepare(
     config = config.resolved()
     data = data if isinstance(data, DataSet) else config.source.load(config.data, config.seed)
     if "test" not in data.parts:
-        raise UsageError(f"The data set {data.name} has no test part. Pass test=… when you create it.")
+        raise UsageError(f"The data set {data.name} has no test set. Pass test=… when you create the data set.")
     if config.recipe.patience and data.validation is None:
         raise UsageError("The option patience needs a validation split. Pass data_validation, such as 0.1.")
     _check_custom(config, {"transform": transform, "optimizer": optimizer, "schedule": schedule, "task": task})
@@ -252,7 +252,8 @@ def _check_custom(config: TrainConfig, given: dict[str, Any]) -> None:
     for name, value in given.items():
         if str(flat[name]).startswith(OWN) and (value is None or isinstance(value, str)):
             raise UsageError(
-                f"The run has a custom {name}, stored only as {flat[name]}. Resume the run from Python with {name}=…."
+                f"The run has a custom {name}, of which only the name {flat[name]} is stored. "
+                f"Resume the run from Python with {name}=…."
             )
 
 
@@ -302,7 +303,7 @@ def _check_networks(ensemble: Ensemble, model_config: ModelConfig, *, custom: bo
         if not any(weight.requires_grad for weight in ensemble.parameters()):
             raise UsageError("The networks have no trainable weights. If they are frozen, call requires_grad_().")
         devices = {weight.device for weight in ensemble.parameters()}
-        if len(devices) == 1:  # otherwise Fabric moves the weights to one device first
+        if len(devices) == 1:  # weights on several devices cannot run before Fabric moves them
             x = torch.zeros(2, *model_config.shape, dtype=getattr(torch, model_config.dtype), device=devices.pop())
             with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=mixed):
                 ensemble.dry_run(preprocess.get(model_config.preprocess)(x))

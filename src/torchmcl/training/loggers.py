@@ -14,16 +14,17 @@ from torchmcl.training.run_folder import as_json, check_run_exists
 if TYPE_CHECKING:
     from lightning.fabric.loggers.logger import Logger
 
-LOGGED = "logged.json"  # in the folder of the checkpoints: the last step passed to each logger
+LOGGED = "logged.json"  # file in the checkpoints folder with the last step passed to each logger
 
 
 class Loggers(Callback):
     """Pass the configuration, one row per epoch and the test metrics to Lightning loggers.
 
-    The first process logs an epoch after its checkpoint is saved. The step is recorded in the run folder just before
-    the logger is called. A resumed run therefore never logs an epoch twice, and logs saved epochs that are not
-    recorded. A row is lost only if the process is killed between the record and the end of the call, or if the logger
-    accepts the row and then fails to save it. A logger that is new to the run receives all epochs so far.
+    The first process logs an epoch after the epoch's checkpoint is saved. Each step is recorded in the run folder just
+    before the logger is called. A resumed run therefore never logs an epoch twice, and it logs saved epochs that have
+    not been recorded. A row is lost only if the process is killed after the step is recorded and before the call
+    returns, or if the logger accepts the row and then fails to save it. A logger that is new to the run receives all
+    previous epochs.
 
     Args:
         loggers: Instances of Lightning's `Logger`.
@@ -45,7 +46,7 @@ class Loggers(Callback):
         self.logged: dict[str, int] = {}
 
     def on_train_start(self) -> None:
-        """Open the loggers, and log the configuration and the epochs that are not logged yet."""
+        """Open the loggers, and log the configuration and all epochs that have not been logged yet."""
         if not self.training.fabric.is_global_zero:
             return
         path = self._path()
@@ -89,19 +90,19 @@ class Loggers(Callback):
     def _open(self, logger: "Logger") -> None:
         from lightning.fabric.loggers.csv_logs import CSVLogger
 
-        getattr(logger, "experiment", None)  # determines its name and version
-        folder = str(logger.log_dir).removeprefix(str(self.training.checkpoints.folder))  # a run can be moved
+        getattr(logger, "experiment", None)  # creating the experiment sets the logger's name and version
+        folder = str(logger.log_dir).removeprefix(str(self.training.checkpoints.folder))  # because a run can be moved
         key = f"{type(logger).__name__} {logger.name} {logger.version} {folder}"
         while key in self.open:
             key += " too"
         self.open[key] = logger
         if isinstance(logger, CSVLogger) and not Path(logger.log_dir, "metrics.csv").is_file():
-            self.logged.pop(key, None)  # the logger deletes the file of an earlier one with this name and version
+            self.logged.pop(key, None)  # a new CSVLogger deletes an earlier file with this name and version
 
     def _open_board(self, folder: Path) -> None:
         from lightning.fabric.loggers.tensorboard import TensorBoardLogger
 
-        # The last recorded step may be missing from the log, so it is purged and written again.
+        # The last recorded step may be missing from the log, so that step is purged and written again.
         step = min(self.logged.get("tensorboard", 0), len(self.training.position.history))
         options: dict[str, Any] = {"default_hp_metric": False, "purge_step": step or None}
         try:
@@ -117,7 +118,7 @@ class Loggers(Callback):
                 self._log(key, row["epoch"], "log_metrics", partial(logger.log_metrics, numbers(row), row["epoch"]))
 
     def _log(self, key: str, step: int, name: str, log: Callable[[], None]) -> None:
-        """Record a step and log it. If this fails, a resumed run logs the step again, unless only saving failed."""
+        """Record a step and log it. A resumed run repeats the step if logging fails, but not if only saving fails."""
         before = {**self.logged}
         self._record({**before, key: step})
         try:
@@ -151,5 +152,5 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _hyperparameters(logger: "Logger", config: Mapping[str, Any]) -> None:
-    with suppress(NotImplementedError):  # Fabric's CSVLogger does not store them
+    with suppress(NotImplementedError):  # Fabric's CSVLogger does not store hyperparameters
         logger.log_hyperparams(dict(config))

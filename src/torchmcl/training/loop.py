@@ -48,8 +48,7 @@ class Position:
     `epoch` is the current epoch, and `batch` is the number of its finished batches. `loss`, `taken` and `wanted` are
     sums over the current epoch. `taken` (groups, M) counts the examples that each member took, and `wanted` (groups, M)
     counts those that it would have taken with loss-based assignment. The counts differ if a memory assigns the
-    examples. For each finished epoch, `history` contains the row of log.csv, and `assignment_history`
-    contains `wanted`.
+    examples. For each finished epoch, `history` has the row of log.csv, and `assignment_history` has `wanted`.
     """
 
     epoch: int = 1
@@ -65,11 +64,12 @@ class Position:
 
 
 class Training:
-    """A training run. Its result depends only on data, method, recipe and seed, even if it is interrupted and resumed.
+    """A training run. The result depends only on data, method, recipe and seed, even if the run is resumed.
 
     The random numbers of a step depend on (seed, epoch, batch, process). The order of the examples depends on (seed,
-    epoch), and the learning rate depends on the epoch. Checkpoints therefore need no generator, sampler or scheduler.
-    Each run creates its own objective from the method. `unshuffled` loads the training set for dataset passes.
+    epoch), and the learning rate depends on the epoch. Checkpoints therefore do not store the state of
+    generators, samplers or schedulers. Each run creates its own objective from the method. `unshuffled` loads the
+    training set in a fixed order for dataset passes.
     """
 
     def __init__(
@@ -145,8 +145,8 @@ class Training:
             self._report(guardrails.check_schedule(self.method, self.epochs))
             self.callbacks.start(self)
             for epoch in range(self.position.epoch, (self.epochs if until is None else until) + 1):
-                if self._out_of_patience(epoch - 1):  # first, because a resumed run can be at this point
-                    self.progress.line(f"Stopping: no better top-1 error for {self.recipe.patience} epochs.")
+                if self._out_of_patience(epoch - 1):  # a resumed run can already be out of patience
+                    self.progress.line(f"Stopping: the top-1 error has not improved for {self.recipe.patience} epochs.")
                     break
                 self._epoch(State(epoch, self.epochs))
                 self._end_epoch(epoch)
@@ -191,7 +191,7 @@ class Training:
         return loss
 
     def _counted(self, batch: Batch, weights: Tensor) -> Tensor:
-        """Count from the weights (M, B) how many examples of each group each member took, (groups, M)."""
+        """Return the number of examples of each group that each member took, (groups, M), from the weights (M, B)."""
         task, by_pixel, label = self.method.task, self.method.unit == "pixel", batch.target
         if by_pixel:
             label = (label.argmax(1) if label.is_floating_point() else label).flatten()
@@ -219,7 +219,7 @@ class Training:
         self.progress.line(self._line(row))
         self.last_taken = taken
         self._warn(row, taken)
-        # Errors are comparable only once the objective has reached its final phase.
+        # The errors of two epochs are comparable only after the objective has reached its final phase.
         monitored = row.get(self.method.task.monitor, np.inf)
         if self.recipe.patience and epoch > self.schedule_end and monitored < at.best:
             at.best, at.best_epoch = monitored, epoch
@@ -257,7 +257,7 @@ class Training:
         """Return the state that is needed to resume."""
         at = {name: getattr(self.position, name) for name in Position.__dataclass_fields__}
         history = at.pop("assignment_history")
-        at["flow"] = torch.stack(history) if history else []  # the key in files; one tensor, not one per epoch
+        at["flow"] = torch.stack(history) if history else []  # "flow" is the key in stored files
         return {
             "at": at,
             "last_taken": self.last_taken,
@@ -268,7 +268,7 @@ class Training:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a checkpoint. The first process receives the sums over all processes; the others start from zero."""
+        """Restore a checkpoint. The first process receives the stored sums, and the others start from zero."""
         saved = {"wanted": self._zeros(), **state["at"]}
         self.position = Position(assignment_history=list(saved.pop("flow", ())), **saved)
         device, is_first = self.fabric.device, self.fabric.global_rank == 0
@@ -288,7 +288,7 @@ class Training:
             if state is None:
                 return
             self.load_state_dict(state)
-            if state["format"] == 1:  # the best epoch in this format can be in the warm-up and has no memory
+            if state["format"] == 1:  # its best epoch can be in the warm-up, and has no stored memory
                 self.position.best, self.position.best_epoch = float("inf"), 0
 
     def _save_best(self) -> None:
@@ -324,7 +324,7 @@ class Training:
         at.loss, at.taken, at.wanted = local
 
     def _stop_if_requested(self, loss: Tensor) -> None:
-        """After a signal to any process, save a checkpoint and stop all processes at the same step."""
+        """If any process received a signal, save a checkpoint and stop all processes at the same step."""
         number = self.stop.number
         if self.fabric.world_size > 1:
             number = int(all_max(torch.tensor(number, device=self.fabric.device)))
@@ -333,8 +333,8 @@ class Training:
                 self._save(loss)
             elif self.checkpoints.folder is not None:
                 self.progress.line(
-                    f"Stopped in epoch {self.position.epoch}, which is not saved: a custom data loader cannot resume "
-                    "within an epoch. Resuming repeats the epoch."
+                    f"Stopped in epoch {self.position.epoch}, which is not saved, because a custom data loader cannot "
+                    "resume within an epoch. A resumed run repeats the epoch."
                 )
             raise Interrupted(number)
 
@@ -371,11 +371,11 @@ def build_optimizer(build: OptimizerBuilder, ensemble: nn.Module) -> Optimizer:
     except Exception as problem:
         raise UsageError(
             f"The optimizer callable failed with {type(problem).__name__}: {problem}. "
-            "The callable must map a list of (name, parameter) to an optimiser."
+            "The callable must map a list of (name, parameter) pairs to an optimiser."
         ) from problem
     if missing := [name for name, weight in named if weight.requires_grad and id(weight) not in covered]:
         raise UsageError(
             f"The optimiser does not contain {len(missing)} of the parameters, such as {missing[0]}. "
-            "To exclude parameters from training, call requires_grad_(False) on them."
+            "Add the parameters, or exclude them from training with requires_grad_(False)."
         )
     return optimizer

@@ -19,14 +19,14 @@ class Machine:
     """The hardware and precision of a training run.
 
     Args:
-        accelerator: auto, cpu, cuda or mps
+        accelerator: type of device: auto, cpu, cuda or mps
         devices: number of processes per node, one per device
-        num_nodes: number of nodes; start them with torchrun
-        strategy: auto or ddp
-        precision: 32, bf16-mixed or 16-mixed
+        num_nodes: number of nodes; start the run on each node with torchrun
+        strategy: Lightning's strategy for several processes: auto or ddp
+        precision: numerical precision: 32, bf16-mixed or 16-mixed
         compile: compile the ensemble with torch.compile
         lean: store the activations of only one member at a time, which saves memory
-        workers: number of processes that load images of data sets too large for memory
+        workers: number of processes that load images of data sets that are too large for memory
 
     Raises:
         UsageError: If a value is out of range, or if lean and compile are combined.
@@ -54,7 +54,7 @@ class Machine:
             raise UsageError("Cannot combine lean with compile, which runs all members at once. Disable one of them.")
 
     def build(self, *, verbose: bool = True) -> "Fabric":
-        """Return a Lightning `Fabric`. Its `launch` starts the processes.
+        """Return a Lightning `Fabric`. Call `Fabric.launch` to start the processes.
 
         Raises:
             UsageError: If this machine does not support the accelerator, the devices or the precision.

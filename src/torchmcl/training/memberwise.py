@@ -27,7 +27,7 @@ def memberwise_backward(
     If the weights do not depend on the losses (`Objective.precomputed_weights`, as in AMCL's memory-based phase), each
     member computes its loss, propagates the gradient to its input features and frees its activations. The sum of these
     gradients passes through the exchange and the stems once. Otherwise, a first pass computes the loss of all members.
-    A second pass propagates the loss gradient at the outputs, member by member.
+    A second pass propagates the gradient of the loss from the outputs through one member at a time.
 
     Returns:
         The loss, the weights (M, B) and the logits (M, B, C, …).
@@ -81,7 +81,7 @@ def memberwise_backward(
 
 
 def _save_generators(device: torch.device) -> Callable[[], None]:
-    """Return a function that restores the random generators, so that the second pass draws the same masks."""
+    """Return a function that restores the random generators, so that the second pass draws the same numbers."""
     cpu = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
@@ -95,7 +95,7 @@ def _save_generators(device: torch.device) -> Callable[[], None]:
 
 @contextmanager
 def _no_statistics(module: nn.Module) -> Iterator[None]:
-    """Normalise with batch statistics, as in training, without updating the running statistics."""
+    """Let batch normalisation use batch statistics, as in training, without updating the running statistics."""
     tracking = [part for part in module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
     for part in tracking:
         part.track_running_stats = False

@@ -14,8 +14,8 @@ LOGGER = logging.getLogger("torchmcl.training")
 class TrainingProgress:
     """Report the progress of a training run: a bar for the current epoch, one line per epoch, and warnings.
 
-    Lines are logged to `torchmcl.training`, with a level of at most `level`. With `verbose`, they are also shown on the
-    console; on a terminal, the bar is shown too. Only the process with rank 0 reports.
+    Lines are logged to `torchmcl.training`, with a level of at most `level`. If `verbose` is set, the lines are also
+    printed to the console, and the bar is shown if the console is a terminal. Only the process with rank 0 reports.
     """
 
     def __init__(self, *, verbose: bool = True, rank: int = 0, level: int = logging.WARNING) -> None:
@@ -43,7 +43,7 @@ class TrainingProgress:
         self.progress.stop()
 
     def begin(self, epoch: int, epochs: int, done: int, total: int | None) -> None:
-        """Start the bar of an epoch with `total` batches; `total` is None if their number is unknown."""
+        """Start the bar for an epoch with `total` batches, or None if the number of batches is unknown."""
         self.progress.reset(
             self.task, description=f"epoch {epoch}/{epochs}", completed=done, total=total, about="", visible=True
         )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-# The numbers of epochs in Kim et al. 2022, appendix B.2, and ours for two more data sets.
+# The numbers of epochs in Kim et al. 2022, appendix B.2. EPOCHS also has our numbers for two more data sets.
 PUBLISHED_EPOCHS = {"cifar10": 100, "cifar100": 125, "tiny-imagenet": 150, "icoseg": 300}
 EPOCHS = {**PUBLISHED_EPOCHS, "svhn": 100, "digits": 30}
 DEFAULT_EPOCHS = 100
@@ -23,22 +23,22 @@ class Recipe:
     """The optimisation settings of a training run. The defaults are those of Kim et al. 2022, appendix B.2.
 
     Args:
-        epochs: number of passes over the training set; by default the paper's number for the data set
+        epochs: number of passes over the training set; by default the paper's number, 30 for digits, or 100 otherwise
         batch_size: number of examples per step, summed over all processes
-        sampling: examples (each example once per epoch) or classes (the same number, each class equally often)
-        augment: transforms of the training images, in order, such as flip,crop,color,cutout; by default none
+        sampling: examples (draw each example once per epoch) or classes (draw as many, equally many per class)
+        augment: transforms applied to the training images in order, such as flip,crop,color,cutout; by default none
         accumulate: number of parts into which each batch is split, to save memory
         class_weight: weights of the classes in the loss: balanced (inverse frequency), 1,2,0.5 or cat=2,dog=0.5
         optimizer: sgd (with Nesterov momentum), adam or adamw
         learning_rate: initial learning rate
-        momentum: Nesterov momentum of sgd
-        weight_decay: weight decay of all weights
-        schedule: step (multiply by drop_to every drop_every epochs), cosine or constant
-        drop_every: number of epochs between drops; by default the paper's 25, scaled with the number of epochs
+        momentum: Nesterov momentum for sgd
+        weight_decay: weight decay, applied to all weights
+        schedule: learning rate schedule: step (multiply by drop_to every drop_every epochs), cosine or constant
+        drop_every: number of epochs between drops of the learning rate; by default the paper's 25, scaled with epochs
         drop_to: factor by which each drop multiplies the learning rate
         clip: maximum norm of the gradient; by default no clipping
-        ema: decay of an exponential moving average of the weights, which becomes the model; by default none
-        patience: number of epochs without a better top-1 error on the validation split before stopping; by default off
+        ema: decay of an exponential moving average of the weights, which is evaluated and saved; by default none
+        patience: number of epochs without a lower top-1 validation error after which training stops; by default off
 
     Raises:
         UsageError: If a name is unknown or a number is out of range.
@@ -88,7 +88,7 @@ class Recipe:
             raise UsageError(f"Expected 0 < ema < 1, got {self.ema}.")
 
     def resolved(self, data: str) -> "Recipe":
-        """Return the recipe with a data set's defaults for `epochs` and `drop_every`.
+        """Return the recipe with missing `epochs` and `drop_every` set to the defaults for a data set.
 
         >>> Recipe().resolved("cifar100").epochs, Recipe(epochs=20).resolved("cifar100").drop_every
         (125, 4)
@@ -96,7 +96,7 @@ class Recipe:
         return replace(self, epochs=self.length(data), drop_every=self._drop(data))
 
     def length(self, data: str = "") -> int:
-        """Return the number of epochs on a data set.
+        """Return the number of epochs for a data set.
 
         >>> Recipe().length("cifar100"), Recipe(epochs=20).length("cifar100"), Recipe().length("folder:mine")
         (125, 20, 100)
@@ -104,7 +104,7 @@ class Recipe:
         return self.epochs or EPOCHS.get(data, DEFAULT_EPOCHS)
 
     def rate(self, epoch: int, data: str = "") -> float:
-        """Return the learning rate in an epoch, counted from 1. It depends only on the epoch, so resuming is exact.
+        """Return the learning rate in an epoch, counted from 1. Rates depend only on the epoch, so resuming is exact.
 
         >>> [Recipe().rate(epoch, "cifar10") for epoch in (1, 25, 26)]
         [0.1, 0.1, 0.020000000000000004]

@@ -13,15 +13,15 @@ from torchmcl.serialization import checkpoint
 from torchmcl.training.config import difference
 from torchmcl.training.run_folder import check_run_exists
 
-FORMAT = 2  # the format that is written
+FORMAT = 2  # the checkpoint format that is written
 READABLE = (1, 2)
 
 
 class Checkpoints:
-    """The last and the best checkpoint of a run. Without a folder, only the best one is kept, in memory.
+    """The last and the best checkpoint of a run. Without a folder, only the best checkpoint is kept, in memory.
 
     `every` is the number of steps between checkpoints within an epoch. `identity` contains the options that must not
-    change when the run is resumed. `writes` states whether this process writes checkpoints.
+    change when the run is resumed. `writes` is True if this process writes checkpoints.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Checkpoints:
     ) -> None:
         self.folder, self.every, self.writes = folder, every, writes
         self.identity = json.dumps(identity or {}, default=str)
-        self._best: dict[str, Any] | None = None  # used without a folder
+        self._best: dict[str, Any] | None = None  # the best checkpoint if there is no folder
 
     def save_last(self, state: Mapping[str, Any], history: Sequence[dict[str, Any]]) -> None:
         """Write the state of a training run to last.pt, and one row per finished epoch to log.csv."""
@@ -48,7 +48,7 @@ class Checkpoints:
 
     @contextmanager
     def last(self, device: torch.device) -> Iterator[dict[str, Any] | None]:
-        """Yield the last state, or None if there is none. An error during loading is raised as a UsageError."""
+        """Yield the last state, or None if no state is saved. An error during loading is raised as a UsageError."""
         path = None if self.folder is None else self.folder / "checkpoints" / "last.pt"
         if path is None or not path.is_file():
             yield None
@@ -57,11 +57,11 @@ class Checkpoints:
         try:
             if state["format"] not in READABLE:
                 raise UsageError(
-                    f"its format is {state['format']}, but this version reads {' and '.join(map(str, READABLE))}"
+                    f"its format is {state['format']}, but this version reads only {' and '.join(map(str, READABLE))}"
                 )
             self._check_identity(state)
             yield state
-        except Exception as problem:  # a damaged state can raise anything
+        except Exception as problem:  # a damaged state can raise any exception
             raise checkpoint.load_error(path, problem) from problem
 
     @contextmanager
@@ -91,8 +91,9 @@ class Checkpoints:
             return
         check_run_exists(self.folder)
         with atomic.report_full_disk(self.folder / "checkpoints"):
-            (self.folder / "checkpoints").mkdir(exist_ok=True)  # without parents: the run folder may have been removed
-        if history:  # first: if the process is killed before the checkpoint is written, the row is written again
+            (self.folder / "checkpoints").mkdir(exist_ok=True)  # not the parents: the run folder may have been removed
+        # The log is written first: if the process is killed before it writes the checkpoint, the row is written again.
+        if history:
             atomic.write(self.folder / "log.csv", to_csv(history))
         checkpoint.write(self.folder / "checkpoints" / name, state)
 

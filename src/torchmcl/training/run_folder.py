@@ -26,14 +26,14 @@ RUN_FILES = ("config.yaml", "metrics.json", "model.safetensors", LOG, ASSIGNMENT
 
 
 def first_process() -> bool:
-    """Return whether this process writes the run folder. The process group need not be initialised."""
+    """Return whether this process writes to the run folder. The process group need not be initialised."""
     rank = next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK") if name in os.environ), "0")
     return rank == "0" and os.environ.get("NODE_RANK", "0") == "0"
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a run, in which an earlier run can be overwritten or resumed; a path of None disables writing."""
+    """A run folder. `overwrite` replaces an earlier run, `resume` continues it, and `path=None` disables writing."""
 
     path: Path | None
     overwrite: bool = False
@@ -45,20 +45,20 @@ class RunFolder:
         return self.resume and self.path is not None and (self.path / "metrics.json").is_file()
 
     def check(self) -> None:
-        """Raise UsageError if the folder is not writable, is not empty, or has no run to resume."""
+        """Raise UsageError if the folder is not writable, has files that must be kept, or has no run to resume."""
         folder = self.path
         if folder is None:
             if self.resume:
                 raise UsageError("Cannot resume without a run folder. Pass out=….")
             return
         if folder.exists() and not folder.is_dir():
-            raise UsageError(f"Cannot write the run to {folder}: it is a file. Choose another folder with --out.")
+            raise UsageError(f"Cannot write the run to {folder}: the path is a file. Choose another folder with --out.")
         if self.resume and not (folder / "config.yaml").is_file():
             raise UsageError(f"Cannot resume a run in {folder}: config.yaml is missing. Start a run without --resume.")
         if not self.resume and not self.overwrite and folder.exists() and not all(map(_is_leftover, folder.iterdir())):
             raise UsageError(
-                f"The folder {folder} is not empty. Continue its run with --resume, replace it with --overwrite, or "
-                "choose another folder with --out."
+                f"The folder {folder} is not empty. Continue the run in it with --resume, replace the run with "
+                "--overwrite, or choose another folder with --out."
             )
         parent = next(part for part in (folder, *folder.parents) if part.exists())
         if not os.access(parent, os.W_OK):
@@ -76,7 +76,7 @@ class RunFolder:
             yield
 
     def start(self, config: dict[str, Any]) -> None:
-        """Write the configuration of a new run. With `overwrite`, first remove only the files of an earlier run."""
+        """Write the configuration of a new run. If `overwrite` is set, first remove the files of an earlier run."""
         assert self.path is not None
         if self.overwrite:
             for path in (self.path / name for name in RUN_FILES):
@@ -95,7 +95,7 @@ def _is_leftover(path: Path) -> bool:
 def check_run_exists(folder: Path) -> None:
     """Raise UsageError if the run folder was removed or replaced during training."""
     if not (folder / "config.yaml").is_file():
-        raise UsageError(f"The run in {folder} was removed during training (no config.yaml). Start the run again.")
+        raise UsageError(f"The run in {folder} was removed during training: config.yaml is gone. Start the run again.")
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
@@ -104,15 +104,15 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
 
 
 def write_assignment_history(folder: Path, history: Sequence[torch.Tensor]) -> None:
-    """Write the number of examples that each member would take by loss, one array (groups, M) per epoch."""
+    """Write how many examples each member would take with loss-based assignment in each epoch, (groups, M)."""
     atomic.write(folder / ASSIGNMENT_HISTORY, lambda file: np.savez(file, flow=torch.stack(list(history)).numpy()))
 
 
 def read_assignment_history(folder: Path) -> NDArray[np.float32] | None:
-    """Read the number of examples that each member would take by loss.
+    """Read the number of examples that each member would take with loss-based assignment.
 
     Returns:
-        An array (epochs, groups, M), or None if the run did not store it.
+        An array (epochs, groups, M), or None if the run did not store the history.
 
     Raises:
         DamagedFileError: If the file is damaged.

@@ -6,7 +6,7 @@ from types import FrameType
 
 
 class Interrupted(Exception):  # noqa: N818
-    """Raised if a signal stops a run. If the run has a folder, its state is saved."""
+    """Raised if a signal stops a run. A run with a folder can be resumed."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -14,9 +14,9 @@ class Interrupted(Exception):  # noqa: N818
 
 
 class Stop:
-    """Record a signal that requests the end of training; `number` is 0 until a signal arrives.
+    """Record a signal that requests the end of training. `number` is 0 until a signal arrives.
 
-    Only the main thread can handle signals, so training in another thread handles none.
+    Python handles signals only in the main thread, so training in another thread records none.
     """
 
     def __init__(self) -> None:
@@ -35,6 +35,6 @@ class Stop:
                     signal.signal(one, handler)
 
     def _record(self, number: int, frame: FrameType | None) -> None:
-        if self.number:  # the second signal stops at once
+        if self.number:  # a second signal stops the run at once
             raise KeyboardInterrupt
         self.number = number

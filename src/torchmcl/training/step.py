@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class Forward(NamedTuple):
-    """The outcome of the objective on a batch, and the members' outputs."""
+    """The outcome of the objective for a batch, and the members' outputs."""
 
     outcome: Outcome
     output: EnsembleOutput
 
 
 def forward(ensemble: Callable[[Tensor], EnsembleOutput], objective: nn.Module, batch: Batch, state: State) -> Forward:
-    """Compute the loss of a batch with gradients, for your own training loop.
+    """Compute the loss of a batch, with gradients enabled, for use in your own training loop.
 
     Args:
         ensemble: The ensemble.
-        objective: The objective of the method, see `Method.new_objective`.
+        objective: The objective of the method. See `Method.new_objective`.
         batch: The inputs (B, …) and targets (B, …).
         state: The epoch and the number of epochs.
 
@@ -57,20 +57,21 @@ def forward(ensemble: Callable[[Tensor], EnsembleOutput], objective: nn.Module, 
 
 
 def state_of(batch: Batch, state: State, task: Task) -> State:
-    """Return the state with the group, index and weight of the batch's examples."""
+    """Return the state with the group, index and weight of each example in the batch."""
     return replace(state, group=group_of(batch, task), index=batch.index, sample_weight=batch.weight)
 
 
 def group_of(batch: Batch, task: Task) -> Tensor | None:
-    """Return the group of each example that a memory counts, (B,): the batch's group, or otherwise the task's."""
+    """Return the groups (B,) in which a memory counts the examples: `batch.group`, or the task's groups by default."""
     return task.group(batch.target) if batch.group is None else batch.group
 
 
 class StepResult(NamedTuple):
     """The result of a step for this process's part of a batch.
 
-    `loss` is the mean loss times the number of examples; examples with a weight count by their weight relative to the
-    mean weight. `weights` (M, B) come from the objective, and `wanted` (M, B) would come from the losses.
+    `loss` is the mean loss times the number of examples. If examples have weights, each example counts with its weight
+    divided by the mean weight. `weights` (M, B) are the objective's weights, and `wanted` (M, B) are the weights that
+    loss-based assignment would give.
     """
 
     loss: Tensor
@@ -84,14 +85,14 @@ class Step:
 
     Args:
         fabric: Synchronises gradients between processes and scales them for mixed precision.
-        unwrapped: The ensemble as it was built.
+        unwrapped: The ensemble before it is set up by `fabric`.
         ensemble: The same ensemble, set up by `fabric` and possibly compiled.
         objective: The objective, which computes the loss.
         optimizer: The optimiser, set up by `fabric`.
         accumulate: The number of parts into which a batch is split.
-        clip: The maximum norm of the gradient.
-        lean: Store the activations of only one member at a time.
-        mean_weight: The mean weight of all training examples. A batch with a lower weight has a smaller gradient.
+        clip: The maximum norm of the gradient, or None for no clipping.
+        lean: Whether to store the activations of only one member at a time.
+        mean_weight: The mean weight of all training examples. A batch with a lower mean weight has a smaller gradient.
 
     >>> from torchmcl import methods
     >>> from torchmcl.training.device import OneDevice
@@ -130,7 +131,7 @@ class Step:
             with self._synchronised(last):
                 results.append(self._backward(part, state, step_total))
         if self.clip:
-            # Divergence is detected by the loss, and a gradient scaler skips steps that overflow.
+            # No error is needed here: the loss reveals divergence, and a gradient scaler skips steps that overflow.
             self.fabric.clip_gradients(
                 self.ensemble, cast(Any, self.optimizer), max_norm=self.clip, error_if_nonfinite=False
             )
@@ -145,7 +146,7 @@ class Step:
         state, amount = state_of(batch, state, self.task), self._amount(batch)
 
         def backward(loss: Tensor) -> None:
-            # Gradients are averaged over processes, whose parts can differ in size and weight.
+            # Gradients are averaged over processes, so the loss is scaled by the amount of data in this process.
             self.fabric.backward(loss * (amount * self.fabric.world_size / step_total))
 
         if self.lean:
@@ -164,9 +165,9 @@ class Step:
         return StepResult(loss * amount * (batch.total / step_total), weights, wanted)
 
     def _wanted(self, output: EnsembleOutput, target: Tensor, state: State, weights: Tensor) -> Tensor:
-        """Return the weights (M, B) that the losses would give, or the actual `weights` (M, B) if no memory assigns.
+        """Return the weights (M, B) of loss-based assignment, or `weights` (M, B) if no memory assigns the examples.
 
-        For masks, the actual `weights` are returned, because computing the others is as expensive as the loss.
+        For masks, `weights` is returned too, because loss-based weights are as expensive to compute as the loss.
         """
         memory, by_loss = memory_of(self.objective), getattr(self.objective, "chosen_by_loss", None)
         if memory is None or not memory.fixed or by_loss is None or output.logits.ndim > 3:

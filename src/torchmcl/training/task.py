@@ -1,4 +1,4 @@
-"""The task of a training run, from the arguments of `fit` and the data."""
+"""Determine the task of a training run from the arguments of `fit` and the data."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from torchmcl.tasks import Labels
 
 
 def resolve_task(given: Task | str | None, name: str | None, data: DataSet, class_weight: str | None = None) -> Labels:
-    """Return the given task, or by default the one that matches the data, with the class weights.
+    """Return the given task, or the task that matches the data if none is given, with the class weights.
 
     Raises:
         UsageError: If the task or the class weights do not match the data.
@@ -41,12 +41,14 @@ def resolve_task(given: Task | str | None, name: str | None, data: DataSet, clas
     if class_weight is None:
         return task
     if task.class_weight is not None:
-        raise UsageError("Both the task and fit have a class_weight. Leave one of them out.")
+        raise UsageError("Both the task and fit have a class_weight. Set class_weight in only one of them.")
     return replace(task, class_weight=parse_class_weight(class_weight, train))
 
 
 def parse_class_weight(text: str, train: Examples | External) -> tuple[float, ...]:
-    """Return one weight per class. Balanced weights are inversely proportional to frequency, with mean 1 over the data.
+    """Return one weight per class from the text of the option class_weight.
+
+    Balanced weights are inversely proportional to the class frequencies, and their mean over the data is 1.
 
     Raises:
         UsageError: If the text is invalid, a class is unknown, or the number of weights is wrong.

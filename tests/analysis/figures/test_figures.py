@@ -82,7 +82,7 @@ def test_ratios_by_hand(digits_look):
         sums = sum(np.asarray(digits_look.assignment_history[e], dtype=float) for e in range(epoch))
         assert np.allclose(ratio, [row / row.sum() for row in sums])
     axes = assignment_ratios(digits_look).axes
-    assert [axis.get_title() for axis in axes] == ["to epoch 1", "to epoch 8"]
+    assert [axis.get_title() for axis in axes] == ["up to epoch 1", "up to epoch 8"]
     widths = [bar.get_width() for bar in axes[-1].patches]
     assert np.allclose(np.reshape(widths, (3, 10)).T, found[8])
 

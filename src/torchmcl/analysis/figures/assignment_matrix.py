@@ -8,11 +8,11 @@ from torchmcl.analysis.run_evaluation import RunEvaluation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_NUMBERED = 40  # groups; a larger matrix has no numbers in its cells
+MAX_NUMBERED = 40  # a matrix with more groups has no numbers in its cells
 
 
 def assignment_matrix(evaluation: RunEvaluation) -> "Figure":
-    """Plot the percentage of each class that each member took in the last epoch; a frame marks the owners."""
+    """Plot the percentage of each class that each member took in the last epoch. Frames mark the owners."""
     from matplotlib.patches import Rectangle
 
     assert evaluation.assigned is not None

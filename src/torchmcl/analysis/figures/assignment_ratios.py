@@ -15,7 +15,7 @@ MAX_GROUPS = 40
 
 
 def assignment_ratios(evaluation: RunEvaluation, epochs: Sequence[int] = (1, 10)) -> "Figure":
-    """Plot each member's share of the loss-based assignments of each class up to `epochs` and to the last epoch."""
+    """Plot each member's share of each class's loss-based assignments up to each of `epochs` and the last epoch."""
     assert evaluation.assignment_history is not None
     by_epoch = ratios(evaluation.assignment_history, epochs)
     names = evaluation.groups[:MAX_GROUPS]
@@ -24,7 +24,7 @@ def assignment_ratios(evaluation: RunEvaluation, epochs: Sequence[int] = (1, 10)
     grid = figure.subplots(1, len(by_epoch), squeeze=False, sharey=True)
     for axes, (epoch, ratio) in zip(grid[0], by_epoch.items(), strict=True):
         handles = bars(axes, ratio[:MAX_GROUPS], names)
-        axes.set_title(f"to epoch {epoch}")
+        axes.set_title(f"up to epoch {epoch}")
         style.tidy(axes)
     labels = [f"member {m + 1}" for m in range(evaluation.members)]
     columns = min(evaluation.members, 4)
@@ -45,7 +45,7 @@ def ratios(history: ArrayLike, epochs: Sequence[int] = (1, 10)) -> dict[int, NDA
 
 
 def bars(axes: "Axes", ratio: NDArray[np.float64], names: Sequence[str]) -> list[Any]:
-    """Plot one bar per class, divided into one part per member; return the handles for a legend."""
+    """Plot one bar per class, divided into one part per member, and return the handles for a legend."""
     left, handles = np.zeros(len(ratio)), []
     for m, part in enumerate(ratio.T):
         handles.append(axes.barh(range(len(ratio)), part, left=left, height=0.82, **style.bar(m)))

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 class Entry:
     """A figure with its title, its description and the runs to which it applies."""
 
-    name: str  # of its file
-    title: str  # in the report
-    description: str  # how to read it
+    name: str  # the name of the figure's file
+    title: str  # the heading in the report
+    description: str  # how to read the figure
     draw: "Callable[..., Figure]"
     applies: Callable[[RunEvaluation], bool] = lambda evaluation: True
     joint: bool = False  # several runs share one figure
-    wide: bool = False  # it needs the full width of a page
+    wide: bool = False  # the figure needs the full width of a page
 
     def split(self, evaluations: Sequence[RunEvaluation]) -> list[tuple[RunEvaluation, ...]]:
         """Group the runs to which the figure applies, one group per figure."""
@@ -46,8 +46,8 @@ FIGURES = (
         "assignment_matrix",
         "Assignment of classes",
         "Percentage of each class's training examples that each member took in the last epoch. A frame marks the "
-        "members that own the class. With full specialisation, each row has K dark cells; without "
-        "specialisation, all cells of a row are equal.",
+        "members that own the class. With full specialisation, each row has K dark cells. Without specialisation, all "
+        "cells of a row are equal.",
         assignment_matrix,
         lambda evaluation: evaluation.assigned is not None and evaluation.owners is not None,
     ),
@@ -55,7 +55,7 @@ FIGURES = (
         "share_over_time",
         "Share over time",
         "A member's share is the percentage of all assignments in an epoch that it took. A share of 0 means that the "
-        "member no longer learns; a share near the maximum means that it takes almost every example.",
+        "member no longer learns. A share near the maximum means that the member takes almost every example.",
         share_over_time,
         lambda evaluation: len(evaluation.history) > 0,
     ),
@@ -73,16 +73,16 @@ FIGURES = (
     Entry(
         "member_errors",
         "Error of each member",
-        "A specialist has a high error on classes that it does not own; compare the members' errors on their "
-        "own classes. The oracle error counts an example as wrong only if all members are wrong; the top-1 error is "
-        "that of the ensemble.",
+        "A specialist has a high error on classes that it does not own, so compare the members' errors on their own "
+        "classes. The oracle error counts an example as wrong only if all members are wrong. The top-1 error is the "
+        "error of the ensemble.",
         member_errors,
     ),
     Entry(
         "cross_entropy",
         "Cross-entropy on own and other classes",
-        "The members' loss on the classes that they own and on all others. Two separate peaks mean that the members "
-        "are specialised.",
+        "The members' loss on the classes that they own and on all other classes. Two separate peaks mean that the "
+        "members are specialised.",
         cross_entropy,
         lambda evaluation: evaluation.specialised,
         joint=True,
@@ -106,23 +106,23 @@ FIGURES = (
         "reliability",
         "Reliability",
         "Accuracy at each level of confidence. On the diagonal, predictions with a confidence of 80 % are correct in "
-        "80 % of cases; below it, the ensemble is overconfident.",
+        "80 % of cases. Below the diagonal, the ensemble is overconfident.",
         reliability,
         joint=True,
     ),
     Entry(
         "risk_coverage",
         "Risk and coverage",
-        "The error if only the most confident predictions are accepted. The faster it falls as fewer are accepted "
-        "(to the left), the more rejection helps.",
+        "The error if only the most confident predictions are accepted. The faster the error falls as fewer "
+        "predictions are accepted (to the left), the more rejection helps.",
         risk_coverage,
         joint=True,
     ),
     Entry(
         "unseen_roc",
         "Detection of unseen data",
-        "How well each score separates unseen data from the test set. An AUROC of 50 is chance "
-        "level, and 100 is perfect.",
+        "How well each score separates unseen data from the test set. An AUROC of 50 corresponds to "
+        "chance, and 100 to perfect separation.",
         unseen_roc,
         lambda evaluation: evaluation.unseen is not None,
         joint=True,
@@ -141,8 +141,8 @@ FIGURES = (
         "overlays",
         "Masks",
         "The target mask, the mask of each member and the mask of the ensemble, on images where the members differ "
-        "most. Orange marks the foreground, and green marks the auxiliary class. The number is the "
-        "percentage of wrong pixels.",
+        "most. Orange marks the foreground, and green marks the auxiliary class. The number above "
+        "a mask is the percentage of wrong pixels.",
         lambda evaluation: overlays(evaluation.specialists, evaluation.examples),
         lambda evaluation: evaluation.dense,
         wide=True,
@@ -151,7 +151,7 @@ FIGURES = (
 
 
 def draw(evaluations: Sequence[RunEvaluation], folder: str | Path, *, kind: str = "pdf") -> Iterator[Path]:
-    """Write all figures that apply to the runs into a folder; figures that cannot be drawn are skipped."""
+    """Write all figures that apply to the runs into a folder. Figures that cannot be drawn are skipped."""
     known_name("format", kind, style.FORMATS)
     for entry in FIGURES:
         for runs in entry.split(evaluations):

@@ -11,7 +11,7 @@ SIDES = ("own classes", "other classes")
 
 
 def cross_entropy(*evaluations: RunEvaluation) -> "Figure":
-    """Plot the members' cross-entropy on their own and on other classes; several runs are drawn in two panels."""
+    """Plot the members' cross-entropy on their own and on other classes. Several runs are drawn in two panels."""
     several = len(evaluations) > 1
     figure = style.new(7.0 if several else 4.6, 3.0)
     curves = [(style.label(evaluation.name), _histograms(evaluation)) for evaluation in evaluations]

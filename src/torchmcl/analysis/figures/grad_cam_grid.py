@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def grad_cam_grid(evaluation: RunEvaluation, chosen: Sequence[int] | None = None, *, count: int = 5) -> "Figure":
-    """Plot Grad-CAM maps for the target class on chosen test images, or on `count` informative ones."""
+    """Plot Grad-CAM maps for the target class on the test images `chosen`, by default on `count` informative images."""
     members = (-evaluation.test.get("cross_entropy")).exp()  # probability of the target, (N, M)
     labels = evaluation.examples.target
     if chosen is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ((230, 159, 0), (86, 180, 233), (204, 121, 167), (240, 228, 66), (0, 114, 178))  # of classes 1, 2, …
+COLOURS = ((230, 159, 0), (86, 180, 233), (204, 121, 167), (240, 228, 66), (0, 114, 178))  # for classes 1, 2, …
 AUXILIARY = (0, 158, 80)  # green, as in the paper
 
 
@@ -27,12 +27,12 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
     """Plot images with the target mask, the mask of each member, and the mask of the ensemble, one image per row.
 
     Classes are drawn over the image in colour, and the auxiliary class is green. Each title contains the percentage of
-    wrong pixels, for which a pixel of the auxiliary class counts as the member's most probable real class.
+    wrong pixels. For this percentage, auxiliary pixels are replaced by the member's most probable real class.
 
     Args:
         specialists: a trained segmentation ensemble
         examples: images with masks (N, H, W)
-        chosen: the indices of the images; three informative ones if None
+        chosen: the indices of the images; by default, three informative images
 
     Raises:
         UsageError: if the examples have no masks.
@@ -71,7 +71,7 @@ def most_informative(specialists: Specialists, examples: Examples, count: int = 
 
 
 def show(axes: "Axes", image: Tensor, label: Tensor | None, title: str, *, auxiliary: int | None = None) -> None:
-    """Draw an image (C, H, W) with the mask (H, W) over it."""
+    """Draw an image (C, H, W) with a mask (H, W) over the image."""
     axes.imshow(overlay(image, label, auxiliary=auxiliary), interpolation="none")
     axes.set_title(title, fontsize=8)
     axes.axis("off")
@@ -80,7 +80,7 @@ def show(axes: "Axes", image: Tensor, label: Tensor | None, title: str, *, auxil
 def overlay(image: Tensor, label: Tensor | None, *, auxiliary: int | None = None) -> NDArray[np.uint8]:
     """Draw a mask (H, W) in colour over an image (C, H, W) -> (H, W, 3) uint8.
 
-    Pixels of class 0 and ignored pixels keep their grey value.
+    Pixels of class 0 and ignored pixels are only desaturated.
 
     >>> overlay(torch.zeros(1, 1, 2, dtype=torch.uint8), torch.tensor([[0, 1]]), auxiliary=2)[0].tolist()
     [[0, 0, 0], [126, 87, 0]]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def reliability(*evaluations: RunEvaluation) -> "Figure":
-    """Plot accuracy against confidence, and below it the distribution of confidence, with one line per run."""
+    """Plot accuracy against confidence, and the distribution of confidence below, with one line per run."""
     figure = style.new(4.6, 3.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     upper.plot((0, 100), (0, 100), color=style.GREY, linewidth=1, label="perfect calibration")
@@ -24,7 +24,7 @@ def reliability(*evaluations: RunEvaluation) -> "Figure":
         upper.plot(x, y, marker=marker, markersize=3.5, label=label, clip_on=False, **style.line(number))
         lower.stairs(100 * count / count.sum(), np.linspace(0, 100, len(count) + 1), **style.line(number))
     upper.set(ylabel="accuracy in percent", xlim=(0, 100), ylim=(0, 100))
-    lower.set(xlabel="confidence in percent", ylabel="percent of\nanswers")
+    lower.set(xlabel="confidence in percent", ylabel="percent of\npredictions")
     for axes in (upper, lower):
         style.tidy(axes, grid="both")
     style.legend(upper, loc="best")

@@ -13,7 +13,7 @@ MAX_POINTS = 300  # per curve
 
 
 def risk_coverage(*evaluations: RunEvaluation) -> "Figure":
-    """Plot the error of accepted predictions against the coverage; a dot marks a calibrated threshold."""
+    """Plot the error of accepted predictions against the coverage. A dot marks a calibrated threshold."""
     figure = style.new()
     axes = figure.subplots()
     for number, evaluation in enumerate(evaluations):

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def share_over_time(evaluation: RunEvaluation) -> "Figure":
-    """Plot each member's share of all assignments per epoch; a vertical line marks a change of phase."""
+    """Plot each member's share of all assignments per epoch. A vertical line marks a change of phase."""
     from matplotlib.ticker import MaxNLocator
 
     figure = style.new()
