@@ -20,7 +20,7 @@ def run(options: dict[str, Any]) -> int:
     result = export_run(Path(options["run"]), Path(options["file"]), quantize=options["quantize"])
     sizes = ", ".join(map(str, result["batches"]))
     print(
-        f"{result['path']}: {result['bytes'] / 1e6:.2f} MB, same outputs as PyTorch for batch sizes {sizes} "
+        f"{result['path']}: {result['bytes'] / 1e6:.2f} MB, same outputs as PyTorch for batches of {sizes} "
         f"(largest difference {result['difference']:.1e})"
     )
     if options["quantize"]:
