@@ -146,7 +146,7 @@ def test_a_stopped_driver_and_a_killed_worker_change_no_result(nodes, tmp_path, 
         assert name in trained(tmp_path), "it was over before"
         output = process.communicate()[0]
     assert process.returncode == 0, output
-    assert f"started again, its worker was lost ({socket.gethostname()}, process {pid})" in output
+    assert f"started again because its worker was lost ({socket.gethostname()}, process {pid})" in output
     assert "2/2" in output
 
     line = ["study", "run", "confidence", "--workers", "0", "--work", str(tmp_path / "elsewhere")]
@@ -221,6 +221,9 @@ def test_more_than_any_node_has_is_refused(nodes, tmp_path):
     line = [sys.executable, "-m", "torchmcl", "study", "run", "confidence", "--on", "auto", "--gpus-per-run", "0.5"]
     done = subprocess.run(line, env=nodes[0], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
-    assert "No node has the 1 CPUs and 0.5 GPUs that a run needs: nodes have 1 and 0; 1 and 0." in done.stderr
+    assert (
+        "No node has the 1 CPUs and 0.5 GPUs that a run needs. The nodes have 1 CPUs and 0 GPUs; 1 CPUs and 0 GPUs."
+        in done.stderr
+    )
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())

@@ -33,5 +33,5 @@ def test_reports(verbose, handler, tmp_path, capsys, caplog):
     printed = capsys.readouterr()
     shown = printed.err if handler else printed.out
     assert (printed.out if handler else printed.err) == ""
-    assert shown.count("started again, its worker was lost") == (2 if verbose or handler else 0)
+    assert shown.count("started again because its worker was lost") == (2 if verbose or handler else 0)
     assert shown.count("failed, out of luck") == (2 if verbose or handler else 0)

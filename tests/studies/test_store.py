@@ -48,7 +48,7 @@ def spoil(name, value):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda result: result.pop("test"), "test missing"),
+        (lambda result: result.pop("test"), "does not contain test"),
         (spoil("format", lambda _: 99), "not in format 2"),
         (spoil("configuration", lambda old: {**old, "width": 5}), "the hash of its configuration"),
         (spoil("wrong", lambda old: {**old, "bits": old["bits"][:-8]}), " bytes for "),

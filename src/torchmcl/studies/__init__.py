@@ -21,7 +21,7 @@ from torchmcl.studies.tables import Table
 
 __all__ = ["Results", "Scale", "Spec", "Study", "Table", "load", "load_file", "names", "register"]
 
-NAMES = (  # built in
+NAMES = (  # the built-in studies
     "confidence",
     "ablation",
     "exchange",
@@ -97,7 +97,7 @@ def load_file(path: str) -> Study:
 def _checked(
     function: Callable[..., Any], name: str, expected: str, is_valid: Callable[[Any], bool]
 ) -> Callable[..., Any]:
-    """Wrap a function so that it raises UsageError if it fails or returns anything but `expected`."""
+    """Wrap `function` to raise UsageError if the function raises another error or its result is not valid."""
 
     @wraps(function)
     def checked(*args: Any) -> Any:
@@ -107,7 +107,7 @@ def _checked(
             raise
         except Exception as problem:
             reason = f"{type(problem).__name__}: {str(problem).rstrip('.')}"
-            raise UsageError(f"Error in {name}: {reason}. Show the traceback with --debug.") from problem
+            raise UsageError(f"Error in {name}: {reason}. Run again with --debug to see the traceback.") from problem
         if not is_valid(result):
             raise UsageError(f"Expected {name} to return {expected}, got {short_repr(result)}. See docs/studies.md.")
         return result

@@ -6,7 +6,7 @@ from torchmcl.studies.store import Result
 
 
 def caption(specs: Sequence[Spec], by_hash: Mapping[str, Result]) -> str:
-    """Describe the data, images, networks, members, epochs and seeds of runs from their configurations.
+    """Describe the data, networks, members, epochs and seeds of runs for the caption of a table.
 
     >>> caption([Spec({"data": "digits", "network": "mlp", "width": 8, "members": 3, "epochs": 2, "seed": 0})], {})
     'digits; mlp of width 8; M = 3; 2 epochs, batches of 128; seed 0.'
@@ -32,7 +32,7 @@ def _data(specs: Sequence[Spec], results: Sequence[Result]) -> str:
 
 
 def _networks(specs: Sequence[Spec]) -> str:
-    """Describe the networks, their widths and the fusion."""
+    """Describe the networks, their widths and the fusion preset."""
     pairs = dict.fromkeys((spec.options.get("network"), spec.options.get("width")) for spec in specs)
     text = " and ".join(f"{name} of width {width}" if width else f"{name}" for name, width in pairs)
     presets = [preset for preset in _distinct(specs, "preset") if preset != "default"]
@@ -40,9 +40,9 @@ def _networks(specs: Sequence[Spec]) -> str:
 
 
 def _schedule(specs: Sequence[Spec], results: Sequence[Result]) -> str:
-    """Describe the epochs, the batch size and the schedule."""
+    """Describe the number of epochs, the batch size and the learning-rate schedule."""
     epochs = _distinct(specs, "epochs") or sorted({result["epochs"] for result in results})
-    text = f"{_range(epochs)} epochs" if epochs else "the paper's epochs"
+    text = f"{_range(epochs)} epochs" if epochs else "the paper's number of epochs"
     text += f", batches of {_values(specs, 'batch_size') or 128}"
     if drops := _values(specs, "drop_every"):
         text += f", learning rate multiplied by 0.2 every {drops} epochs"
@@ -50,7 +50,7 @@ def _schedule(specs: Sequence[Spec], results: Sequence[Result]) -> str:
 
 
 def _distinct(specs: Sequence[Spec], option: str) -> list[Any]:
-    """Return the values of an option in order of appearance."""
+    """Return the distinct values of an option in order of appearance."""
     return [value for value in dict.fromkeys(spec.options.get(option) for spec in specs) if value is not None]
 
 

@@ -20,8 +20,8 @@ from torchmcl.studies.runner import Event, Runner
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result
 
-MAX_RETRIES = 5  # of a run whose worker or node is lost
-TIMEOUT = 10.0  # seconds to wait for a machine
+MAX_RETRIES = 5  # restarts of a run whose worker or node is lost
+TIMEOUT = 10.0  # seconds to wait for a reply from the cluster
 SAVE_TIMEOUT = 60.0  # seconds that cancelled runs have to save a checkpoint
 
 Progress = tuple[str, int]  # the process that trains a run, and the number of epochs it has trained
@@ -34,13 +34,13 @@ def cluster(address: str, *, cpus: float = 1, gpus: float | None = None) -> Iter
     Args:
         address: ray://HOST:PORT, auto (the cluster of this node) or local (a temporary cluster on this machine)
         cpus: CPUs per run; a fraction of one is allowed
-        gpus: GPUs per run; a fraction of one is allowed. By default 1 if the cluster has GPUs
+        gpus: GPUs per run; a fraction of one is allowed. The default is 1 if the cluster has GPUs, otherwise 0
 
     Raises:
-        UsageError: if Ray is not installed, the cluster cannot be reached, or no node has the resources.
+        UsageError: if Ray is not installed, the cluster cannot be reached, or no node has enough resources.
     """
     check_resources(address, cpus, gpus)
-    handler = signal.getsignal(signal.SIGTERM)  # Ray replaces it
+    handler = signal.getsignal(signal.SIGTERM)  # Ray replaces this handler
     ray = connect(address)
     try:
         signal.signal(signal.SIGTERM, handler)
@@ -50,7 +50,7 @@ def cluster(address: str, *, cpus: float = 1, gpus: float | None = None) -> Iter
 
 
 def check_resources(address: str, cpus: float, gpus: float | None) -> None:
-    """Check the address and the resources per run before anything is started.
+    """Check the address and the resources per run before connecting to the cluster.
 
     >>> check_resources("nonsense", 1, None)
     Traceback (most recent call last):
@@ -67,7 +67,7 @@ def check_resources(address: str, cpus: float, gpus: float | None) -> None:
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:
-    """Split ray://HOST:PORT; return None for any other text.
+    """Split ray://HOST:PORT into host and port; return None for any other text.
 
     >>> host_and_port("ray://head:10001"), host_and_port("ray://head"), host_and_port("ray://head:x")
     (('head', 10001), None, None)
@@ -88,10 +88,10 @@ def connect(address: str) -> Any:
         raise UsageError("--on needs Ray. Try: pip install 'torchmcl[cluster]'") from absent
     try:
         if (server := host_and_port(address if address != "auto" else f"ray://{this_cluster()}")) is not None:
-            socket.create_connection(server, timeout=TIMEOUT).close()  # Ray itself would try for minutes
+            socket.create_connection(server, timeout=TIMEOUT).close()  # Ray itself would keep trying for minutes
         logging.getLogger("ray").setLevel(logging.ERROR)
         own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-        with warnings.catch_warnings(action="ignore"):  # errors are reported in one line
+        with warnings.catch_warnings(action="ignore"):  # the UsageError below reports problems
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
     except (OSError, RuntimeError, ValueError, ImportError) as problem:
         hint = "Start one: ray start --head" if address == "auto" else "Try: ray status"
@@ -110,14 +110,14 @@ def this_cluster() -> str:
 
 
 def available_gpus(ray: Any, cpus: float, gpus: float | None) -> float:
-    """Return the GPUs per run; raise UsageError if no node has the resources, because Ray would wait for one."""
+    """Return the number of GPUs per run. Raise UsageError if no node has enough resources: Ray would wait for one."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     chosen = gpus if gpus is not None else float(any(node.get("GPU", 0) >= 1 for node in nodes))
     if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= chosen for node in nodes):
-        actual = "; ".join(f"{node.get('CPU', 0):g} and {node.get('GPU', 0):g}" for node in nodes)
+        actual = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
         raise UsageError(
-            f"No node has the {cpus:g} CPUs and {chosen:g} GPUs that a run needs: nodes have {actual}. "
-            "Request less with --cpus-per-run and --gpus-per-run, or start such a node."
+            f"No node has the {cpus:g} CPUs and {chosen:g} GPUs that a run needs. The nodes have {actual}. "
+            "Lower --cpus-per-run or --gpus-per-run, or start a larger node."
         )
     return chosen
 
@@ -155,7 +155,7 @@ def tasks(specs: Sequence[Spec], work: Path, *, ray: Any, cpus: float, gpus: flo
 
 
 def new_events(reported: Mapping[str, Progress], seen: dict[str, Progress], specs: Iterable[Spec]) -> Iterator[Event]:
-    """Yield the events for progress that was not seen before.
+    """Yield the events for progress that is not in `seen`, and add this progress to `seen`.
 
     >>> spec, seen = Spec({"method": "amcl"}), {}
     >>> for now in (("node, 1", 0), ("node, 1", 2), ("node, 1", 2), ("node, 2", 2)):
@@ -221,8 +221,8 @@ def run_task(
 ) -> tuple[Result | None, str]:
     """Execute a run on a node, and return its result or the reason why there is none.
 
-    The driver's TORCHMCL_ `variables` apply unless the node sets its own. The `modules` and files that the driver
-    imported are imported first, from the same paths.
+    `variables` are the driver's environment variables that start with TORCHMCL_; those already set on the node keep
+    their values. `modules` are the modules and files that the driver imported; they are imported before the run starts.
     """
     os.environ.update({name: value for name, value in variables.items() if name not in os.environ})
     if not gpu:
@@ -242,7 +242,7 @@ def run_task(
         ):
             return execute(spec, folder), ""
     except Interrupted as stopped:
-        if stopped.number == signal.SIGTERM:  # the node is leaving: a lost worker, not a cancelled run
+        if stopped.number == signal.SIGTERM:  # the node shuts down: exit, so that Ray restarts the task elsewhere
             os._exit(1)
         raise KeyboardInterrupt from stopped
     except Exception as problem:
@@ -251,7 +251,7 @@ def run_task(
 
 @contextmanager
 def epochs_reported(report: Callable[[int], Any], run: Path) -> Iterator[None]:
-    """Report the number of epochs in a run folder every second."""
+    """Call `report` every second with the number of epochs in the log of a run folder."""
     finished = threading.Event()
 
     def repeat() -> None:

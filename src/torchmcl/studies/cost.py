@@ -1,4 +1,4 @@
-"""The cost of studies, counted from their configurations without training."""
+"""The cost of studies, estimated from their configurations without training."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -108,7 +108,7 @@ def count(
     options: dict[str, Any] = {"k": 1} if "k" in methods.options(method) else {}
     built = methods.build(method, members, classes, **options)
     split, stem, body, shape = one_member(network, built.outputs, built.composition.cut, data.shape, width)
-    device = "cpu" if preset == "light" else "meta"  # light fusion disables autocast, which meta does not support
+    device = "cpu" if preset == "light" else "meta"  # light fusion calls torch.autocast, which does not support meta
     features = [torch.zeros(shape, device=device, requires_grad=True)] * members
     with torch.device(device):
         chosen = built.exchange if exchange == "default" else exchange
@@ -129,7 +129,7 @@ def one_member(
     with torch.device("meta"):
         split = networks.build(network, outputs, cut=cut, **options)
         if not isinstance(split, Split):
-            raise UsageError(f"The cost of {network} cannot be estimated: its builder does not return a Split.")
+            raise UsageError(f"Cannot estimate the cost of {network}: its builder must return a Split.")
         x = torch.empty(1, *shape)
         features = split.stem(x).detach().requires_grad_()
     return split, count_module(split.stem, x), count_module(split.body, features), features.shape
@@ -138,7 +138,7 @@ def one_member(
 def count_module(module: nn.Module, x: Tensor | Sequence[Tensor]) -> Work:
     """Count the parameters of a module and its operations for one image."""
     parameters, bare = sum(p.numel() for p in module.parameters()), deepcopy(module)
-    for parent in list(bare.modules()):  # batch normalisation is not counted and takes most of the time on meta
+    for parent in list(bare.modules()):  # batch normalisation is not counted, and is slow on the meta device
         for name, child in parent.named_children():
             if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
                 setattr(parent, name, nn.Identity())
@@ -208,7 +208,7 @@ def makespan(lengths: Sequence[float], machines: int) -> float:
 
 
 def traffic(parameters: int, gpus: int) -> float:
-    """Return the bytes that each GPU sends, and receives, per step to average gradients with a ring all-reduce.
+    """Return the bytes that each GPU sends (and receives) per step to average gradients with a ring all-reduce.
 
     >>> traffic(1_000_000, 1), traffic(1_000_000, 8)
     (0.0, 7000000.0)
@@ -241,12 +241,12 @@ def studies_table(
 
 
 def hour_cells(hours: Sequence[float]) -> tuple[str, str]:
-    """Return the cells of the total and of the longest run."""
+    """Return the cells for the total duration and for the duration of the longest run."""
     return f"{sum(hours):,.2f}", f"{max(hours, default=0):,.2f}"
 
 
 def traffic_table(*, members: int = 5, tflops: float = RATE, gpus: Sequence[int] = GPUS) -> Table:
-    """Estimate the traffic of one AMCL run over several GPUs, and the time of a step, for each network."""
+    """Estimate, for each network, the traffic and the time per step of one AMCL run on several GPUs."""
     rows = []
     for network, data in PAPER_NETWORKS.items():
         shape = DATA[data]

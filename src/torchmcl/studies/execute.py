@@ -1,4 +1,4 @@
-"""Execution of runs: `execute(spec, folder) -> result` is a pure function, and uses `folder` only to resume."""
+"""Execution of runs by `execute(spec, folder) -> result`, which uses `folder` only to resume interrupted runs."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def execute(spec: Spec, folder: str | Path) -> Result:
     with exclusive_lock(run.with_suffix(".lock")):
         fresh, finished = not (run / "config.yaml").is_file(), (run / "metrics.json").is_file()
         if fresh:
-            shutil.rmtree(run)  # killed before training started
+            shutil.rmtree(run)  # new, or left by a process that was killed before training started
         started = time.perf_counter()
         fit(**spec.options, out=run, resume=not fresh, verbose=False)
         if not finished:
@@ -104,12 +104,12 @@ def collect_result(spec: Spec, run: str | Path) -> Result:
         "warnings": metrics["warnings"],
         "records": {name: record(name, trained) for name in spec.record},
         "precision": spec.options.get("precision", "32"),
-        "trained": checksum.read(run / TRAINED) if (run / TRAINED).is_file() else None,  # unknown if trained elsewhere
+        "trained": checksum.read(run / TRAINED) if (run / TRAINED).is_file() else None,  # None if trained elsewhere
     }
 
 
 def environment() -> dict[str, Any]:
-    """Describe the environment of a training run, which affects results in addition to the configuration."""
+    """Describe the environment of a training run, which can affect the results."""
     return {
         "commit": commit(),
         "torchmcl": torchmcl.__version__,
@@ -122,7 +122,7 @@ def environment() -> dict[str, Any]:
 
 
 def predict(specialists: Specialists, examples: Examples, run: Path) -> Trained:
-    """Predict and evaluate examples in one pass."""
+    """Compute the predictions, the metrics and the errors on some examples."""
     method, ensemble = specialists.method, specialists.ensemble
     loader = specialists.loader(examples)
     if examples.target.ndim > 1:
@@ -146,14 +146,14 @@ def mask_errors(specialists: Specialists, loader: Loader) -> Tensor:
 
 
 def errors_by_group(trained: Trained, groups: int) -> list[list[float]]:
-    """Return the percent errors of the ensemble and each member per class, (classes, 1 + M); -1 for empty classes."""
+    """Return the ensemble's and the members' errors per class in percent, (classes, 1 + M); -1 for empty classes."""
     labels = trained.examples.labels
     parts = (trained.wrong[:, labels == group] for group in range(groups))
     return [[percent(error) for error in wrong.mean(1)] if wrong.shape[1] else [-1.0] * len(wrong) for wrong in parts]
 
 
 def record(name: str, trained: Trained) -> Any:
-    """Compute the additional record `name`, which can contain an argument: 'name' or 'name:argument'."""
+    """Compute the additional record `name`, which is 'KIND' or 'KIND:ARGUMENT'."""
     kind, _, argument = name.partition(":")
     known_name("record", kind, RECORDS)
     return RECORDS[kind](trained, argument)
@@ -166,7 +166,7 @@ def load(spec: Spec) -> DataSet:
 
 
 def store_assignment_history(run: Path) -> None:
-    """Remove the checkpoints of a finished run and keep only the assignment history, which is small."""
+    """Remove the checkpoints of a finished run, but keep the assignment history, which is small."""
     last = run / "checkpoints" / "last.pt"
     if last.is_file():
         if not (run / ASSIGNMENT_HISTORY).is_file() and (history := read_assignment_history(run)) is not None:
@@ -176,7 +176,7 @@ def store_assignment_history(run: Path) -> None:
 
 @cache
 def commit() -> str | None:
-    """Return the commit of the package, with -dirty if files differ from it; None outside a repository."""
+    """Return the commit of the package, with the suffix -dirty if files were changed; None outside a Git repository."""
     folder = Path(torchmcl.__file__).parent
     head = git(folder, "rev-parse", "--short=12", "HEAD")
     if not head or git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
@@ -196,8 +196,8 @@ def git(folder: Path, *arguments: str) -> str | None:
 def main() -> int:
     """Execute one run in this process, for `runner.processes`.
 
-    The task is one line of JSON on standard input, which stays open as long as the parent process lives. The result is
-    written to a file; an error is written as one line to standard error.
+    The task is one line of JSON on standard input, which stays open while the parent process runs. The result is
+    written to a file, and an error is written to standard error as one line.
     """
     from torchmcl.training.signals import Interrupted
 
@@ -218,7 +218,7 @@ def main() -> int:
 
 
 def exit_with_parent() -> None:
-    """Exit when standard input closes, because the parent has ended and another process may start the same run."""
+    """Exit when standard input closes: the parent process has ended, and another process may start the same run."""
     sys.stdin.read()
     os._exit(1)
 

@@ -47,11 +47,11 @@ class StudyProgress:
         self.live.stop()
 
     def update(self, spec: Spec, what: str, result: Result | None, reason: str, epochs: int) -> None:
-        """Report an event of a run; see `Event` for the arguments."""
+        """Report an event; see `Event` for the arguments."""
         if what == "started":
             self.began[spec] = time.monotonic()
             if reason:
-                self.line(f"{spec.label}: started again, {reason}", logging.WARNING)
+                self.line(f"{spec.label}: started again because {reason}", logging.WARNING)
             return
         if what == "trained":
             self.epochs[spec] = epochs
@@ -94,7 +94,7 @@ class StudyProgress:
 
 
 def logged_epochs(run: Path) -> int:
-    """Return the number of epochs in the log of a run folder, or 0 if it has no log.
+    """Return the number of epochs in the log of a run folder, or 0 if there is no log.
 
     >>> logged_epochs(Path("nowhere"))
     0

@@ -11,7 +11,7 @@ from torchmcl.errors import known_name
 
 @dataclass(frozen=True)
 class Published:
-    """Published errors in percent, their standard deviations if the paper gives them, and the complete row."""
+    """Published errors in percent, their standard deviations if the paper gives them, and the complete table row."""
 
     oracle: float
     top1: float
@@ -38,7 +38,7 @@ def rows(study: str) -> list[dict[str, Any]]:
 
 
 def find(study: str, **where: Any) -> Published | None:
-    """Return the first published row with the given values, or None.
+    """Return the first published row with the given values, or None if there is no such row.
 
     >>> find("ablation", method="amcl", memory=True, fusion=True).top1
     9.74

@@ -43,8 +43,9 @@ def confidence(trained: Trained, argument: str) -> dict[str, Any]:
 
 
 def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
-    """Compute auxiliary probabilities and cross-entropies on own classes, on other classes and on unseen data.
+    """Compute statistics of the cross-entropy on members' own classes and on other members' classes.
 
+    For methods with an auxiliary class, also compute statistics of the auxiliary probability, including on unseen data.
     `argument` names the unseen data, such as svhn, or digits/7,8,9 for classes that were left out of training.
     """
     members, target = require_labels(trained.members), trained.examples.target
@@ -64,7 +65,7 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
             name: {"histogram": bin_counts(part), "median": round(float(part.median()), 4)}
             for name, part in parts.items()
         }
-        # Separates unseen images from test images by the smallest auxiliary probability of the members.
+        # Measures how well the members' smallest auxiliary probability separates unseen images from test images.
         record["auroc"] = round(100 * float(auroc(seen.amin(0), unseen.amin(0))), 2)
     return record
 
@@ -78,7 +79,7 @@ def flow(trained: Trained, argument: str) -> list[Any]:
 
 
 def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
-    """Compute each member's Grad-CAM map (0 to 255) of the first test image of each of the first `argument` classes."""
+    """Compute the members' Grad-CAM maps (uint8) for the first test image of each of the first `argument` classes."""
     from torchmcl.analysis.grad_cam import grad_cam as maps_of
 
     examples, owned = trained.examples, owners(trained)
@@ -100,7 +101,7 @@ def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
 
 
 def owners(trained: Trained) -> Tensor:
-    """Return which members own each class, (classes, M), from the memory or from the last epoch's assignments."""
+    """Return which members own each class, (classes, M), based on the memory or on the last epoch's assignments."""
     specialists = trained.specialists
     owned = specialists.method.owners(specialists.memory, torch.tensor(specialists.metrics["assigned"]))
     assert owned is not None
@@ -116,7 +117,7 @@ def unseen_probabilities(specialists: Specialists, name: str) -> Tensor:
 
 
 def require_labels(probabilities: Tensor | None) -> Tensor:
-    """Return the probabilities, or raise UsageError for masks, which have none."""
+    """Return `probabilities`, or raise UsageError if it is None because the examples have masks."""
     if probabilities is None:
         raise UsageError("This record needs one label per image, got masks. Remove the record from the Spec.")
     return probabilities

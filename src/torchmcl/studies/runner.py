@@ -1,4 +1,4 @@
-"""Running studies, and the runners for one machine: several processes, or one run at a time in this process.
+"""Execution of studies, and the two runners for one machine: `processes` and `in_process`.
 
 A runner is a function that takes specs and a work folder, trains the runs, and yields an `Event` for each change.
 """
@@ -33,9 +33,9 @@ class Event:
 
     spec: Spec
     status: Literal["started", "trained", "finished", "failed"]
-    result: Result | None = None  # of a finished run
+    result: Result | None = None  # the result of a finished run
     reason: str = ""  # why a run failed or was started again
-    epochs: int = 0  # number of trained epochs, from runners whose work folder is on another machine
+    epochs: int = 0  # number of trained epochs, reported only by the cluster runner
 
 
 Runner = Callable[[Sequence[Spec], Path], Generator[Event]]
@@ -64,10 +64,10 @@ def run(
     Args:
         names: names of studies
         scale: name of the scale
-        runner: trains the runs, such as `local_runner(2)`
+        runner: function that trains the runs, such as `local_runner(2)`
         results: folder for the results
         work: folder for the run folders
-        seeds: number of seeds; by default that of the scale
+        seeds: number of seeds; the default depends on the scale and the study
         verbose: whether to print progress, which is always logged to `torchmcl.studies`
 
     Returns:
@@ -129,8 +129,8 @@ def in_process(specs: Sequence[Spec], work: Path) -> Generator[Event]:
 def processes(specs: Sequence[Spec], work: Path, *, workers: int) -> Generator[Event]:
     """Train each run in its own process. Up to `workers` processes run at a time and share the cores evenly.
 
-    If the generator is closed early, it waits until the processes have saved a checkpoint. If this process is killed,
-    the other processes exit as well.
+    If the generator is closed early, it stops the processes and waits until they have saved a checkpoint. If this
+    process is killed, the processes exit as well.
     """
     waiting, running = deque(specs), dict[Spec, subprocess.Popen[str]]()
     try:
@@ -157,7 +157,7 @@ def start(spec: Spec, work: Path, *, threads: int) -> "subprocess.Popen[str]":
     """Start the process of a run, which exits when its standard input is closed."""
     result, log = result_and_log(spec, work)
     result.unlink(missing_ok=True)
-    # -m puts the current folder first on the path, unlike a script such as `torchmcl`; -P prevents that.
+    # python -m puts the current folder first on sys.path; -P prevents this if the folder is not first in this process.
     same_path = [] if sys.path[0] in ("", os.getcwd()) else ["-P"]
     with open(log, "w") as errors:
         process = subprocess.Popen(
@@ -176,7 +176,7 @@ def start(spec: Spec, work: Path, *, threads: int) -> "subprocess.Popen[str]":
         process.stdin.write(json.dumps(task) + "\n")
         process.stdin.flush()
     except BrokenPipeError:
-        pass  # it has already ended, with the reason in its log
+        pass  # the process has already ended, and its log contains the reason
     return process
 
 

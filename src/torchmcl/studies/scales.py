@@ -1,6 +1,6 @@
-"""The scales `smoke`, `mini` and `paper`: the size of every study.
+"""The scales `smoke`, `mini` and `paper`, which determine the size of each study.
 
-`paper` is the setting of Kim et al. 2022; the defaults of `fit` are those of its appendix B.2. `mini` trains narrow
+`paper` uses the settings of Kim et al. 2022 (the defaults of `fit` come from its appendix B.2). `mini` trains narrow
 networks with short schedules on real data. `smoke` trains on digits in seconds. No method is tuned more than another.
 """
 
@@ -18,7 +18,7 @@ SEEDS_OF_STUDY = {"mini": dict.fromkeys(("penalties", "size", "non_mcl", "leader
 
 Options = dict[str, Any]
 
-# The options that the scale sets for each kind of study. `paper` leaves data and network to the study.
+# The options that the scale sets for each kind of study. At `paper`, most studies choose data and network.
 _DIGITS: Options = {"data": "digits", "data_validation": 0.0, "network": "simple_cnn", "width": 4, "preset": "light"}
 _DIGITS |= {"epochs": 2, "batch_size": 64}
 _CIFAR10: Options = {"data": "cifar10", "data_validation": 0.0, "network": "simple_cnn", "width": 16, "preset": "light"}
@@ -45,15 +45,15 @@ SETTINGS: dict[str, dict[str, Options]] = {
     },
 }
 
-# Durations that differ from the default share of the schedule: at `mini` those of the stored results, at `paper` the
-# published ones.
+# Method options that differ from their defaults. At `mini`, these are the values with which the stored results were
+# trained; at `paper`, they are the published values.
 METHODS: dict[str, dict[str, Options]] = {
     "smoke": {"amcl": {"warmup": 1}, "mcl": {"round": 1}, "mcl_kd": {"pretrain": 1}, "one": {"rampup": 2}},
     "mini": {"amcl": {"warmup": 5}, "annealed": {"decay": 0.95}, "mcl_kd": {"pretrain": 4}, "one": {"rampup": 10}},
     "paper": {"annealed": {"decay": 0.95}, "one": {"rampup": 80}},
 }
 
-# The replacements of the paper's networks in the studies that compare networks.
+# Replacements for the paper's networks in studies that compare networks.
 NETWORKS: dict[str, dict[str, Options]] = {
     "smoke": {
         "vgg16": {"network": "simple_cnn", "width": 4},
@@ -114,7 +114,7 @@ class Scale:
         return Spec({**METHODS[self.name].get(method, {}), **given, **of_scale, **own}, tuple(record))
 
     def network_spec(self, network: str, method: str, *, seed: int, **options: Any) -> Spec:
-        """Return a run of a study that compares networks; this scale can replace each of them by another."""
+        """Return a run of a study that compares networks; the scale can replace `network` by another network."""
         spec = self.spec(method, seed=seed, network=network, **options)
         return Spec({**spec.options, **NETWORKS.get(self.name, {}).get(network, {})}, spec.record)
 
@@ -149,7 +149,7 @@ def scale(name: str, study: str | None = None, *, seeds: int | None = None) -> S
     Args:
         name: smoke, mini or paper
         study: name of a study, which may have fewer seeds than others
-        seeds: number of seeds, instead of the default of the scale and the study
+        seeds: number of seeds; overrides the default of the scale and the study
 
     >>> scale("mini", "ablation").seeds, scale("mini", "penalties").seeds
     ((0, 1, 2), (0,))

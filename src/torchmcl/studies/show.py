@@ -1,4 +1,4 @@
-"""Tables and figures from stored results; nothing is trained here."""
+"""Tables and figures from stored results, without training."""
 
 import shlex
 from dataclasses import replace
@@ -20,7 +20,7 @@ def show(
 ) -> tuple[Table, Results, Study]:
     """Build a study's table from stored results, next to the published numbers.
 
-    K is chosen on the split `select`. By default, the seeds are those of the scale and any others that are stored.
+    K is chosen on the split `select`. By default, the table includes the seeds of the scale and all stored seeds.
 
     Returns:
         The table (with a note if runs are missing), the results from which it was built, and the study.
@@ -47,7 +47,7 @@ def show(
 
 
 def write(table: Table, results: Results, study: Study, out: str | Path) -> list[Path]:
-    """Write a table as Markdown, LaTeX and PNG, and its figure if there is one, to OUT/STUDY."""
+    """Write a table as Markdown, LaTeX and PNG, and the study's figure if it has one, to the folder OUT/STUDY."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as absent:

@@ -13,7 +13,7 @@ class Spec:
     """One run of a study.
 
     Runs are identified by the `hash` of their resolved configuration, which includes every default. Studies that
-    describe the same run in different ways share its result, and a changed default leads to another hash.
+    describe the same run in different ways share its result. If a default changes, so does the hash.
 
     Args:
         options: keyword arguments of `torchmcl.fit`

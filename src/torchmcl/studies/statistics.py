@@ -35,7 +35,7 @@ def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
 def paired_bootstrap(
     one: ArrayLike, two: ArrayLike, *, seed: int = 0, rounds: int = 10_000, level: float = 0.95
 ) -> Interval:
-    """Compute the mean of one - two with its percentile bootstrap interval over examples.
+    """Compute the mean of `one - two` with its percentile bootstrap interval over examples.
 
     Args:
         one: values of the first configuration, (N,)
@@ -51,8 +51,8 @@ def paired_bootstrap(
     Interval(value=0.5, low=0.4, high=0.6)
     """
     difference = np.asarray(one, dtype=np.float64) - np.asarray(two, dtype=np.float64)
-    # Examples with the same difference are exchangeable. Drawing how often each distinct difference occurs, from a
-    # multinomial, has exactly the distribution of drawing examples.
+    # Examples with the same difference are exchangeable. Drawing the counts of the distinct differences from a
+    # multinomial distribution is therefore equivalent to resampling examples.
     values, counts = np.unique(difference, return_counts=True)
     draws = np.random.default_rng(seed).multinomial(len(difference), counts / len(difference), size=rounds)
     means = draws @ values / len(difference)

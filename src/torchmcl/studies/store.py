@@ -13,7 +13,7 @@ from torchmcl._utils import atomic
 from torchmcl.serialization.checksum import add_checksum, verify_checksum
 from torchmcl.studies.spec import Spec, digest
 
-FORMAT = 2  # since 2, configurations are resolved
+FORMAT = 2  # since format 2, configurations include all defaults
 REQUIRED = ("configuration", "hash", "seed", "test", "validation", "wrong", "share", "purity", "assigned", "records")
 
 Result = dict[str, Any]
@@ -39,7 +39,7 @@ class Store:
         return {path.stem: read(path) for path in sorted((self.folder / study / scale).glob("*.json"))}
 
     def find(self, study: str, scale: str, spec: Spec) -> Result | None:
-        """Return the result of a run with all its records, from this study or else from another one."""
+        """Return the result of a run with all its records, from this study or otherwise from another one, or None."""
         own = self.path(study, scale, spec)
         for path in (own, *sorted(self.folder.glob(f"*/{scale}/{spec.hash}.json"))):
             if path.is_file() and set(spec.record) <= set((result := read(path))["records"]):
@@ -89,9 +89,9 @@ def validate(result: Any, path: Path) -> None:
             f"Convert it to format {FORMAT}: python results/migrate.py {path.parent}"
         )
     if not isinstance(result, dict) or result.get("format") != FORMAT:
-        raise _damaged(path, f"it is not in format {FORMAT}")
+        raise _damaged(path, f"the file is not in format {FORMAT}")
     if missing := [name for name in REQUIRED if name not in result]:
-        raise _damaged(path, f"{', '.join(missing)} missing")
+        raise _damaged(path, f"the file does not contain {', '.join(missing)}")
     try:
         expected, wrong = digest(result["configuration"]), example_errors(result)
         stated = (result["test"]["oracle_error"], result["test"]["top1_error"])
@@ -151,5 +151,5 @@ def example_errors(result: Result) -> NDArray[np.float64]:
         return np.asarray(packed["percent"], dtype=np.float64).reshape(rows, columns) / 100
     bits = np.frombuffer(base64.b64decode(packed["bits"], validate=True), dtype=np.uint8)
     if len(bits) != (rows * columns + 7) // 8:
-        raise ValueError(f"it has {len(bits)} bytes for {rows} x {columns} values")
+        raise ValueError(f"the errors have {len(bits)} bytes for {rows} x {columns} values")
     return np.unpackbits(bits, count=rows * columns).reshape(rows, columns).astype(np.float64)

@@ -24,7 +24,7 @@ class Results:
     """The stored results of a study."""
 
     scale: Scale
-    by_hash: Mapping[str, Result]  # by the hash of the spec
+    by_hash: Mapping[str, Result]  # the key is the hash of the spec
     select: Select = "validation"  # the split on which choices are made
 
     def of(self, spec: Callable[..., Spec], *arguments: Any, **options: Any) -> list[Result]:
@@ -49,7 +49,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Study:
-    """A table with an optional figure; `path` is the file that defines the study, unless it is built in."""
+    """A study with its runs, its table and an optional figure; `path` is the file that it was loaded from, or empty."""
 
     name: str
     title: str
@@ -60,12 +60,12 @@ class Study:
 
 
 def values(results: Sequence[Result], metric: str) -> list[float]:
-    """Return a metric of the test set for each seed."""
+    """Return a metric on the test set for each seed."""
     return [result["test"][metric] for result in results]
 
 
 def spread(numbers: Sequence[float], digits: int = 2) -> str:
-    """Format mean and standard deviation as a cell.
+    """Format the mean and the standard deviation of numbers as a table cell.
 
     >>> spread([1.0, 3.0]), spread([2.0]), spread([])
     ('2.00 ± 1.41', '2.00', '–')
@@ -74,12 +74,12 @@ def spread(numbers: Sequence[float], digits: int = 2) -> str:
 
 
 def errors(results: Sequence[Result]) -> list[str]:
-    """Return the cells of oracle and top-1 error."""
+    """Return the table cells for the oracle and top-1 errors."""
     return [spread(values(results, "oracle_error")), spread(values(results, "top1_error"))]
 
 
 def published_errors(row: Published | None) -> list[str]:
-    """Return the cells of the published oracle and top-1 error.
+    """Return the table cells for the published oracle and top-1 errors.
 
     >>> from torchmcl.studies.published import find
     >>> published_errors(None), published_errors(find("ablation", method="ie"))
@@ -100,7 +100,7 @@ def check_mark(value: bool) -> str:
 
 
 def k_cell(k: int | None, *, has_k: bool) -> str:
-    """Return the cell of a chosen K, which is empty for methods without K, or a dash if no K could be chosen.
+    """Return the cell for a chosen K: empty for methods without K, and a dash if no K could be chosen.
 
     >>> k_cell(2, has_k=True), k_cell(None, has_k=True), k_cell(None, has_k=False)
     ('2', '–', '')
@@ -109,7 +109,7 @@ def k_cell(k: int | None, *, has_k: bool) -> str:
 
 
 def purity_cell(results: Sequence[Result]) -> str:
-    """Return the cell of the assignment purity; empty if every member takes every example.
+    """Return the cell for the assignment purity, which is empty if every member takes every example.
 
     >>> mixed = {"purity": 90.0, "assigned": [[9, 1], [0, 10]]}
     >>> purity_cell([mixed]), purity_cell([{"purity": 100.0, "assigned": [[9, 9], [5, 5]]}])
@@ -130,7 +130,7 @@ def method_title(method: str) -> str:
 
 
 def compare(name: str, one: Sequence[Result], other: str, two: Sequence[Result]) -> list[str]:
-    """Compare the configurations `one`, called `name`, and `two`, called `other`, over the seeds that both have.
+    """Compare the results `one` of the configuration `name` with the results `two` of `other`, for their common seeds.
 
     Returns:
         A note such as "A minus B: oracle error -1.2 [-1.9, -0.5], …" with 95 % intervals from `paired_difference`, or
@@ -154,9 +154,9 @@ def compare_all(name: str, by_name: Mapping[str, Sequence[Result]], prefix: str 
 def paired_difference(
     one: Sequence[Result], two: Sequence[Result], error: Callable[[Result], NDArray[np.float64]]
 ) -> Interval | None:
-    """Compute the difference of two configurations in percentage points, paired by seed and example.
+    """Compute the difference between two configurations in percentage points, paired by seed and example.
 
-    Examples are resampled. If all seeds share one test set, an example is drawn for all seeds at once.
+    The bootstrap resamples examples. If all seeds share one test set, each example's errors are averaged over seeds.
     """
     others = {(result["seed"], result["test_set"]): result for result in two}
     pairs = [(a, others[key]) for a in one if (key := (a["seed"], a["test_set"])) in others]

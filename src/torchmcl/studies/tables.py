@@ -84,7 +84,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """Convert a table to a LaTeX float that needs booktabs and graphicx; a wide table is scaled to the line width."""
+    """Convert a table to LaTeX that requires booktabs and graphicx; a wide table is scaled to the line width."""
     alignment = "".join("r" if table.numeric(column) else "l" for column in range(len(table.columns)))
     rows = [" & ".join(map(escape_latex, row)) + r" \\" for row in table.rows]
     caption = " ".join(escape_latex(part.rstrip(".") + ".") for part in (table.title, table.caption) if part)
@@ -127,7 +127,7 @@ def png(table: Table) -> "Figure":
     cells = [table.columns, *table.rows]
     widths = [max(len(row[column]) for row in cells) + 3 for column in range(len(table.columns))]
     total, line_height = sum(widths), 0.23
-    columns = int(1.55 * max(total, 60))  # of the caption, which has a smaller font than the cells
+    columns = int(1.55 * max(total, 60))  # characters per line of the caption, which has a smaller font
     below = [line for part in (table.caption, *table.notes) if part for line in wrap(part, columns)]
     depth = len(cells) + 1.2 + 0.8 * len(below)
     across, height = 0.085 * max(total, 60) + 0.3, line_height * (depth + 1.2)

@@ -1,7 +1,7 @@
 """Contribution of the auxiliary class, the memory and feature fusion (table 1).
 
-The study trains 5 ResNet-18 networks on CIFAR-10 with K = 1 (inferred: sMCL's top-1 error of 57 % matches K = 1). CMCL
-keeps its own exchange, feature sharing, and vMCL keeps weight sharing.
+The study trains 5 ResNet-18 networks on CIFAR-10 with K = 1, which is inferred from sMCL's published
+top-1 error of 57 %. CMCL and vMCL keep their own exchanges, feature sharing and weight sharing.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""Assignment of classes to members at epochs 1, 10 and the last (figure 5).
+"""Assignment of classes to members up to epoch 1, epoch 10 and the last epoch (figure 5).
 
 The study trains simple CNNs on CIFAR-10 with K = 1 and fixes the memory after 10 epochs. The ratios are computed from
-cumulative sums over epochs of the loss-based assignments, v in eq. 5. For AMCL, these assignments are counted even
-after the memory is fixed.
+the loss-based assignments (v in eq. 5), summed over all epochs up to the given one. For AMCL, these assignments are
+counted even after the memory is fixed.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -36,18 +36,18 @@ def runs(scale: Scale) -> list[Spec]:
 
 
 def ratios(result: Result) -> dict[int, NDArray[np.float64]]:
-    """Return the within-class ratios (classes, M) of the sums up to epoch 1, epoch 10 and the last epoch."""
+    """Return each member's share of each class (classes, M), summed up to epoch 1, epoch 10 and the last epoch."""
     return ratios_of(result["records"]["flow"])
 
 
 def purity(result: Result, epochs: slice) -> float:
-    """Return the percentage of assignments in some epochs that went to the member that took most of the class."""
+    """Return the percentage of assignments in `epochs` that went to the member with the most examples of the class."""
     sums = np.sum(result["records"]["flow"][epochs], axis=0)
     return float(100 * sums.max(1).sum() / sums.sum())
 
 
 def table(results: Results) -> Table:
-    """Show the purity up to each of the epochs."""
+    """Show the purity up to epoch 1, up to epoch 10, over all epochs and in the last epoch."""
     by_method = {method: results.of(spec, results.scale, method) for method in METHODS}
     first = next((result for own in by_method.values() for result in own), None)
     epochs = list(ratios(first)) if first is not None else [1, 10]
@@ -58,15 +58,15 @@ def table(results: Results) -> Table:
     ]
     columns = ("method", *(f"purity to epoch {epoch}" for epoch in epochs), "last epoch only", "oracle", "top-1")
     about = (
-        "Percent of the loss-based assignments that went to the member with most of the class. The paper shows the "
-        "assignment ratio of each class and member, not the purity. "
+        "Purity: percentage of the loss-based assignments that went to the member that took the most examples of the "
+        "class. The paper shows the assignment ratio of each class and member, not the purity. "
         f"K = 1; AMCL's memory is fixed after epoch {FLOW_WARMUP[results.scale.name]}."
     )
     return Table("Assignment of classes to members", columns, rows, about)
 
 
 def figure(results: Results) -> "Figure | None":
-    """Plot the within-class ratios of the first seed, with one bar per class and one color per member."""
+    """Plot each member's share of each class for the first seed, with one bar per class and one colour per member."""
     by_method = {method: own[0] for method in METHODS if (own := results.of(spec, results.scale, method))}
     if not by_method:
         return None

@@ -1,7 +1,8 @@
 """Auxiliary probabilities on a member's own classes, on others' classes and on unseen data (figure 3).
 
 The study trains 5 ResNet-18 networks on CIFAR-10 with K = 1; SVHN is the unseen data. For AMCL, the memory decides
-which member owns a class. For CMCL and vMCL, the owner is the member that took most of the class in the last epoch.
+which member owns a class. For CMCL and vMCL, the owner is the member that took the most examples of the class in the
+last epoch.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -62,15 +63,16 @@ def table(results: Results) -> Table:
         "Auxiliary class and cross-entropy",
         (*columns, "AUROC unseen", "oracle", "top-1"),
         rows,
-        "Mean cross-entropy over members and test examples of a member's own and of others' classes; median auxiliary "
-        f"probability; AUROC in percent of separating {UNSEEN[results.scale.name]} from the test set by the smallest "
-        "auxiliary probability. The paper shows only densities: unseen almost as high as others', and the largest "
-        "margin for AMCL. K = 1.",
+        "Entropy: mean cross-entropy on a member's own classes and on others' classes; margin: their difference; "
+        "auxiliary: median auxiliary probability on own classes, others' classes and unseen data; AUROC (in percent): "
+        f"separation of {UNSEEN[results.scale.name]} from the test set by the smallest auxiliary probability. The "
+        "paper shows only densities: the auxiliary probability is almost as high on unseen data as on others' classes, "
+        "and the margin is largest for AMCL. K = 1.",
     )
 
 
 def figure(results: Results) -> "Figure | None":
-    """Plot densities: the auxiliary probability of AMCL, and each method's cross-entropy on own and other classes."""
+    """Plot densities of AMCL's auxiliary probability and of each method's cross-entropy on own and others' classes."""
     by_method = {method: records(results, method) for method in METHODS}
     figure = style.new(10.5, 3)
     axes = figure.subplots(1, 3)

@@ -1,7 +1,7 @@
 """Confidence in the true class, for dog and airplane (figure 2).
 
-The study trains 2 simple CNNs on CIFAR-10's dog and airplane with K = 1. In the paper, AMCL's confidence is near 1, and
-CMCL's is near 0.75.
+The study trains 2 simple CNNs on the classes dog and airplane of CIFAR-10 with K = 1. In the paper, AMCL's confidence
+is near 1, and CMCL's is near 0.75.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""Comparison of all registered methods and balanced memory in one setting; beyond the paper.
+"""Comparison of all registered methods and balanced memory in one setting (not in the paper).
 
 The study trains 5 ResNet-18 networks on CIFAR-10 with the published or inferred defaults of every method. For methods
-with K, K is 1 or 2 and is chosen on the validation split. Nothing else is tuned.
+with K, K is 1 or 2 and is chosen on the validation split. No other option is tuned.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Five methods on three networks and three data sets, each with its best K (table 3).
+"""Five methods on three networks and three data sets, with the best K of each method (table 3).
 
 All ensembles have 5 members. K is chosen from 1 to 4 by the harmonic mean of oracle and top-1 error on the validation
 split (the paper also chooses by the harmonic mean, but does not name the split).

@@ -1,7 +1,7 @@
 """AMCL and ensembles that do not specialise: EMADNN, ONE and KDCL (table 4).
 
-The study trains 3 PreAct ResNet-10 or MobileNetV2 networks; AMCL has K = 2. The paper's EMADNN "uses 16 multi-branch
-networks"; here, EMADNN has the same number of members as the other methods.
+The study trains 3 PreAct ResNet-10 or MobileNetV2 networks, with K = 2 for AMCL. The paper's EMADNN "uses 16
+multi-branch networks"; here, EMADNN has the same number of members as the other methods.
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table

@@ -10,7 +10,7 @@ from torchmcl.studies.study import compare, errors, published_errors, spread
 
 BETAS = (0.01, 0.05, 0.1, 0.2, 0.5)
 GAMMAS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0)
-PUBLISHED = (0.01, 0.5)  # the choice in the paper for all other experiments
+PUBLISHED = (0.01, 0.5)  # the paper's choice for all other experiments
 
 
 def spec(scale: Scale, beta: float, gamma: float, *, seed: int) -> Spec:
@@ -36,7 +36,7 @@ def cell_name(cell: tuple[float, float]) -> str:
 def table(results: Results) -> Table:
     """Show the oracle and top-1 errors, the published errors and the busiest member's share, with one row per beta.
 
-    The notes compare the paper's choice with the cells of its row and column, and with the best cell.
+    The notes compare the paper's choice with the other cells in its row and column, and with the best cell.
     """
     betas, gammas = results.scale.subset(BETAS), results.scale.subset(GAMMAS)
     own = {(b, g): results.of(spec, results.scale, b, g) for b in betas for g in gammas}

@@ -1,7 +1,7 @@
 """Foreground segmentation of iCoseg with 1 to 5 members (table 5).
 
-The study trains fully convolutional networks with K = 1. Errors are percentages of pixels; the oracle takes the best
-member for each image.
+The study trains fully convolutional networks with K = 1. Errors are percentages of pixels; the oracle error is
+that of the best member for each image.
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table

@@ -38,7 +38,7 @@ def table(results: Results) -> Table:
         cells.append((name, method, "" if k is None else str(k), *errors(own), *published))
         if method == "amcl":
             continue
-        for same in scale.up_to_members(OVERLAPS, MEMBERS) if k is None else (k,):  # IE has no K: compare with every K
+        for same in scale.up_to_members(OVERLAPS, MEMBERS) if k is None else (k,):  # compare IE with AMCL for every K
             amcl = results.of(spec, scale, data, "amcl", same)
             notes += [f"{name}, K = {same}: {note}" for note in compare("amcl", amcl, method, own)]
     columns = ("data", "method", "K", "oracle", "top-1", "paper oracle", "paper top-1")
