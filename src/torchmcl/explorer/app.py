@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import gradio as gr
 
 ALL = "all classes"
-# On a narrow screen the answer is below the input; scroll to it.
+# On a narrow screen, the answer is below the input, so the page scrolls to the answer.
 SCROLL = "watch('value', () => { if (innerWidth < 700) element.scrollIntoView({behavior: 'smooth'}); });"
-MAX_QUEUE = 64  # requests; further ones are refused
+MAX_QUEUE = 64  # maximum number of waiting requests; further requests are rejected
 
 
 def build(session: Session, results: Path) -> "gr.Blocks":
-    """Build all pages of a run."""
+    """Build all pages for a run."""
     import gradio as gr
 
     with gr.Blocks(title=f"{session.name} · torchmcl", analytics_enabled=False) as blocks:
@@ -37,7 +37,7 @@ def build(session: Session, results: Path) -> "gr.Blocks":
             with gr.Tab("Studies", id="studies"):
                 add_studies_tab(results)
     blocks.queue(max_size=MAX_QUEUE, default_concurrency_limit=1, api_open=False)
-    # By default gradio keeps the state of 10,000 visits; only those in the queue need it here.
+    # By default, gradio keeps the state of 10,000 visits. Here, only visits with a request in the queue need a state.
     blocks.state_session_capacity = MAX_QUEUE
     return blocks
 
@@ -89,7 +89,7 @@ def add_members_tab(session: Session, tab: "gr.Tab", tabs: "gr.Tabs", answer: "g
 
     with gr.Row():
         with gr.Column(scale=1, min_width=320):
-            waiting = notice("Predicting the test set …")
+            waiting = notice("Computing predictions for the test set …")
             matrix = gr.HTML(waiting, js_on_load=asset("page.js"), elem_id="mcl-matrix")
         with gr.Column(scale=1, min_width=320):
             examples = gr.HTML("", js_on_load=asset("page.js"), elem_id="mcl-examples")
@@ -118,7 +118,7 @@ def add_members_tab(session: Session, tab: "gr.Tab", tabs: "gr.Tabs", answer: "g
 
 
 def add_studies_tab(results: Path) -> None:
-    """Add the table of a study, which can be sorted."""
+    """Add the table of a study; it can be sorted by any column."""
     import gradio as gr
 
     name, scale = studies_page.first(results)
@@ -136,7 +136,7 @@ def add_studies_tab(results: Path) -> None:
 
 
 def show_errors(answer: Callable[..., str]) -> Callable[..., str]:
-    """Return the message of an error as a notice on the page."""
+    """Decorate a function to return the message of a `TorchmclError` as a notice on the page."""
 
     @wraps(answer)
     def safe(*arguments: Any) -> str:
@@ -149,7 +149,7 @@ def show_errors(answer: Callable[..., str]) -> Callable[..., str]:
 
 
 def decode(data: object) -> bytes:
-    """Decode a file from the browser.
+    """Decode a file sent by the browser.
 
     >>> decode("YWI=")
     b'ab'
@@ -161,13 +161,13 @@ def decode(data: object) -> bytes:
 
 
 def to_int(text: object) -> int:
-    """Convert a number from the browser.
+    """Convert a number sent by the browser.
 
     >>> to_int("12")
     12
     """
     if not str(text).isdecimal() or len(str(text)) > 9:
-        raise UsageError("Expected an integer.")
+        raise UsageError("Expected an integer. Reload the page.")
     return int(str(text))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchmcl._utils.templates import environment
 from torchmcl.analysis.images import to_rgb
 
-MIN_SIDE = 160  # pixels of the shorter side of an enlarged image
+MIN_SIDE = 160  # minimum length of the shorter side of an enlarged image in pixels
 TEMPLATES = environment("torchmcl.explorer")
 
 
@@ -21,7 +21,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def notice(text: str, kind: str = "note") -> str:
-    """Render a message in a box; a "problem" is announced by screen readers at once."""
+    """Render a message in a box; screen readers announce messages of the kind "problem" at once."""
     return render("notice", text=text, kind=kind)
 
 
@@ -42,7 +42,7 @@ TEMPLATES.filters["percent"] = percent
 
 
 def enlarge(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Repeat the pixels of a small image (H, W, 3)."""
+    """Enlarge a small image (H, W, 3) by repeating its pixels."""
     times = -(-MIN_SIDE // min(values.shape[:2]))
     return values if times < 2 else values.repeat(times, 0).repeat(times, 1)
 

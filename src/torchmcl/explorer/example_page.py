@@ -38,7 +38,7 @@ def page(session: Session, example: ExampleAnswer) -> str:
 
 
 def _heading(session: Session, label: Tensor) -> str:
-    """Return the name of the label, or the area of each class except the first."""
+    """Return the name of the label or, for a mask, the area of each class except the first."""
     classes = session.specialists.classes
     if not session.dense:
         return classes[int(label)]
@@ -47,7 +47,7 @@ def _heading(session: Session, label: Tensor) -> str:
 
 
 def _target(session: Session, example: ExampleAnswer) -> dict[str, Any] | None:
-    """Return the target and the error of the answer; None if the target is unknown."""
+    """Return the target and the error of the answer, or None if the target is unknown."""
     if example.target is None:
         return None
     if session.dense:
@@ -78,7 +78,7 @@ def _card(session: Session, example: ExampleAnswer, m: int) -> dict[str, Any]:
 
 
 def _bars(session: Session, values: Tensor, label: int, *, ranked: bool = False) -> list[dict[str, Any]]:
-    """Return one bar per class (C,); of many classes, only the five most probable have their own bar."""
+    """Return one bar per class (C,); with more than 10 classes, only the five most probable have their own bar."""
     names = session.specialists.classes
     short = len(names) <= MAX_CLASSES
     order = list(range(len(names))) if short and not ranked else values.argsort(descending=True).tolist()
@@ -90,7 +90,7 @@ def _bars(session: Session, values: Tensor, label: int, *, ranked: bool = False)
 
 
 def heat_map(image: Tensor, weights: Tensor) -> NDArray[np.uint8]:
-    """Draw a map (H, W) from 0 to 1 over an image (C, H, W) uint8 -> an enlarged image (H', W', 3)."""
+    """Draw a map (H, W) with values from 0 to 1 over an image, uint8 (C, H, W) -> enlarged image (H', W', 3)."""
     from matplotlib import colormaps
 
     rgb = enlarge(to_rgb(image))
@@ -102,7 +102,7 @@ def heat_map(image: Tensor, weights: Tensor) -> NDArray[np.uint8]:
 
 
 def thumbnails(session: Session, label: int | None, page: int, size: int = 18) -> str:
-    """Render one page of test images with one label, or with any label."""
+    """Render one page of the test images with the given label, or of all test images if `label` is None."""
     if session.test is None:
         return notice(f"The run's test set is not available. {session.test_error}")
     names, labels = session.test.label_names, session.test.labels

@@ -7,7 +7,7 @@ MAX_EXAMPLES = 24
 
 
 def matrix(session: Session) -> str:
-    """Render the percentage of each class that each member claims; each cell is a button."""
+    """Render a table of the percentage of each class that each member claims; each cell is a button."""
     if session.test is None:
         return notice(f"The run's test set is not available. {session.test_error}")
     names, claims = session.test.label_names, session.claims
@@ -22,7 +22,7 @@ def matrix(session: Session) -> str:
 
 
 def examples(session: Session, label: int, member: int) -> str:
-    """Render examples of a class that a member claims; wrong answers are framed."""
+    """Render examples of a class that a member claims; a frame marks those that the ensemble gets wrong."""
     claims, name = session.claims, session.test_set.label_names[label]
     chosen = ((claims.labels == label) & (claims.member == member)).nonzero()[:, 0]
     if not len(chosen):

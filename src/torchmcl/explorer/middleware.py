@@ -1,4 +1,4 @@
-"""Access control in front of the pages: credentials, size, rate and duration of requests, and allowed paths."""
+"""Access control for the pages: credentials, size, rate and duration of requests, and allowed paths."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# All paths that the pages use. Gradio's paths for files, uploads, proxies, streams and direct calls are not among them.
+# All paths that the pages use. Gradio's paths for files, uploads, proxies, streams and direct calls are blocked.
 READ = re.compile(
     r"/|/config|/theme\.css|/favicon\.ico|/manifest\.json|/(assets|static|svelte)/[\w./@-]+"
     r"|/gradio_api/(startup-events|app_id|info|queue/data|heartbeat/\w+)/?"
@@ -38,18 +38,18 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one client."""
+    """The limits for each client."""
 
-    size: int = 14_000_000  # bytes of a request
-    seconds: float = 30  # within which a request must arrive
-    concurrent: int = 16  # requests that arrive at the same time; twice as many from all clients together
+    size: int = 14_000_000  # maximum number of bytes per request
+    seconds: float = 30  # maximum time to receive a request
+    concurrent: int = 16  # requests being received at the same time; the limit for all clients together is twice this
     rate: float = 40  # requests per second
     burst: int = 120  # requests that may exceed the rate
 
 
 @dataclass
 class Bucket:
-    """A token bucket: it holds up to `burst` requests and is refilled with `rate` requests per second.
+    """A token bucket that holds up to `burst` tokens and is refilled with `rate` tokens per second.
 
     >>> bucket = Bucket(rate=1, burst=2, now=0)
     >>> [bucket.take(at) for at in (0, 0, 0, 1)]
@@ -65,7 +65,7 @@ class Bucket:
         self.left = self.burst
 
     def take(self, now: float) -> bool:
-        """Take one request; return False if the bucket is empty."""
+        """Take one token for a request; return False if the bucket is empty."""
         self.left, self.now = min(self.burst, self.left + self.rate * (now - self.now)), now
         if self.left < 1:
             return False
@@ -87,8 +87,8 @@ class AccessMiddleware:
     Args:
         app: the application to protect
         auth: "user:password" of each user; everyone has access if empty
-        hosts: the host names that are served, which prevents DNS rebinding; all if empty
-        limits: the limits of each client
+        hosts: the allowed host names, which prevents DNS rebinding; all host names are allowed if empty
+        limits: the limits for each client
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class AccessMiddleware:
         except RequestError as error:
             await _send_text(respond, error.status, error.message)
         except Exception:
-            logging.getLogger(__name__).exception("a request failed: %s %s", scope["method"], scope["path"])
+            logging.getLogger(__name__).exception("A request failed: %s %s", scope["method"], scope["path"])
             if not started:
                 await _send_text(respond, 500, "Internal server error.")
 
@@ -134,7 +134,7 @@ class AccessMiddleware:
         headers = {name.decode("latin-1").lower(): text.decode("latin-1") for name, text in scope["headers"]}
         host = headers.get("host", "")
         if self.hosts and urlsplit(f"//{host}").hostname not in self.hosts:
-            raise RequestError(403, "This host name is not served.")
+            raise RequestError(403, "Requests to this host name are not allowed.")
         client = _client(scope)
         if self.auth and not self._authorized(headers.get("authorization", ""), client):
             raise RequestError(401, "A user name and a password are required.")
@@ -150,7 +150,7 @@ class AccessMiddleware:
                 raise RequestError(429, "Too many requests. Wait a moment.")
 
     def _authorized(self, header: str, client: str) -> bool:
-        """Check HTTP Basic credentials; the rate of failures is limited."""
+        """Check HTTP Basic credentials, and limit the rate of failed attempts."""
         kind, _, secret = header.partition(" ")
         if kind.lower() != "basic":
             return False

@@ -1,4 +1,4 @@
-// Handles clicks, dropped files and chosen files in an element whose content is replaced by every answer.
+// Handles clicks, dropped files and chosen files. `element` has the listeners because each answer replaces its content.
 element.addEventListener('click', event => {
   const button = event.target.closest('[data-pick], [data-page], [data-sort]');
   if (!button || !element.contains(button)) return;
@@ -28,7 +28,7 @@ function send(zone, file) {
   const huge = file.size > limit;
   zone.classList.toggle('bad', huge);
   status.textContent = huge
-    ? `${file.name} has ${(file.size / 1e6).toFixed(1)} MB; the limit is ${limit / 1e6} MB.`
+    ? `${file.name} is too large: it has ${(file.size / 1e6).toFixed(1)} MB, but the limit is ${limit / 1e6} MB.`
     : file.name;
   if (huge) return;
   const reader = new FileReader();

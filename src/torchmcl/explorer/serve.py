@@ -31,7 +31,7 @@ def serve(
         host: the address to listen on; the default is reachable from this machine only
         port: the port; 0 chooses a free port
         auth: USER:PASSWORD, or a file with one such line per user
-        results: the folder of the studies' results
+        results: the folder with the results of studies
         verbose: whether to print the address and errors, which are always logged to `torchmcl.explorer`
 
     Raises:
@@ -113,7 +113,7 @@ def application(run: Path, results: Path, users: list[str], hosts: tuple[str, ..
 
 
 def credentials(auth: str | None) -> list[str]:
-    """Return the credentials in --auth, which is USER:PASSWORD or the path of a file with such lines.
+    """Return the credentials in --auth, which is USER:PASSWORD or the path of a file with one such line per user.
 
     >>> credentials("me:secret")
     ['me:secret']
@@ -126,7 +126,7 @@ def credentials(auth: str | None) -> list[str]:
             lines = [line for line in Path(auth).read_text(encoding="utf-8").splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
-                "Cannot read the file in --auth. Pass USER:PASSWORD, or a file with such lines."
+                "Cannot read the file given by --auth. Pass USER:PASSWORD, or a file with one such line per user."
             ) from error
     if not lines or any(not user or not word for user, _, word in (line.partition(":") for line in lines)):
         raise UsageError("--auth has a line without a user or a password. Write each line as USER:PASSWORD.")

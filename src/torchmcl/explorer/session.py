@@ -16,9 +16,9 @@ from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization.data_config import load_run_data
 from torchmcl.structures.output import per_example
 
-MAX_BYTES = 10_000_000  # of an uploaded file
-MAX_PIXELS = 40_000_000  # of the image in it; a small file can decompress to gigabytes
-CLAIM_EXAMPLES = 1000  # test examples that are predicted for the matrix of claims
+MAX_BYTES = 10_000_000  # maximum size of an uploaded file in bytes
+MAX_PIXELS = 40_000_000  # maximum number of pixels of an uploaded image; a small file can decompress to gigabytes
+CLAIM_EXAMPLES = 1000  # number of test examples for the matrix of claims
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Session:
 
     @classmethod
     def open(cls, run: Path) -> "Session":
-        """Load a run, and its test set if that is available."""
+        """Load a run, and its test set if the data is available."""
         specialists = Specialists.load(run)
         try:
             test = load_run_data(run, "test")[1].test
@@ -91,7 +91,7 @@ class Session:
         return self.test
 
     def read(self, content: bytes, name: str) -> Tensor:
-        """Decode an uploaded file to the input shape of the model, (C, H, W); it is never written to disk."""
+        """Decode an uploaded file to the input shape of the model, (C, H, W). The file is never written to disk."""
         channels, *size = self.specialists.model_config.shape
         with self.lock, open_image(BytesIO(content), name) as image:
             if image.width * image.height > MAX_PIXELS:
@@ -130,7 +130,7 @@ class Session:
 
     @cached_property
     def claims(self) -> MemberClaims:
-        """The claims on up to 1,000 test examples, the same number per label; computed once."""
+        """The members' claims on up to 1,000 test examples, with the same number per label; computed once."""
         test = self.test_set
         indices = first_of_each(test.labels, CLAIM_EXAMPLES)
         with self.lock:

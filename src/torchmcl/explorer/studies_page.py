@@ -1,4 +1,4 @@
-"""The page of the studies: tables of our results beside the published ones."""
+"""The page of the studies: tables of stored results next to the published ones."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from torchmcl.studies.tables import Table
 
 
 def first(results: Path) -> tuple[str, str]:
-    """Return the first study with results and its largest scale with results."""
+    """Return the first study that has results, and the largest scale at which it has results."""
     for name in names():
         for scale in reversed(scales.NAMES):
             if any((results / name / scale).glob("*.json")):

@@ -16,7 +16,7 @@ SWITCHES = {"tensorboard", *(field.name for field in fields(Machine) if isinstan
 
 
 def train_command(config: Mapping[str, Any], out: str) -> str | None:
-    """Return the command that repeats the run of a config.yaml, or None if the run used custom objects.
+    """Return the command that repeats a run with the given config.yaml, or None if the run used custom objects.
 
     >>> config = {"method": "amcl", "network": "mlp", "data": "digits", "members": 2, "seed": 0, "beta": 0.1}
     >>> train_command(config, "runs/a")

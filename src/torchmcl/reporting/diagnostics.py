@@ -7,7 +7,7 @@ from torchmcl.errors import UsageError
 from torchmcl.reporting.metric_descriptions import calibration_error
 from torchmcl.training import guardrails
 
-# Percent.
+# Thresholds in percent.
 MAX_ERROR_GAP, MAX_CALIBRATION_ERROR = 30, 10
 MAX_AUXILIARY_OWN, MIN_AUXILIARY_OTHER, MIN_UNSEEN_AUROC = 99, 1, 60
 
@@ -24,7 +24,7 @@ def uneven_shares(evaluation: RunEvaluation) -> list[str]:
 
 
 def uncounted_classes(evaluation: RunEvaluation) -> list[str]:
-    """Warn about classes without a count in the memory."""
+    """Warn about classes that had no examples when the memory was fixed."""
     memory = evaluation.specialists.memory
     if memory is None or not memory.fixed or len(memory.counts) != len(evaluation.groups):
         return []
@@ -32,7 +32,7 @@ def uncounted_classes(evaluation: RunEvaluation) -> list[str]:
 
 
 def low_purity(evaluation: RunEvaluation) -> list[str]:
-    """Warn about classes that are spread over the members."""
+    """Warn about classes whose examples are spread over many members."""
     if evaluation.assigned is None or not evaluation.specialised or evaluation.k >= evaluation.members:
         return []
     purity = float(100 * metrics.purity(evaluation.assigned, evaluation.k))
@@ -45,7 +45,7 @@ def low_purity(evaluation: RunEvaluation) -> list[str]:
 
 
 def unused_auxiliary(evaluation: RunEvaluation) -> list[str]:
-    """Warn about members that never use the auxiliary class, or use it for their own classes."""
+    """Warn about members that hardly ever use the auxiliary class, or use it for their own classes."""
     if not evaluation.auxiliary or evaluation.own is None:
         return []
     left, warnings = 100 * evaluation.test.get("left"), []
@@ -81,16 +81,16 @@ def short_training(evaluation: RunEvaluation) -> list[str]:
 
 
 def miscalibration(evaluation: RunEvaluation) -> list[str]:
-    """Warn about confidence that differs from accuracy."""
+    """Warn if the calibration error is large."""
     error = calibration_error(evaluation)
     if error <= MAX_CALIBRATION_ERROR:
         return []
     command = f"torchmcl calibrate {evaluation.run or 'RUN'} --temperature"
-    return [f"Confidence differs from accuracy by {error:.1f} points on average. Calibrate the run: {command}"]
+    return [f"Confidence differs from accuracy by {error:.1f} percentage points on average. Run: {command}"]
 
 
 def undetected_unseen(evaluation: RunEvaluation) -> list[str]:
-    """Warn about unseen data that no score detects."""
+    """Warn if no score detects the unseen data."""
     unseen = evaluation.metrics.get("unseen")
     if unseen is None or (auroc := unseen["scores"][unseen["best"]]["auroc"]) >= MIN_UNSEEN_AUROC:
         return []
@@ -99,7 +99,7 @@ def undetected_unseen(evaluation: RunEvaluation) -> list[str]:
 
 
 def partial_evaluation(evaluation: RunEvaluation) -> list[str]:
-    """Warn about an evaluation on only part of the test set."""
+    """Warn if the run was evaluated on only part of the test set."""
     total, evaluated = evaluation.training_metrics.get("examples"), evaluation.metrics["examples"]
     if not total or evaluated >= total or evaluation.metrics["data"] != evaluation.config.get("data"):
         return []
@@ -107,16 +107,16 @@ def partial_evaluation(evaluation: RunEvaluation) -> list[str]:
 
 
 CHECKS: dict[str, Callable[[RunEvaluation], list[str]]] = {
-    "a member takes no examples, or over 95 % of those that it can take, in the last epoch, or if the top-1 error is "
-    f"over {MAX_ERROR_GAP} points above the oracle error": uneven_shares,
+    "a member took no examples or over 95 % of the examples in the last epoch, or if the top-1 error exceeds the "
+    f"oracle error by over {MAX_ERROR_GAP} points": uneven_shares,
     "a class had no examples when the memory was fixed": uncounted_classes,
     "purity is closer to chance (K/M, where K of M members take each example) than to 100 %": low_purity,
     f"a member assigns over {MAX_AUXILIARY_OWN} % of the examples of its own classes, or under "
     f"{MIN_AUXILIARY_OTHER} % of those of other classes, to the auxiliary class": unused_auxiliary,
-    "fewer epochs follow the warm-up than it contains": short_training,
+    "the warm-up takes more than half of the epochs": short_training,
     f"the calibration error is over {MAX_CALIBRATION_ERROR} %": miscalibration,
     f"no score detects the unseen data with an AUROC of at least {MIN_UNSEEN_AUROC}": undetected_unseen,
-    "only a part of the test set was evaluated": partial_evaluation,
+    "the run was evaluated on only part of the test set": partial_evaluation,
 }
 
 
@@ -125,7 +125,7 @@ def diagnostics(evaluation: RunEvaluation) -> list[str]:
     warnings = [text for check in CHECKS.values() for text in check(evaluation)]
     known = {_without_numbers(text) for text in warnings}
     earlier = [text for text in evaluation.training_metrics.get("warnings", []) if isinstance(text, str)]
-    latest = {_without_numbers(text): text for text in earlier}  # one of those that differ only in numbers
+    latest = {_without_numbers(text): text for text in earlier}  # the last of those that differ only in numbers
     return warnings + [f"During training: {text}" for key, text in latest.items() if key not in known]
 
 

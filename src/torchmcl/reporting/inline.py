@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_SIDE = 160  # pixels of a thumbnail
+MAX_SIDE = 160  # maximum width and height of a thumbnail in pixels
 
 
 class Thumbnail(NamedTuple):
@@ -44,7 +44,7 @@ def svg(figure: "Figure", label: str, *, key: str) -> Markup:
 
 
 def thumbnail(image: NDArray[np.uint8]) -> Thumbnail:
-    """Return an image (H, W, 3), reduced to 160 pixels per side if it is larger."""
+    """Return an image (H, W, 3) as a thumbnail of at most 160 x 160 pixels."""
     from PIL import Image
 
     shown, buffer = Image.fromarray(image), io.BytesIO()

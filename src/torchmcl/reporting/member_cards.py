@@ -13,7 +13,7 @@ from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.reporting.inline import thumbnail
 from torchmcl.reporting.metric_descriptions import NONE
 
-MAX_EXAMPLES = 4  # per strip
+MAX_EXAMPLES = 4  # per row of images
 
 
 def card(evaluation: RunEvaluation, m: int) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def card(evaluation: RunEvaluation, m: int) -> dict[str, Any]:
     owned = [] if evaluation.owners is None else evaluation.owners[:, m].nonzero()[:, 0].tolist()
     note = ""
     if evaluation.owners is None:
-        note = "The run has no record of its assignments."
+        note = "The assignments of this run were not recorded."
     elif not owned:
         note = "This member owns no class."
     elif bool(evaluation.owners.all()):
@@ -46,12 +46,12 @@ def _facts(evaluation: RunEvaluation, m: int, own: Tensor) -> list[tuple[str, st
     facts.append(("error on all classes", f"{wrong.mean():.1f} %"))
     if evaluation.auxiliary and evaluation.specialised and bool((~own).any()):
         left = evaluation.test.get("left")[:, m]
-        facts.append(("auxiliary on other classes", f"{100 * left[~own].mean():.0f} %"))
+        facts.append(("auxiliary class on other classes", f"{100 * left[~own].mean():.0f} %"))
     return facts
 
 
 def _strips(evaluation: RunEvaluation, m: int, own: Tensor) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return the examples of the member's own classes with the lowest and the highest loss."""
+    """Return the examples with the lowest and the highest loss among those of the member's own classes."""
     loss = evaluation.test.get("cross_entropy")[own, m]
     order = own[loss.argsort(stable=True)].tolist()
     lowest, highest = order[:MAX_EXAMPLES], order[MAX_EXAMPLES:][::-1][:MAX_EXAMPLES]
@@ -60,7 +60,7 @@ def _strips(evaluation: RunEvaluation, m: int, own: Tensor) -> list[tuple[str, l
 
 
 def _examples(evaluation: RunEvaluation, m: int, chosen: Sequence[int]) -> list[dict[str, Any]]:
-    """Return images with their label and the member's prediction."""
+    """Return the chosen images with their labels and the member's predictions."""
     images, classes = evaluation.images(chosen), evaluation.specialists.classes
     outputs = evaluation.specialists.predict(images, batch_size=64).members[m]
     examples = []

@@ -14,7 +14,7 @@ class MetricDescription:
 
     name: str
     description: str
-    value: Value  # None for runs without it
+    value: Value  # returns None for runs without this metric
     direction: int = -1  # -1: lower is better, 1: higher is better, 0: neither
     template: str = "{:,.2f} %"
 
@@ -24,7 +24,7 @@ class MetricDescription:
         return NONE if value is None else self.template.format(value)
 
     def best(self, evaluations: list[RunEvaluation]) -> set[int]:
-        """Return the indices of the runs with the best value; none if all are equal."""
+        """Return the indices of the runs with the best value, or an empty set if all values are equal."""
         values = {i: value for i, run in enumerate(evaluations) if (value := self.value(run)) is not None}
         if not self.direction or len(values) < 2 or len(set(values.values())) == 1:
             return set()
@@ -33,7 +33,7 @@ class MetricDescription:
 
 
 def calibration_error(evaluation: RunEvaluation) -> float:
-    """Return the expected calibration error in percent; for masks, over pixels."""
+    """Return the expected calibration error in percent, computed over pixels for masks."""
     count, confidence, right = evaluation.test.get("reliability").sum(0)
     return float(100 * (right - confidence).abs().sum() / count.sum())
 
@@ -65,8 +65,8 @@ METRICS = (
     ),
     MetricDescription(
         "Oracle error",
-        "Percentage of the test set on which all members are wrong. This would be the error if the best member "
-        "were always chosen.",
+        "Percentage of the test set on which all members are wrong. The top-1 error would have this value if "
+        "the best member were always chosen.",
         _evaluated("oracle_error"),
     ),
     MetricDescription(
@@ -88,7 +88,7 @@ METRICS = (
     ),
     MetricDescription(
         "Calibration error (ECE)",
-        "Mean difference between confidence and accuracy. For example, with an error of 5, predictions with a "
+        "Mean absolute difference between confidence and accuracy. For example, with an error of 5, predictions with a "
         "confidence of 90 % may be correct in 85 % of cases.",
         calibration_error,
     ),
@@ -119,8 +119,8 @@ METRICS = (
     ),
     MetricDescription(
         "Purity",
-        "Percentage of the assignments in the last epoch that went to the K members that took the example's class "
-        "most often.",
+        "Percentage of the assignments in the last epoch that went to the K members that took the most examples of "
+        "the class.",
         _purity,
         0,
         "{:,.1f} %",
@@ -133,8 +133,8 @@ METRICS = (
     ),
     MetricDescription(
         "FPR95, unseen data",
-        "Percentage of the test set that the best score mistakes for unseen data when it detects 95 % of the "
-        "unseen data.",
+        "Percentage of the test set that is mistaken for unseen data if the threshold of the best score is set to "
+        "detect 95 % of the unseen data.",
         _of_best_score("fpr95"),
     ),
     MetricDescription(

@@ -53,7 +53,7 @@ def page(evaluations: Sequence[RunEvaluation], *, made_by: str) -> str:
 
 
 def distinct(evaluations: Sequence[RunEvaluation]) -> list[RunEvaluation]:
-    """Name each run by the shortest unique suffix of its path."""
+    """Name each run by the end of its path, with as many folders as are needed to make all names different."""
     paths = [Path(evaluation.run).absolute().parts for evaluation in evaluations]
     for length in range(1, max(map(len, paths)) + 1):
         names = ["/".join(parts[-length:]) for parts in paths]
@@ -73,7 +73,7 @@ def summary(runs: Sequence[RunEvaluation]) -> str:
     """Describe the runs in a few sentences."""
     if len(runs) > 1:
         data = sorted({run.metrics["data"] for run in runs})
-        return f"{', '.join(run.name for run in runs)}, on {' and '.join(data)}."
+        return f"This report compares {', '.join(run.name for run in runs)} on {' and '.join(data)}."
     (run,) = runs
     epochs, names = len(run.history), run.specialists.classes
     network = f"{run.specialists.model_config.network or 'custom'} networks"
