@@ -131,7 +131,7 @@ def test_nothing_is_told_of_what_goes_wrong_inside(server):
 def test_too_much_is_refused(server):
     status, _, text = ask(server, "/gradio_api/queue/join", body=bytes(15_000_000))
     assert status == 413
-    assert "at most" in text
+    assert "At most" in text
 
 
 def test_the_page_may_ask_nobody_else(server):
