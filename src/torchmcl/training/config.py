@@ -88,7 +88,7 @@ class MethodConfig:
 
     @staticmethod
     def _task(method: "str | Method", task: Any) -> str | None:
-        """Return the name of the task of `task` or a `Method`, or None if the data determines the task."""
+        """Return the name of the task that `task` or a `Method` defines, or None if the data determines it."""
         from torchmcl import tasks
 
         if task is None and not isinstance(method, str) and method.task != tasks.Classification(method.classes or 2):

@@ -288,7 +288,7 @@ class Training:
             if state is None:
                 return
             self.load_state_dict(state)
-            if state["format"] == 1:  # its best epoch can be in the warm-up, and has no stored memory
+            if state["format"] == 1:  # in this format, the best epoch can be in the warm-up and has no memory
                 self.position.best, self.position.best_epoch = float("inf"), 0
 
     def _save_best(self) -> None:

@@ -43,7 +43,7 @@ class TrainingProgress:
         self.progress.stop()
 
     def begin(self, epoch: int, epochs: int, done: int, total: int | None) -> None:
-        """Start the bar for an epoch with `total` batches, or None if the number of batches is unknown."""
+        """Start the bar for an epoch. `total` is the number of batches, or None if the number is unknown."""
         self.progress.reset(
             self.task, description=f"epoch {epoch}/{epochs}", completed=done, total=total, about="", visible=True
         )

@@ -95,7 +95,7 @@ def _is_leftover(path: Path) -> bool:
 def check_run_exists(folder: Path) -> None:
     """Raise UsageError if the run folder was removed or replaced during training."""
     if not (folder / "config.yaml").is_file():
-        raise UsageError(f"The run in {folder} was removed during training: config.yaml is gone. Start the run again.")
+        raise UsageError(f"The run in {folder} was removed during training: no config.yaml found. Start the run again.")
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:

@@ -167,7 +167,7 @@ class Step:
     def _wanted(self, output: EnsembleOutput, target: Tensor, state: State, weights: Tensor) -> Tensor:
         """Return the weights (M, B) of loss-based assignment, or `weights` (M, B) if no memory assigns the examples.
 
-        For masks, `weights` is returned too, because loss-based weights are as expensive to compute as the loss.
+        `weights` is also returned for masks, because loss-based weights are as expensive to compute as the loss.
         """
         memory, by_loss = memory_of(self.objective), getattr(self.objective, "chosen_by_loss", None)
         if memory is None or not memory.fixed or by_loss is None or output.logits.ndim > 3:
