@@ -108,7 +108,7 @@ class Slotted:
 
 @pytest.mark.parametrize("kind", [Frozen, Slotted])
 def test_one_that_cannot_be_given_the_training_is_one_line(kind):
-    with pytest.raises(UsageError, match=rf"Error in the attribute training of {kind.__name__}: .*checkpoint is kept"):
+    with pytest.raises(UsageError, match=rf"Error in {kind.__name__}\.training: .*checkpoint is kept"):
         fit("ie", **TINY, callbacks=[kind()])
 
 

@@ -26,8 +26,9 @@ def run(options: dict[str, Any]) -> int:
         print(json.dumps(result, indent=1))
         return 0
     print(
-        f"{result['run']}: accepts predictions with a confidence of at least {result['threshold']:.4f} (temperature "
-        f"{result['temperature']:.3g}). {result['examples']} validation examples: coverage {result['coverage']:.2f} %, "
-        f"error of accepted examples {result['accepted_error']:.2f} %, error of all examples {result['error']:.2f} %."
+        f"{result['run']} accepts predictions with a confidence of at least {result['threshold']:.4f} (temperature "
+        f"{result['temperature']:.3g}). On {result['examples']} validation examples, the coverage is "
+        f"{result['coverage']:.2f} %, the error of accepted examples is {result['accepted_error']:.2f} %, and the error "
+        f"of all examples is {result['error']:.2f} %."
     )
     return 0

@@ -20,13 +20,13 @@ def run(options: dict[str, Any]) -> int:
     result = export_run(Path(options["run"]), Path(options["file"]), quantize=options["quantize"])
     sizes = ", ".join(map(str, result["batches"]))
     print(
-        f"{result['path']}: {result['bytes'] / 1e6:.2f} MB, same outputs as PyTorch for batches of {sizes} "
-        f"(largest difference {result['difference']:.1e})"
+        f"{result['path']} ({result['bytes'] / 1e6:.2f} MB) gives the same outputs as PyTorch for batches of size "
+        f"{sizes} (largest difference {result['difference']:.1e})."
     )
     if options["quantize"]:
         print(
             f"8 bits: the size changed from {result['bytes_before'] / 1e6:.2f} to {result['bytes'] / 1e6:.2f} MB, and "
             f"the error on {result['examples']} test examples changed from {result['error_before']:.2f} to "
-            f"{result['error']:.2f} %"
+            f"{result['error']:.2f} %."
         )
     return 0

@@ -94,7 +94,7 @@ def run(options: dict[str, Any]) -> int:
             raise
         raise UsageError(f"Invalid training options in {resume}/config.yaml: {shared.one_line(problem)}") from problem
     if not quiet:
-        print(f"Saved in {options['out']}. Next: torchmcl evaluate {folder}")
+        print(f"The run is saved in {options['out']}. Next: torchmcl evaluate {folder}")
     return 0
 
 

@@ -118,7 +118,7 @@ def _download(source: RemoteFile, folder: Path) -> Path:
 
 
 class _LimitedFile:
-    """A file that accepts at most the maximum size of its source, regardless of the announced size."""
+    """A file that accepts at most `source.max_bytes` bytes, regardless of the announced size."""
 
     def __init__(self, file: IO[bytes], source: RemoteFile) -> None:
         self.file, self.source, self.left = file, source, source.max_bytes

@@ -101,7 +101,7 @@ def _example_brier(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def _binned_gaps(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Return correct - confidence in the row of each example's bin and 0 in other rows, (B, C), (B,) -> (BINS, B)."""
+    """Return `correct - confidence` in the row of each example's bin and 0 in other rows, (B, C), (B,) -> (BINS, B)."""
     # torchmetrics is not used, because it puts a confidence of exactly 1, which is common for a saturated softmax, in a
     # sixteenth bin, and applies a softmax to all probabilities if a mean over members is rounded to a value above 1.
     check_shapes("probabilities (B, C) and target (B,)", probabilities, target)

@@ -87,7 +87,7 @@ class Task(ABC):
         return None
 
     def valid(self, target: Tensor) -> Tensor | None:
-        """Return which targets count, bool (B, …), or None if all targets count."""
+        """Return a mask, bool (B, …), of the targets that losses and metrics include, or None for all targets."""
         return None
 
     def counted(self, target: Tensor) -> Tensor | None:

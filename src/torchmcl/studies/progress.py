@@ -66,7 +66,7 @@ class StudyProgress:
         self.line(line, logging.ERROR if what == "failed" else logging.INFO)
 
     def line(self, text: str, level: int) -> None:
-        """Report a line above the table."""
+        """Log a message, and print it above the table if `verbose` is set."""
         with paused(self.live, self.live.is_started):
             emit(LOGGER, level, text, self._print if self.verbose else None)
 

@@ -57,7 +57,7 @@ class Callbacks:
     def start(self, training: "Training") -> None:
         """Set the attribute `training` of all callbacks and call `on_train_start`."""
         for callback in self.callbacks:
-            with user_errors("callback", f"the attribute training of {type(callback).__name__}"):
+            with user_errors("callback", f"{type(callback).__name__}.training"):
                 callback.training = training
         self.call("on_train_start")
 

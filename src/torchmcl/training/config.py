@@ -160,7 +160,7 @@ class NetworkConfig:
         known_name("preset", self.preset, exchange.PRESETS)
         object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
         if self.cut is not None and not self.custom:
-            raise UsageError(f"The option cut applies only to custom networks, not to {self.name}. Leave cut out.")
+            raise UsageError(f"The option cut applies only to custom networks, not to {self.name}. Omit the option.")
 
     @property
     def custom(self) -> bool:

@@ -61,7 +61,7 @@ class TrainingProgress:
         self.progress.advance(self.task)
 
     def line(self, text: str, level: int = logging.INFO) -> None:
-        """Report a line above the bar."""
+        """Log a message, and print it above the bar if `verbose` is set."""
         if self.rank == 0:
             with paused(self.progress, self.progress.live.is_started):
                 emit(LOGGER, min(level, self.level), text, self._print if self.verbose else None)

@@ -36,7 +36,7 @@ def runs(scale: Scale) -> list[Spec]:
 
 
 def ratios(result: Result) -> dict[int, NDArray[np.float64]]:
-    """Return each member's share of each class (classes, M), summed up to epoch 1, epoch 10 and the last epoch."""
+    """Return the members' shares of each class (classes, M) up to epoch 1, up to epoch 10 and up to the last epoch."""
     return ratios_of(result["records"]["flow"])
 
 
@@ -56,7 +56,7 @@ def table(results: Results) -> Table:
         (method, *(spread([purity(result, part) for result in own], 1) for part in parts), *errors(own))
         for method, own in by_method.items()
     ]
-    columns = ("method", *(f"purity to epoch {epoch}" for epoch in epochs), "last epoch only", "oracle", "top-1")
+    columns = ("method", *(f"purity up to epoch {epoch}" for epoch in epochs), "last epoch only", "oracle", "top-1")
     about = (
         "Purity: percentage of the loss-based assignments that went to the member that took the most examples of the "
         "class. The paper shows the assignment ratio of each class and member, not the purity. "

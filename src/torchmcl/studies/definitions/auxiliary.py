@@ -66,8 +66,8 @@ def table(results: Results) -> Table:
         "Entropy: mean cross-entropy on a member's own classes and on others' classes; margin: their difference; "
         "auxiliary: median auxiliary probability on own classes, others' classes and unseen data; AUROC (in percent): "
         f"separation of {UNSEEN[results.scale.name]} from the test set by the smallest auxiliary probability. The "
-        "paper shows only densities: the auxiliary probability is almost as high on unseen data as on others' classes, "
-        "and the margin is largest for AMCL. K = 1.",
+        "paper gives only density plots. They show that the auxiliary probability is almost as high on unseen data as "
+        "on others' classes, and that the margin is largest for AMCL. K = 1.",
     )
 
 

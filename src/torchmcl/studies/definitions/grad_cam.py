@@ -21,7 +21,7 @@ SHORT = {"weight_sharing": "weights", "feature_sharing": "features", "feature_fu
 
 
 def spec(scale: Scale, exchange: str, *, seed: int) -> Spec:
-    """Return the run of one exchange."""
+    """Return the specification of the run with this exchange."""
     own = None if exchange == "feature_fusion" else exchange
     return scale.spec("amcl", network="resnet34", data="cifar100", k=1, exchange=own, seed=seed, record=[RECORD])
 
