@@ -65,7 +65,7 @@ def epochs_of(duration: Duration, total: int, name: str, *, remaining: int = 1) 
 
 
 def resolve_duration(duration: Duration, total: int, name: str) -> Duration:
-    """Convert a share to epochs, unless the schedule has only one epoch, so that no epoch would follow the share.
+    """Convert a share to epochs; in a schedule of one epoch, where no epoch would remain, return the share unchanged.
 
     >>> resolve_duration("5%", 30, "warmup"), resolve_duration("5%", 1, "warmup"), resolve_duration(7, 30, "warmup")
     (2, '5%', 7)

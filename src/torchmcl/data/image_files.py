@@ -122,7 +122,7 @@ def image_size(path: str | PathLike[str]) -> tuple[int, int]:
 
 @contextmanager
 def open_image(path: str | PathLike[str] | BinaryIO, name: str | None = None) -> Iterator["Image"]:
-    """Open an image; within this context, any decoding error becomes a UsageError that contains `name`."""
+    """Open an image; within this context, any error becomes a UsageError that contains `name`."""
     from PIL import Image
 
     source = path if isinstance(path, IOBase) else fspath(path)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ AUGMENT = 2**32
 
 
 def inference_batch_size(device: torch.device) -> int:
-    """Return a batch size for fast inference; more than 128 examples per batch are not faster on a CPU."""
+    """Return a batch size for fast inference; on a CPU, batches of more than 128 examples are no faster."""
     return 128 if device.type == "cpu" else 512
 
 
@@ -230,7 +230,7 @@ def _read_lazy(images: Lazy, batches: list[tuple[Tensor, Tensor]], workers: int)
     )
     try:
         items = iter(reader)
-    except (AttributeError, TypeError, PicklingError) as problem:  # pickling fails, unless processes are forked
+    except (AttributeError, TypeError, PicklingError) as problem:  # pickling can fail if processes are not forked
         advice = "Define the class of the Dataset at the top of a module, or pass workers=0."
         raise UsageError(f"Cannot send the data to worker processes ({problem}). {advice}") from problem
     try:

@@ -38,7 +38,7 @@ def train_test_split(label: Tensor, *, seed: int, fraction: float = 0.2) -> dict
 
 
 def stratified_subset(label: Tensor, count: int, *, seed: int) -> Tensor:
-    """Choose `count` examples, of each label in proportion and at least one if possible, (N,) -> ascending (K,)."""
+    """Choose `count` examples in proportion to the labels, at least one of each if possible, (N,) -> ascending (K,)."""
     if count < 1:
         raise UsageError(f"Expected limit >= 1, got {count}.")
     index, rank, size = _shuffled_strata(label, seed, Purpose.LIMIT)

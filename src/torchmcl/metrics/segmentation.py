@@ -34,7 +34,7 @@ def pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None
 
 
 def oracle_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Compute the best member's fraction of wrong pixels in each image: mean_B min_m e_mb (see `pixel_errors`).
+    """Compute the mean of the best member's fraction of wrong pixels: mean_B min_m e_mb (see `pixel_errors`).
 
     One member is chosen per image, whereas `oracle_error` chooses one per pixel.
 

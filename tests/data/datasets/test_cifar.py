@@ -175,9 +175,9 @@ def test_a_file_larger_than_the_set(tmp_path) -> None:
         ({"labels": [0] * 19 + [-1]}, "Expected labels to be a list of labels in .*data_batch_2"),
         ({"labels": [0.5] * 20}, "Expected labels to be a list of labels in .*data_batch_2"),
         ({"labels": None}, "Expected labels to be a list of labels in .*data_batch_2"),
-        ({"data": np.zeros((20, 3071), np.uint8)}, r"The data in .*data_batch_2 are not \(N, 3072\) uint8"),
+        ({"data": np.zeros((20, 3071), np.uint8)}, r"Expected data \(N, 3072\) uint8 in .*data_batch_2"),
         ({"data": np.zeros((20, 3072), np.float32)}, "Expected a uint8 array in .*data_batch_2"),
-        ({"data": [1, 2]}, r"The data in .*data_batch_2 are not \(N, 3072\) uint8"),
+        ({"data": [1, 2]}, r"Expected data \(N, 3072\) uint8 in .*data_batch_2"),
         ({"data": np.zeros((0, 3072), np.uint8)}, "The pickle .*data_batch_2 is not safe"),
     ],
 )

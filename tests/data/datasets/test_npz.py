@@ -61,7 +61,7 @@ def test_a_table_with_names(tmp_path) -> None:
         ({"x": X, "y": Y[:19]}, "Expected x and y to be non-empty and of the same length"),
         ({"x": np.full((20, 2), np.nan), "y": Y}, "Expected finite numbers in x"),
         ({"x": X, "y": np.array([None] * 20)}, "Expected numbers or strings in y of .*, got unsafe Python objects"),
-        ({"x": X, "y": Y, "x_test": X[:, :4], "y_test": Y}, "Expected x and x_test of the same shape"),
+        ({"x": X, "y": Y, "x_test": X[:, :4], "y_test": Y}, "Expected x and x_test to have the same shape"),
         ({"x": X[:2], "y": Y[:2]}, "Cannot hold out any of 2 examples: each has a different label"),
     ],
 )

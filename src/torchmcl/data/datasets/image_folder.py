@@ -54,7 +54,7 @@ def load(
 
 
 def _parts(root: Path) -> dict[str, Path]:
-    """Return the folder of each part if train and test or val exist, or else {}, as a folder train may be a class."""
+    """Return the folder of each part if train and either test or val exist; otherwise {}, as train may be a class."""
     found = {name: root / name for name in ("train", "test", "val") if _subfolders(root / name)}
     if "train" not in found or len(found) < 2:
         return {}
