@@ -161,7 +161,7 @@ def test_what_cannot_be_asked(kind, specialists, x):
 
 
 def test_batches_of_nothing(specialists, x):
-    with pytest.raises(UsageError, match="batch_size=0"):
+    with pytest.raises(UsageError, match="Expected batch_size >= 1, got 0"):
         specialists.predict(x, batch_size=0)
 
 
@@ -376,7 +376,7 @@ LINEAR = torch.nn.Linear(4, 2)
         (lambda: Specialists.from_modules([], ["a", "b"], shape=(4,)), "Expected 1 to 100,000 members"),
         (
             lambda: Specialists.from_modules([LINEAR], ["a", "b"], shape=(4,), method=methods.build("ie", 1, 3)),
-            "the method's 3 classes, got 2",
+            "Expected 3 class names for the method, got 2",
         ),
     ],
 )
