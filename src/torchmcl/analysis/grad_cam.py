@@ -80,7 +80,7 @@ class Row:
 
 
 def grid(rows: Sequence[Row]) -> "Figure":
-    """Draw each image in a row, followed by each member's map over the image. Frames mark the owners of the image's class."""
+    """Draw one row per image: the image, and each member's map over it. Frames mark the owners of the image's class."""
     members = len(rows[0].maps)
     figure = style.new(1.25 * (members + 1) + 0.9, 1.42 * len(rows))
     for axes, row in zip(figure.subplots(len(rows), members + 1, squeeze=False), rows, strict=True):

@@ -28,7 +28,7 @@ def run(options: dict[str, Any]) -> int:
     print(
         f"{result['run']} accepts predictions with a confidence of at least {result['threshold']:.4f} (temperature "
         f"{result['temperature']:.3g}). On {result['examples']} validation examples, the coverage is "
-        f"{result['coverage']:.2f} %, the error of accepted examples is {result['accepted_error']:.2f} %, and the error "
-        f"of all examples is {result['error']:.2f} %."
+        f"{result['coverage']:.2f} %, the error of accepted examples is {result['accepted_error']:.2f} %, "
+        f"and the error of all examples is {result['error']:.2f} %."
     )
     return 0

@@ -20,7 +20,7 @@ class MemberScores:
     """The members' outputs for a batch, converted to the quantities from which scores are computed.
 
     For a method with an auxiliary class, `members` are p(c) / (1 - p(auxiliary)). The claim of a member on an
-    example is 1 - p(auxiliary), and the member's weight is w_m = (1 - p_m(auxiliary)) / sum_n (1 - p_n(auxiliary)), so that
+    example is 1 - p(auxiliary). The member's weight is w_m = (1 - p_m(auxiliary)) / sum_n (1 - p_n(auxiliary)), so that
     AMCL's combined probabilities are exactly sum_m w_m p_m. For other methods, the weights are the gate, or 1/M.
 
     Args:
