@@ -37,7 +37,7 @@ REPLACEMENTS = {
 
 
 class SpecialistModule(LightningModule):
-    """A method, an ensemble and a recipe as a LightningModule, with the objective, combiner and metrics of `fit`.
+    """A method, an ensemble and a recipe as a LightningModule with the same objective, combiner and metrics as `fit`.
 
     Batches are (x, target). Methods that store values per example (MCL, MCL-KD) need (x, target, index), and memories
     that count groups of images need (x, target, index, group). Preprocess x in the data loader. The objective is a

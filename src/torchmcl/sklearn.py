@@ -45,8 +45,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
     standardized to mean 0 and standard deviation 1. Tables are processed in float64, or in float32 if X is float32.
     Images are processed in float32.
 
-    A sample weight multiplies the example's loss and its count in a memory; examples with weight 0 are left out. If
-    all examples fit in one batch and the networks have no batch normalization (the default network has none), an
+    The sample weight of an example multiplies its loss and its count in a memory; examples with weight 0 are left out.
+    If all examples fit in one batch and the networks have no batch normalization (the default network has none), an
     integer weight n is equivalent to n copies of the example.
 
     Args:
@@ -276,7 +276,7 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
                 f"The loss is not finite in epoch {training.position.epoch}. "
                 f"Lower learning_rate (now {self.learning_rate})."
             ) from problem
-        # The histories grow with every epoch, and continuing the training does not need them.
+        # The histories grow with every epoch and are not needed to continue training.
         training.position.history, training.position.assignment_history = (
             [],
             [],

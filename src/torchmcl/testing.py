@@ -1,6 +1,6 @@
 """Conformance checks for your own costs, assignments, objectives and exchanges.
 
-The built-in components pass these checks. Each check raises an AssertionError that describes the first problem.
+The built-in components pass these checks. A check that fails raises an AssertionError that describes the first problem.
 """
 
 import copy
@@ -60,7 +60,7 @@ def check_assignment(assign: Callable[[int], Assignment], *, members: int = 4) -
     be 1.
 
     Args:
-        assign: A function from k to the assignment.
+        assign: A function that returns the assignment for a given k.
         members: The number of members M.
 
     >>> from torchmcl import assignment
@@ -88,7 +88,7 @@ def check_objective(build: Callable[[int, int, int], Method | Composition | nn.M
     """Check an objective in its first and last phase, with and without pixel dimensions.
 
     Each new objective must have its own memory. Weights and costs must have the shape (M, B). Weights must lie in
-    [0, 1] and carry no gradient. The gradient must be finite for extreme logits, and the loss of 16-bit logits
+    [0, 1] and carry no gradient. The gradient must be finite for extreme logits, and the loss for 16-bit logits
     must be computed in float32. Permuting members must not change the loss. For k = M, the costs must equal those of
     the independent ensemble. An example with sample weight n must count as n examples.
 
@@ -103,7 +103,7 @@ def check_objective(build: Callable[[int, int, int], Method | Composition | nn.M
 
 
 def check_exchange(build: Callable[..., nn.Module]) -> None:
-    """Check an exchange with vectors and feature maps.
+    """Check an exchange on vectors and on feature maps.
 
     The exchange must return one tensor per member, with the shape of the input, and have finite gradients. In
     evaluation mode, its result for an example must be deterministic and independent of other examples in the batch. Its

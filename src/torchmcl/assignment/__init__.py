@@ -1,7 +1,7 @@
 """Assignments: rules that decide which members take which examples.
 
 Rules compute the weights of a batch from the members' regrets. A memory counts assignments per
-class and then fixes the members of each class. Costs are in `objectives`, and losses are in `tasks`.
+class and then fixes the owners of each class. Costs are in `objectives`, and losses are in `tasks`.
 """
 
 from torchmcl.assignment.memory import Memory, Record

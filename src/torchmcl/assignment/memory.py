@@ -14,9 +14,9 @@ class Memory(nn.Module):
     """The memory of AMCL, which counts how often each member takes each class and then assigns classes to members.
 
     Implements section 3.2 and eq. 6 of Kim et al. 2022. The buffer `counts` (classes, M) is summed over all processes
-    at every step; its type is int64 until sample weights are used. The first call to `recall` that can record (see
-    `State.record`) fixes the buffer `flags` (classes, M), which assigns each class to the k members that took it most
-    often. Ties go to the first member.
+    at every step; its type is int64 until sample weights are used. The first call to `recall` with recording enabled
+    (see `State.record`) fixes the buffer `flags` (classes, M), which assigns each class to the k members that took it
+    most often. Ties go to the first member.
 
     Args:
         classes: The number of classes or groups.
@@ -77,7 +77,7 @@ class Memory(nn.Module):
         return (self.flags if self.fixed else self._decide())[group].T.to(regret.dtype)
 
     def fix(self) -> None:
-        """Fix the members of each class permanently from the current counts."""
+        """Fix the owners of each class permanently, based on the current counts."""
         if not self.fixed:
             self.flags.copy_(self._decide())
             self.fixed = True
@@ -104,7 +104,7 @@ class Memory(nn.Module):
         return group
 
     def get_extra_state(self) -> Tensor:
-        """Return whether the flags are fixed; this is not a buffer because reading one would synchronise the device."""
+        """Return whether the flags are fixed, as extra state because reading a buffer would synchronise the device."""
         return torch.tensor(self.fixed)
 
     def set_extra_state(self, state: Any) -> None:

@@ -1,7 +1,7 @@
 """Assignment rules.
 
-An assignment is any callable (regret (M, B), state) -> weights (M, B). The regret is a member's cost of taking an
-example minus its cost of leaving it. For each example, the weights sum to at least k. They carry no gradient.
+An assignment is any callable (regret (M, B), state) -> weights (M, B). A member's regret is the cost of taking an
+example minus the cost of leaving it. For each example, the weights sum to at least k. They carry no gradient.
 """
 
 from collections.abc import Callable
@@ -173,7 +173,7 @@ class Annealed:
 
 
 def top_k(scores: Tensor, k: int, *, dim: int) -> Tensor:
-    """Return a mask of the k highest scores along `dim`; ties go to the first. Raises UsageError if k is too large.
+    """Return a mask of the k highest scores along `dim`; ties go to the first one. Raises UsageError if k is too large.
 
     >>> top_k(torch.tensor([[3, 7, 7], [0, 0, 0]]), 1, dim=1)
     tensor([[False,  True, False],
@@ -189,8 +189,8 @@ def balanced(counts: Tensor, k: int) -> Tensor:
     """Assign k members to each class so that all members have the same number of classes, to within one.
 
     The mask (classes, M) maximises the sum of the `counts` (classes, M) that it selects. This is a transportation
-    problem: its constraint matrix is totally unimodular, so the vertices of the linear program are integral. The paper
-    does not use this rule; its top-k rule per class can leave a member without a class. Raises UsageError if k exceeds
+    problem: its constraint matrix is totally unimodular, so the vertices of the linear program are integral. The rule
+    is not in the paper, whose top-k rule per class can leave a member without a class. Raises UsageError if k exceeds
     the number of members.
 
     >>> balanced(torch.tensor([[9, 1], [8, 3], [7, 0], [6, 0]]), 1).int()

@@ -75,8 +75,8 @@ class Ensemble(nn.Module):
 
         Args:
             method: a method or its name
-            network: a name in `networks.names()`; a function of the number of outputs that returns a module; a module,
-                which is copied with its weights; or a list with one of these per member
+            network: a name in `networks.names()`; a function that takes the number of outputs and returns a module; a
+                module, which is copied with its weights; or a list with one of these per member
             members: the number of members; by default, taken from the method or the list, otherwise 5
             classes: the number of classes; by default, taken from the method, otherwise 10
             exchange: a name in `exchange.names()`; "default" is the method's exchange, or "none" if modules are given
@@ -86,8 +86,8 @@ class Ensemble(nn.Module):
             options: options of networks given by name, such as width and channels
 
         Returns:
-            An ensemble. If all members are equal chains of linear layers, their weights are stacked in one parameter
-            per layer, which is faster. Use `from_modules` to keep separate modules.
+            An ensemble. If all members are chains of the same linear layers, their weights are stacked in one
+            parameter per layer, which is faster. Use `from_modules` to keep separate modules.
 
         Raises:
             UsageError: if an argument is unknown or does not match the method, or if the weights do not fit in memory
@@ -128,7 +128,7 @@ class Ensemble(nn.Module):
         preset: str = "default",
         seed: int = 0,
     ) -> Self:
-        """Build an ensemble from modules, of any architecture, trained or untrained, without copying them.
+        """Build an ensemble from trained or untrained modules of any architecture, without copying them.
 
         Args:
             modules: M modules with the same number of outputs; `Split` networks if they exchange features

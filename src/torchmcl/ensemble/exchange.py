@@ -50,8 +50,8 @@ Exchange = WeightSharing | FeatureSharing | FeatureFusion
 class MemberLayers(nn.Module):
     """Apply an extra layer per member before an exchange; each layer has 37,056 parameters at 64 channels.
 
-    For every exchange, table 2 of Kim et al. 2022 counts about 185K more parameters than 5 plain ResNet-18s. One such
-    layer per member matches this number to the last digit, so we infer that the paper uses these layers [I].
+    For every exchange, table 2 of Kim et al. 2022 lists about 185K parameters more than 5 plain ResNet-18s have. One
+    such layer per member matches this number to the last digit, so we infer that the paper uses these layers [I].
     """
 
     def __init__(self, exchange: Exchange, features: int, members: int) -> None:
@@ -77,7 +77,7 @@ def weight_sharing(split: Split, members: int, *, preset: str = "default") -> nn
 
 
 def feature_sharing(split: Split, members: int, *, preset: str = "default") -> nn.Module:
-    """Members add random parts of each other's features."""
+    """Members add random parts of each other's features to their own."""
     return _with_preset(FeatureSharing(), split, members, preset)
 
 

@@ -9,7 +9,7 @@ from torchmcl.errors import UsageError
 
 
 class FeatureSharing(nn.Module):
-    """Add random parts of the other members' features, as in CMCL (Lee et al. 2017).
+    """Add random parts of the other members' features to each member's own, as in CMCL (Lee et al. 2017).
 
     out_m = h_m + sum_{n != m} mask_nm * h_n. Each element of a mask is 1 with probability `keep`. One mask is drawn
     for each ordered pair of members. The masked features are not rescaled.
@@ -74,7 +74,7 @@ def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 def bernoulli_mask(like: Tensor, probability: float) -> Tensor:
     """Draw a mask with the shape and layout of `like`; each element is True with `probability`, rounded to 16 bits."""
-    # Drawing takes a large part of the time of feature sharing, so each 64-bit number provides four elements.
+    # Drawing masks takes up much of the time for feature sharing, so each 64-bit number provides four elements.
     drawn = like.new_empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     mask = drawn.view(torch.int16)[: like.numel()] <= round(probability * 2**16) - 2**15 - 1
     strides = torch.empty_like(like, device="meta").stride()

@@ -30,7 +30,7 @@ class MemberList(nn.ModuleList):
 
 
 class BatchedMembers(nn.Module):
-    """M equal chains of linear and pointwise layers, computed with one batched matrix product per layer.
+    """M chains of the same linear and pointwise layers, computed with one batched matrix product per layer.
 
     The weights are copied into one parameter (M, out, in) per layer, so that an optimiser updates M times fewer
     tensors. The original chains are not trained. A state dict of M separate chains can be loaded.
@@ -53,7 +53,7 @@ class BatchedMembers(nn.Module):
             self.register_parameter(_batched_name(name), nn.Parameter(weights))
 
     def extra_repr(self) -> str:
-        """Return a description of one chain."""
+        """Return the number of chains and the layers of each chain."""
         layers = ["Linear" if layer is None else type(layer).__name__ for layer in self.layers.values()]
         return f"{self.members} x ({', '.join(layers)})"
 
@@ -102,7 +102,7 @@ def _batched_name(name: str) -> str:
 
 
 def convert_state_dict(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Convert a state dict to the module's parameter names, whether or not it was saved with stacked members.
+    """Convert a state dict, saved with stacked or separate members, to the parameter names of a module.
 
     >>> members = MemberList(nn.Sequential(nn.Linear(4, 2)) for _ in range(3))
     >>> list(convert_state_dict(BatchedMembers(list(members)), members.state_dict()))
@@ -116,7 +116,7 @@ def convert_state_dict(module: nn.Module, state: Mapping[str, Tensor]) -> dict[s
 
 
 def as_members(modules: Iterable[nn.Module]) -> MemberList | BatchedMembers:
-    """Copy M modules into `BatchedMembers` if they are equal chains; otherwise put them into a `MemberList`.
+    """Copy M modules into `BatchedMembers` if they are chains of the same layers; otherwise return a `MemberList`.
 
     >>> type(as_members([nn.Sequential(nn.Linear(4, 2)) for _ in range(3)])).__name__
     'BatchedMembers'

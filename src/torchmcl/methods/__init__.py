@@ -2,8 +2,8 @@
 
 `build(name, members, classes, k, …)` returns a `Method`, an immutable value from which each run creates its own
 objective. Each method is defined by a function of the number of members M, the task or a number of classes, and `k`,
-the number of members that take each example. Options default to the paper's values; [I] marks choices that we inferred
-because the paper does not state them. A duration is a number of epochs or a share of training.
+the number of members that take each example. Options default to the values in the method's paper; [I] marks choices
+that we inferred because that paper does not state them. A duration is a number of epochs or a share of training.
 """
 
 import inspect
@@ -144,7 +144,7 @@ def _check_options(method: Callable[..., Composition], members: int, given: Mapp
 
 
 def in_epochs(method: Method, epochs: int) -> Method:
-    """Convert a method's durations to epochs of a schedule; raise UsageError if a duration is too long.
+    """Convert a method's durations to numbers of epochs in a schedule; raise UsageError if a duration is too long.
 
     >>> in_epochs(build("amcl"), 100).options["warmup"]
     5

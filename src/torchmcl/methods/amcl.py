@@ -28,11 +28,11 @@ def amcl(
     during the warm-up, and memory-based afterwards.
 
     Args:
-        beta: The factor of the leave cost during the warm-up.
-        gamma: The factor of the leave cost after the warm-up.
-        warmup: The duration of the loss-based phase; the paper uses 5 of 100 to 300 epochs.
+        beta: The factor applied to the leave cost during the warm-up.
+        gamma: The factor applied to the leave cost after the warm-up.
+        warmup: The duration of the loss-based phase; the paper uses 5 epochs in schedules of 100 to 300 epochs.
         memory: Whether to use the memory-based phase; False gives the paper's ablation without memory.
-        balance: Whether all members own the same number of classes. This option is not in the paper.
+        balance: Whether all members own the same number of classes, to within one. This option is not in the paper.
         groups: The number of groups if the memory counts groups instead of classes. This option is not in the paper.
     """
     check_duration(warmup, "warmup")

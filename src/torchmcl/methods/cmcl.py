@@ -13,7 +13,7 @@ def cmcl(
 
     Args:
         k: The number of members that take each example; by default 4, or all members if there are fewer.
-        beta: The factor of the leave cost.
+        beta: The factor applied to the leave cost.
         stochastic: Whether to use stochastic labelling (version 1 in the paper) instead of the KL divergence.
     """
     exact, k = Scaled(to_uniform, beta), min(4, members) if k is None else k

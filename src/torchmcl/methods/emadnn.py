@@ -12,7 +12,7 @@ def emadnn(members: int, task: Task, *, k: int = 1, weight: float = 0.1, bounded
 
     Args:
         k: Ignored; every member takes every example.
-        weight: The factor of the penalty.
+        weight: The factor applied to the penalty.
         bounded: Whether to use the penalty that is bounded below; see `Similarity`.
     """
     return Composition(Objective(task, nothing, everyone, joint=[Similarity(weight, bounded)]), k=members)

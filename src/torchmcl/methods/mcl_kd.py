@@ -20,7 +20,7 @@ def mcl_kd(
     """MCL with knowledge distillation, Mun et al. 2018: members leave examples by keeping their earlier predictions.
 
     Args:
-        beta: The factor of the leave cost.
+        beta: The factor applied to the leave cost.
         temperature: The temperature of the distillation.
         pretrain: The duration of independent training, after which members become their own teachers [I].
     """

@@ -30,7 +30,7 @@ class Composition:
         cut: Where networks are split for the exchange: "exchange" or "last_stage".
         gate: The kind of gate, or None for no gate.
         teaches_leaving: Whether members learn to recognise the examples that they should leave.
-        published: The paper's number of epochs for each duration, which sets the default on the paper's data sets.
+        published: The number of epochs in the paper for each duration; determines the default on the paper's data sets.
     """
 
     objective: nn.Module
@@ -132,7 +132,7 @@ class Method:
 
     @property
     def combine(self) -> Combiner:
-        """The function that combines the members' outputs (M, B, C, …) into the ensemble's (B, C, …)."""
+        """The function that combines the members' outputs (M, B, C, …) into the ensemble's prediction (B, C, …)."""
         return self.composition.combine or self.task.combine
 
     @property

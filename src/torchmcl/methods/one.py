@@ -12,7 +12,7 @@ from torchmcl.tasks.combiners import gated_logits
 def one(
     members: int, task: Task, *, k: int = 1, temperature: float = 3.0, rampup: Duration = "26.6667%"
 ) -> Composition:
-    """On-the-fly native ensemble, Lan et al. 2018: branches of one network learn from their gated sum.
+    """On-the-fly native ensemble, Lan et al. 2018: branches of one network learn from the gated sum of their logits.
 
     Args:
         k: Ignored; every member takes every example.

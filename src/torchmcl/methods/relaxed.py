@@ -7,5 +7,5 @@ from torchmcl.structures.task import Task
 
 @any_task
 def relaxed(members: int, task: Task, *, k: int = 1, eps: float = 0.05) -> Composition:
-    """Relaxed winner-takes-all, Rupprecht et al. 2017: winners give the weight `eps` to the others; see `Relaxed`."""
+    """Relaxed winner-takes-all, Rupprecht et al. 2017: each winner gives weight `eps` to the others; see `Relaxed`."""
     return Composition(Objective(task, nothing, Relaxed(k, eps)), k)

@@ -7,5 +7,5 @@ from torchmcl.structures.task import Task
 
 @any_task
 def smcl(members: int, task: Task, *, k: int = 1) -> Composition:
-    """Stochastic multiple choice learning, Lee et al. 2016: the k best members take each example in every batch."""
+    """Stochastic multiple choice learning, Lee et al. 2016: the k members with the lowest loss take each example."""
     return Composition(Objective(task, nothing, TopK(k)), k)

@@ -14,9 +14,9 @@ def vmcl(
     """Versatile multiple choice learning, Tian et al. 2019: a choice network weights the members [I].
 
     Args:
-        alpha: The factor of the margin loss.
+        alpha: The factor applied to the margin loss.
         delta: The margin between the probabilities of the target and of other classes.
-        eta: The factor of the choice network's loss.
+        eta: The factor applied to the choice network's loss.
     """
     joint: list[Joint] = [Margin(alpha, margin=delta), Choice(eta)]
     objective = Objective(task, nothing, TopK(k), joint=joint)

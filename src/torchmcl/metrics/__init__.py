@@ -1,7 +1,7 @@
-"""Metrics for ensembles. Each metric is a function of tensors and a torchmetrics class that computes it over batches.
+"""Metrics for ensembles, each as a function of tensors and as a torchmetrics class that accumulates over batches.
 
-The axes are M members, B examples, C classes and pixels (`…`). Errors and shares are fractions, not percent, and all
-results are tensors. Tensors that are empty or have the wrong shape raise UsageError. Runs are evaluated in
+The axes are M members, B examples, C classes and pixels (`…`). Errors and shares are fractions, not percentages, and
+all results are tensors. Tensors that are empty or have the wrong shape raise UsageError. Runs are evaluated in
 `analysis`, and training losses are in `objectives`.
 """
 

@@ -49,7 +49,7 @@ def brier(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def ece(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Compute the expected calibration error in 15 bins of equal width (Guo et al. 2017, eq. 3).
+    """Compute the expected calibration error with 15 bins of equal width (Guo et al. 2017, eq. 3).
 
     sum_b |bin b| / B * |accuracy(bin b) - confidence(bin b)|, confidence = max_c p(c), bin b = (b/15, (b+1)/15].
     The bin sizes cancel, which gives 1/B sum_b |sum_{i in bin b} (correct_i - confidence_i)|.

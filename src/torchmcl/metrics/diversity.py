@@ -50,14 +50,14 @@ def taken(weights: Tensor, group: Tensor, groups: int) -> Tensor:
 
 
 def purity(counts: Tensor, k: int = 1) -> Tensor:
-    """Compute the fraction of examples taken by the top k members of their class: sum_c (k largest of counts_c) / sum.
+    """Compute the fraction of assignments to the top k members of each class: sum_c (k largest counts_c) / sum(counts).
 
     Args:
         counts: the number of examples of each class that each member took, (classes, M)
         k: the number of members per class
 
     Returns:
-        A scalar: 1 if each class has its own k members, k/M if all members take the same number of examples of each
+        A scalar: 1 if at most k members take each class, k/M if all members take the same number of examples of each
         class, and nan if all counts are 0, as before the first epoch.
 
     Raises:
@@ -106,7 +106,7 @@ class Disagreement(MeanMetric):
 
 @final
 class Share(MeanMetric):
-    """Compute `share` of M `members` over all batches.
+    """Compute `share` for M `members` over all batches.
 
     >>> metric = Share(members=2)
     >>> metric.update(torch.tensor([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]))

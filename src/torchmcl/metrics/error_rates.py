@@ -49,7 +49,7 @@ def oracle_error(probabilities: Tensor, target: Tensor) -> Tensor:
     """Compute the fraction of examples on which all members are wrong: mean_B min_m [argmax_c p_m(c) != y].
 
     Args:
-        probabilities: the members' probabilities or logits, (M, B, C, …). With C outputs, this is the published metric.
+        probabilities: the members' probabilities or logits, (M, B, C, …). C outputs give the published metric.
             In the strict variant, the last of C + 1 outputs is the auxiliary class, which is always a wrong prediction
         target: the correct classes, (B, …)
 
@@ -140,7 +140,7 @@ class Top1Error(ErrorMetric):
 
 @final
 class MemberErrors(ErrorMetric):
-    """Compute `member_errors` of M `members` over all batches.
+    """Compute `member_errors` for M `members` over all batches.
 
     >>> metric = MemberErrors(members=2)
     >>> metric.update(torch.tensor([[[0.9, 0.1]], [[0.4, 0.6]]]), torch.tensor([1]))

@@ -15,10 +15,10 @@ def pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None
     Args:
         probabilities: the members' probabilities or logits, (M, B, C, …)
         target: the correct classes, (B, …)
-        ignore_index: the label of pixels that do not count
+        ignore_index: the label of pixels to ignore
 
     Returns:
-        Errors between 0 and 1, (M, B); 0 for an image in which no pixel counts.
+        Errors between 0 and 1, (M, B); 0 for an image in which all pixels are ignored.
 
     >>> background, foreground = torch.tensor([[0.9, 0.9], [0.1, 0.1]]), torch.tensor([[0.1, 0.1], [0.9, 0.9]])
     >>> pixel_errors(torch.stack([background, foreground])[:, None], torch.tensor([[0, 0]]))
@@ -34,14 +34,14 @@ def pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None
 
 
 def oracle_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Compute the mean of the best member's fraction of wrong pixels: mean_B min_m e_mb (see `pixel_errors`).
+    """Compute the mean over images of the best member's pixel error: mean_B min_m e_mb (see `pixel_errors`).
 
     One member is chosen per image, whereas `oracle_error` chooses one per pixel.
 
     Args:
         probabilities: the members' probabilities or logits, (M, B, C, …)
         target: the correct classes, (B, …)
-        ignore_index: the label of pixels that do not count
+        ignore_index: the label of pixels to ignore
 
     Returns:
         A scalar between 0 and 1.
@@ -59,7 +59,7 @@ def top1_pixel_error(probabilities: Tensor, target: Tensor, ignore_index: int | 
     Args:
         probabilities: the combined probabilities, (B, C, …)
         target: the correct classes, (B, …)
-        ignore_index: the label of pixels that do not count
+        ignore_index: the label of pixels to ignore
 
     Returns:
         A scalar between 0 and 1.
@@ -76,7 +76,7 @@ def member_pixel_errors(probabilities: Tensor, target: Tensor, ignore_index: int
     Args:
         probabilities: the members' probabilities or logits, (M, B, C, …)
         target: the correct classes, (B, …)
-        ignore_index: the label of pixels that do not count
+        ignore_index: the label of pixels to ignore
 
     Returns:
         Errors between 0 and 1, (M,).
@@ -94,8 +94,8 @@ def mean_iou(prediction: Tensor, target: Tensor, classes: int, ignore_index: int
     Args:
         prediction: the predicted classes p, (B, …)
         target: the correct classes y, (B, …)
-        classes: the number of classes; classes that occur in neither tensor do not count
-        ignore_index: the label of pixels that do not count
+        classes: the number of classes; classes that occur in neither tensor are left out of the mean
+        ignore_index: the label of pixels to ignore
 
     Returns:
         A scalar between 0 and 1.
@@ -110,7 +110,7 @@ def mean_iou(prediction: Tensor, target: Tensor, classes: int, ignore_index: int
 
 
 def _image_errors(probabilities: Tensor, target: Tensor, ignore_index: int | None) -> Tensor:
-    """Compute `pixel_errors` for the images in which at least one pixel counts, (M, images)."""
+    """Compute `pixel_errors` for the images in which not all pixels are ignored, (M, images)."""
     errors = pixel_errors(probabilities, target, ignore_index)
     return errors if ignore_index is None else errors[:, target.ne(ignore_index).flatten(1).any(1)]
 
@@ -143,7 +143,7 @@ class _PixelErrorMetric(ErrorMetric):
 
 @final
 class OraclePixelError(_PixelErrorMetric):
-    """Compute `oracle_pixel_error` over all batches; pixels with the label `ignore_index` do not count.
+    """Compute `oracle_pixel_error` over all batches; pixels with the label `ignore_index` are ignored.
 
     >>> metric = OraclePixelError()
     >>> members = torch.tensor([[[[0.9, 0.9], [0.1, 0.1]]], [[[0.9, 0.1], [0.1, 0.9]]]])
@@ -158,7 +158,7 @@ class OraclePixelError(_PixelErrorMetric):
 
 @final
 class Top1PixelError(_PixelErrorMetric):
-    """Compute `top1_pixel_error` over all batches; pixels with the label `ignore_index` do not count.
+    """Compute `top1_pixel_error` over all batches; pixels with the label `ignore_index` are ignored.
 
     >>> metric = Top1PixelError()
     >>> metric.update(torch.tensor([[[0.9, 0.1], [0.1, 0.9]]]), torch.tensor([[0, 0]]))
@@ -176,7 +176,7 @@ class MemberPixelErrors(_PixelErrorMetric):
 
     Args:
         members: the number of members M
-        ignore_index: the label of pixels that do not count
+        ignore_index: the label of pixels to ignore
 
     >>> metric = MemberPixelErrors(members=2)
     >>> members = torch.tensor([[[[0.9, 0.9], [0.1, 0.1]]], [[[0.9, 0.1], [0.1, 0.9]]]])
@@ -198,7 +198,7 @@ class MeanIoU(SumMetric):
 
     Args:
         classes: the number of classes
-        ignore_index: the label of pixels that do not count
+        ignore_index: the label of pixels to ignore
 
     >>> metric = MeanIoU(classes=2)
     >>> metric.update(torch.tensor([[0, 0]]), torch.tensor([[0, 1]]))

@@ -10,7 +10,8 @@ from torchmcl.errors import UsageError
 def check_shapes(pattern: str, *tensors: Tensor, empty: bool = False) -> None:
     """Raise UsageError if tensors do not have the shapes in a pattern, or if one is empty and `empty` is False.
 
-    Each letter stands for the same size in all tensors. `…` stands for any number of axes, also of the same sizes.
+    Each letter stands for the same size in all tensors. `…` stands for any number of axes, which must
+    also have the same sizes.
 
     >>> check_shapes("probabilities (M, B, C) and target (B,)", torch.zeros(5, 64, 10), torch.zeros(32))
     Traceback (most recent call last):

@@ -36,7 +36,7 @@ class BaseMetric(Metric):
 
 
 class SumMetric(BaseMetric):
-    """An abstract sum over batches, in float64 so that rounding errors do not accumulate, or in integers."""
+    """An abstract metric that sums over batches in float64, so that rounding errors do not accumulate, or in int64."""
 
     total: Tensor
 
@@ -76,7 +76,7 @@ class MeanMetric(SumMetric):
 
 
 class ErrorMetric(MeanMetric):
-    """An abstract mean error or loss over examples; subclasses define `_values`, which returns the examples' values."""
+    """An abstract metric for a mean error or loss; subclasses define `_values`, which returns one value per example."""
 
     higher_is_better = False
     _values: Callable[[Tensor, Tensor], Tensor]
@@ -87,7 +87,7 @@ class ErrorMetric(MeanMetric):
 
 
 class CurveMetric(BaseMetric):
-    """An abstract metric that needs all examples at once; subclasses define `function` and its arguments `states`."""
+    """An abstract metric that needs all examples at once; subclasses define `function` and its inputs, `states`."""
 
     states: tuple[str, ...]
     function: Callable[..., Tensor]

@@ -12,8 +12,8 @@ def he_normal(network: Network, *, fan: Literal["in", "out"] = "in") -> Network:
     """Draw weights from N(0, 2 / fan), which preserves the variance through ReLUs, and set biases to 0.
 
     See He et al. 2015, "Delving Deep into Rectifiers", eq. 10 (fan in, for the forward pass) and eq. 14 (fan out, for
-    the gradient), which is common for ResNets. Linear layers always use fan in [I]. With fan out, a last layer with 512
-    inputs and 10 outputs would start with logits of about 10.
+    the gradient). Fan out is common for ResNets. Linear layers always use fan in [I]. With fan out, a last layer with
+    512 inputs and 10 outputs would start with logits of about 10.
     """
     for layer in _weight_layers(network):
         count = fan_out(layer) if fan == "out" and not isinstance(layer, nn.Linear) else fan_in(layer)

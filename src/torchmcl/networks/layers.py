@@ -15,7 +15,7 @@ Layers = Sequence[nn.Module]
 def convolution(
     inputs: int, outputs: int, size: int = 3, *, stride: int = 1, groups: int = 1, activation: type[nn.Module] = nn.ReLU
 ) -> list[nn.Module]:
-    """Build a convolution with batch normalisation: (B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
+    """Build a convolution, batch norm and activation: (B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
     # A bias would have no effect, because the normalisation subtracts it.
     layer = nn.Conv2d(inputs, outputs, size, stride=stride, padding=(size - 1) // 2, groups=groups, bias=False)
     return [layer, nn.BatchNorm2d(outputs), activation()]
@@ -41,7 +41,7 @@ def check_sizes(**sizes: int) -> None:
 
 
 def split(low: Layers, middle: Layers, high: Layers, *, cut: Cut, features: tuple[int, int]) -> Split:
-    """Split layers after `low` ("exchange") or `middle` ("last_stage"); `features` are the channels at the two cuts."""
+    """Split layers after `low` ("exchange") or `middle` ("last_stage"); `features` are the widths at the two cuts."""
     if cut not in get_args(Cut):
         raise UsageError(f"Expected cut to be one of {', '.join(get_args(Cut))}, got {cut!r}.")
     before, width = (len(low), features[0]) if cut == "exchange" else (len(low) + len(middle), features[1])

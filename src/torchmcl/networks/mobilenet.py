@@ -36,8 +36,9 @@ class InvertedResidual(nn.Module):
 def mobilenet_v2(classes: int = 10, *, width: int = 32, channels: int = 3, cut: Cut = "exchange") -> Split:
     """Build MobileNetV2 for small images (Sandler et al. 2018, table 2).
 
-    In the CIFAR variant, the first two strides are 1 and there is no dropout [I]. Weights are drawn as in He et al.
-    2015 (fan out), except for the weights of the linear layer, which are drawn from N(0, 0.01^2) [I].
+    In the CIFAR variant, the first convolution and the 24-channel stage have stride 1, and there is no dropout [I].
+    Weights are drawn as in He et al. 2015 (fan out), except for the weights of the linear layer, which are drawn from
+    N(0, 0.01^2) [I].
 
     Args:
         classes: the number of outputs

@@ -33,8 +33,8 @@ def resnet10(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut 
 def resnet18(classes: int = 10, *, width: int = 64, channels: int = 3, cut: Cut = "exchange") -> Split:
     """Build a ResNet-18 for small images (He et al. 2016, "Deep Residual Learning for Image Recognition", table 1).
 
-    The CIFAR variant has a 3x3 convolution with stride 1 in place of a 7x7 convolution with stride 2 and pooling [I],
-    which matches the parameter counts in Kim et al. 2022. The initialisation is that of He et al. 2015.
+    The CIFAR variant has a 3x3 convolution with stride 1 in place of a 7x7 convolution with stride 2 and pooling [I].
+    This variant matches the parameter counts in Kim et al. 2022. The initialisation is that of He et al. 2015.
 
     Args:
         classes: the number of outputs

@@ -1,4 +1,4 @@
-"""Objectives: the loss that trains an ensemble, composed of a task, costs and an assignment.
+"""Objectives: the losses that train an ensemble, each composed of a task, costs and an assignment.
 
 This package contains costs, joint costs, phases, and the passes over the training set that some objectives need before
 an epoch. Assignment rules are in `assignment`, and named compositions are in `methods`.

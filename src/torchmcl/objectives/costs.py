@@ -53,7 +53,7 @@ def nothing(logits: Tensor, target: Tensor, state: State) -> Tensor:
 
 @memberwise
 def to_uniform(logits: Tensor, target: Tensor, state: State) -> Tensor:
-    """Compute KL(U || p_m) = -log C - 1/C sum_c log p_m(c), (M, B): the confident oracle loss, Lee et al. 2017.
+    """Compute KL(U || p_m) = -log C - 1/C sum_c log p_m(c), (M, B), as in the confident oracle loss of Lee et al. 2017.
 
     >>> to_uniform(torch.zeros(1, 1, 4), torch.tensor([3]), State())
     tensor([[0.]])
@@ -77,7 +77,7 @@ def to_random_label(logits: Tensor, target: Tensor, state: State) -> Tensor:
 
 @memberwise
 def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int | None = None) -> Tensor:
-    """Compute KL(A || p_m) = -log p_m(auxiliary), (M, B), for the auxiliary class: eq. 5 of Kim et al. 2022.
+    """Compute KL(A || p_m) = -log p_m(auxiliary), (M, B) (Kim et al. 2022, eq. 5); A is 1 for the auxiliary class.
 
     Args:
         logits: (M, B, C + 1, …); the auxiliary class is the last output.

@@ -151,8 +151,8 @@ class DatasetPass(nn.Module, ABC):
 class FixedAssignment(DatasetPass):
     """An assignment of the training set that is recomputed once per round of `every` epochs and fixed in between.
 
-    Implements the block coordinate descent of MCL, Guzman-Rivera et al. 2012. If the state does not record, for example
-    in validation, the stored assignment does not apply, and the batch is assigned directly.
+    Implements the block coordinate descent of MCL, Guzman-Rivera et al. 2012. If the state does not allow
+    recording, for example in validation, the batch is assigned by its regret, not by the stored assignment.
 
     Args:
         cost: The task or cost that determines the regret.
@@ -230,7 +230,7 @@ def run_dataset_passes(
 
     Args:
         objective: The objective whose `DatasetPass` modules store the results.
-        ensemble: The ensemble, a callable from inputs to an `EnsembleOutput`; a module runs in evaluation mode.
+        ensemble: The ensemble, a callable that maps inputs to an `EnsembleOutput`. A module is run in evaluation mode.
         batches: Batches (x, target, index) of the training set; in distributed training, only this process's part.
         state: The state of training.
 

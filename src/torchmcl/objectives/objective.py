@@ -36,7 +36,7 @@ class Objective(_WithMemory):
     the minimum over all choices of k members. The weights carry no gradient.
 
     Args:
-        take: The cost of taking an example: either a task, which provides its loss, or a cost for labels.
+        take: The cost of taking an example: either a task, whose loss is used, or a cost for class labels.
         leave: The cost of leaving an example.
         assign: The assignment, (regret (M, B), state) -> weights (M, B).
         joint: Costs of the ensemble as a whole.
@@ -108,7 +108,7 @@ class Objective(_WithMemory):
         return take
 
     def precomputed_weights(self, members: int, target: Tensor, state: State) -> Tensor | None:
-        """Return the weights (M, B) if they are known before the forward pass and members are independent, or None."""
+        """Return the weights (M, B), or None if they depend on the forward pass or members depend on each other."""
         separable = not self.joint and is_memberwise(self.take) and is_memberwise(self.leave)
         if not separable or not getattr(self.assign, "loss_independent", False):
             return None
@@ -180,7 +180,7 @@ class Phases(_WithMemory):
 
     @torch.no_grad()
     def chosen_by_loss(self, output: EnsembleOutput | Tensor, target: Tensor, state: State) -> Tensor:
-        """Return the loss-based assignment (M, B) of eq. 5 in any phase, without counting it (Kim et al. 2022, C.1)."""
+        """Return the loss-based assignment (M, B) of eq. 5 in any phase without recording it (Kim et al. 2022, C.1)."""
         outcome: Outcome = self.first(output, target, replace(state, record=False))
         return outcome.weights
 

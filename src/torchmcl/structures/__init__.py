@@ -1,7 +1,8 @@
 """The data structures that all parts of the library share.
 
-They are the outputs of an ensemble, the state of training, the result of an objective, split networks, and the base
-classes of tasks and costs. This package does not train, access files or depend on methods.
+They are the outputs of an ensemble, the state of training, the result of an objective, split networks, the rejection
+rule, the base class of tasks and the type of costs. This package does not train networks, access files or depend on
+methods.
 """
 
 from torchmcl.structures.outcome import Outcome

@@ -12,7 +12,7 @@ class Split(nn.Module):
     Args:
         stem: The part up to the cut.
         body: The part after the cut.
-        features: The number of channels D of the stem's output (B, D, …); by default, that of its last layer.
+        features: The number of channels D in the stem's output (B, D, …); by default, that of the stem's last layer.
 
     >>> network = Split(nn.Conv2d(3, 16, 3), nn.Sequential(nn.Flatten(), nn.LazyLinear(10)))
     >>> network.features

@@ -18,12 +18,12 @@ class State:
     Args:
         epoch: The epoch, counted from 1, for objectives that change over training.
         epochs: The number of epochs in the schedule, for durations that are a share of the schedule.
-        group: (B,), the group that a memory counts for each example; in classification, the default is the class.
+        group: (B,), the group under which a memory counts each example; in classification, the default is the class.
         index: (B,), the examples' indices in the training set, for methods that store values per example (MCL, MCL-KD).
         sample_weight: (B,), the weight of each example in losses and memories, by default 1.
         record: Whether a memory counts this batch and phases advance; by default, only if the objective is in training
             mode and gradients are enabled, so that computing a validation loss does not change the objective.
-        loss_weight: (B, …), the factor of each label in the loss, set by the task. Memories ignore it.
+        loss_weight: (B, …), the weight of each label in the loss, set by the task. Memories ignore it.
         shared: Intermediate results that the costs of one batch share.
 
     >>> State(epoch=3, epochs=100)
@@ -46,14 +46,14 @@ class State:
         return self.epoch
 
     def schedule(self) -> tuple[int, int]:
-        """Return the epoch and the number of epochs; raise UsageError if they are not set."""
+        """Return the epoch and the number of epochs; raise UsageError if either is not set."""
         epoch = self.at_epoch()
         if self.epochs is None:
             raise UsageError(f"This objective follows a schedule and needs the number of epochs. {HOW_TO_PASS}")
         return epoch, self.epochs
 
     def epochs_in(self, duration: Duration, option: str, *, remaining: int = 1) -> int:
-        """Convert a duration to epochs of this schedule; see `epochs_of`. An integer is valid without a schedule."""
+        """Convert a duration to a number of epochs; see `epochs_of`. An integer is valid even without a schedule."""
         if self.epochs is None and not isinstance(duration, str):
             return duration
         return epochs_of(duration, self.schedule()[1], option, remaining=remaining)

@@ -22,7 +22,7 @@ def memberwise(cost: C) -> C:
 
 
 class EvaluationBatch(NamedTuple):
-    """A batch to evaluate: `target` (B, …), the members' `output`, the `combined` prediction and the `index` (B,)."""
+    """A batch to evaluate: `target` (B, …), members' `output`, `combined` prediction and example `index` (B,)."""
 
     target: Tensor
     output: EnsembleOutput
@@ -83,7 +83,7 @@ class Task(ABC):
         return {"oracle_loss": each.amin(0), "ensemble_loss": self.loss(combined[None], target, State())[0]}
 
     def group(self, target: Tensor) -> Tensor | None:
-        """Return the group (B,) that a memory counts for each example, or None if targets do not determine it."""
+        """Return the group (B,) under which a memory counts each example, or None if targets define no groups."""
         return None
 
     def valid(self, target: Tensor) -> Tensor | None:
@@ -91,7 +91,7 @@ class Task(ABC):
         return None
 
     def counted(self, target: Tensor) -> Tensor | None:
-        """Return which examples have a target that counts, bool (B,), or None if all examples have one."""
+        """Return which examples have a target that losses and metrics include, bool (B,), or None if all have one."""
         return None
 
     def prepare(self, outputs: Tensor, target: Tensor, state: State) -> tuple[Tensor, State]:

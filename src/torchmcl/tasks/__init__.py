@@ -1,7 +1,8 @@
 """Tasks: immutable descriptions of prediction problems.
 
 A task defines the loss per example, the validation of targets, the number of outputs, the combiner, the metrics and the
-group that a memory counts. An integer in place of a task is the number of classes of a `Classification`.
+group under which a memory counts an example. An integer in place of a task is the number of classes of a
+`Classification`.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,7 @@ __all__ = [
     "with_loss",
 ]
 
-LABELS = Classification(MAX_CLASSES)  # the task for a plain cost, in which each output is a class
+LABELS = Classification(MAX_CLASSES)  # the task used with a plain cost; each output is a class
 
 
 def as_task(task: "Task | int") -> Task:

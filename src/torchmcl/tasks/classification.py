@@ -19,7 +19,7 @@ class Classification(Labels):
 
     Args:
         classes: The number of classes C.
-        class_weight: The factor of each class in the loss; memories ignore it.
+        class_weight: The weight of each class in the loss; memories ignore class weights.
         ignore_index: The label of examples to ignore, or None.
         loss: The loss per example, (outputs (M, B, C), target (B,), state) -> (M, B).
 

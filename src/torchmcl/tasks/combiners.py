@@ -25,8 +25,8 @@ def drop_auxiliary(output: EnsembleOutput | Tensor) -> Tensor:
     """Return the members' summed probabilities of the real classes, normalised: (M, B, C + 1, …) -> (B, C, …).
 
     Implements section 3.1 of Kim et al. 2022; the example below is from the paper. The sum over members is
-    normalised, but single members are not, so that a member that predicts the auxiliary class has little influence.
-    Computing with logarithms keeps the result exact even if all members are nearly certain of the auxiliary class.
+    normalised, but each member's part is not, so that a member that predicts the auxiliary class has little influence.
+    Computing with logarithms keeps the result accurate even if all members are nearly certain of the auxiliary class.
 
     >>> drop_auxiliary(torch.tensor([[[0.0, 0.0, 1.0]], [[0.0, 1.0, 0.0]]]).log())
     tensor([[0., 1.]])

@@ -90,7 +90,7 @@ class Labels(Task):
         return mean(output)
 
     def check(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Check targets, int64 classes (B, …) or probabilities (B, C, …), against outputs (M, B, C, …).
+        """Check targets, integer classes (B, …) or probabilities (B, C, …), against outputs (M, B, C, …).
 
         Raises UsageError if a shape, type or value is wrong. Values are checked only on the CPU, because a check on
         another device would synchronise that device at every step.

@@ -20,7 +20,7 @@ class Segmentation(Labels):
 
     Args:
         classes: The number of classes C.
-        class_weight: The factor of each class in the loss of its pixels.
+        class_weight: The weight of each class in the loss of its pixels.
         ignore_index: The label of pixels to ignore in losses, memories and metrics, or None.
         loss: The loss per example, (outputs (M, B, C, …), target (B, …), state) -> (M, B). Ignored pixels have class 0
             in `target`. Average pixel losses (M, B, …) with `state.by_example`, which leaves out ignored pixels.
@@ -35,7 +35,7 @@ class Segmentation(Labels):
     ignore_index: int | None = IGNORE
 
     def metrics(self, output: EnsembleOutput, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Return the fraction of wrong pixels of the best member and of the ensemble, (B,) each."""
+        """Return the fraction of wrong pixels for the best member and for the ensemble, (B,) each."""
         if (counted := self.counted(target)) is not None:
             output, combined, target = EnsembleOutput(output.logits[:, counted]), combined[counted], target[counted]
         if not len(target):
@@ -48,8 +48,8 @@ class Segmentation(Labels):
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return errors in percent of the pixels, computed batch by batch.
 
-        A pixel predicted as auxiliary counts as its most likely real class, as in the paper. In metrics whose
-        name ends in `_strict`, the pixel counts as wrong.
+        If a member predicts the auxiliary class for a pixel, the most likely real class is used instead, as in the
+        paper. In metrics whose names end in `_strict`, such a pixel counts as wrong.
         """
         stateful: dict[str, Any] = {}
         examples = torch.zeros((), dtype=torch.int64)
