@@ -15,7 +15,9 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})  # a full disk, an exhausted 
 
 
 def write(path: Path, content: Callable[[IO[bytes]], object] | str | bytes) -> None:
-    """Write text, bytes or a function's output to a temporary draft, and rename it; raise DiskFullError on a full disk.
+    """Write text, bytes or a function's output to a draft, which is a temporary file, and rename the draft to `path`.
+
+    Raises DiskFullError if the disk is full.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "note.txt"

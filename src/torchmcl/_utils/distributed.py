@@ -20,7 +20,7 @@ def is_distributed() -> bool:
 
 @contextmanager
 def single_process() -> Iterator[None]:
-    """Train in this process only, even if the program has initialised a process group."""
+    """Train in this process only, even if the program has initialized a process group."""
     before = _SINGLE.set(True)
     try:
         yield

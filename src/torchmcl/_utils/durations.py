@@ -46,8 +46,8 @@ def as_share(epochs: int, total: int) -> str:
 def epochs_of(duration: Duration, total: int, name: str, *, remaining: int = 1) -> int:
     """Convert a duration to a number of epochs in a schedule of `total` epochs.
 
-    A share is rounded to between 1 and `total - 1` epochs, or to 1 in a schedule of one epoch. Raises UsageError if a
-    whole number of epochs leaves fewer than `remaining` epochs in the schedule.
+    A share is rounded to a number of epochs from 1 to `total - 1`, or to 1 in a schedule of one epoch. Raises
+    UsageError if a whole number of epochs leaves fewer than `remaining` epochs in the schedule.
 
     >>> epochs_of("5%", 100, "warmup"), epochs_of("5%", 12, "warmup"), epochs_of("95%", 5, "warmup")
     (5, 1, 4)

@@ -87,6 +87,6 @@ def _module_name(path: Path) -> str:
 
 
 def _line(problem: BaseException, path: Path | None) -> str:
-    """Return the number of the line in the file that raised the error, as a phrase, or an empty string."""
+    """Return the phrase " on line N", where N is the line of the file that raised the error, or an empty string."""
     lines = [frame.lineno for frame in extract_tb(problem.__traceback__) if path and Path(frame.filename) == path]
     return f" on line {lines[-1]}" if lines else ""

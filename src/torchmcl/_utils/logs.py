@@ -16,7 +16,7 @@ VERBOSE: ContextVar[bool] = ContextVar("verbose", default=True)
 
 
 def emit(logger: logging.Logger, level: int, text: str, show: Callable[[str], object] | None) -> None:
-    """Log a message and pass it to `show`, unless a logging handler has written it to the console.
+    """Log a message, and also pass it to `show` if no logging handler has written it to the console.
 
     >>> emit(logging.getLogger("torchmcl.doctest"), logging.WARNING, "Member 2 took nothing.", print)
     warning: Member 2 took nothing.
@@ -43,7 +43,7 @@ def emit(logger: logging.Logger, level: int, text: str, show: Callable[[str], ob
 
 
 def shown_by_logging(logger: logging.Logger, level: int) -> bool:
-    """Return whether a console handler receives records of this logger and level, ignoring filters."""
+    """Return whether a console handler receives records from this logger at this level, ignoring filters."""
     return any(True for _ in _console_handlers(logger, level))
 
 

@@ -16,7 +16,7 @@ def available_memory() -> int:
 
 
 def check_memory(what: str, size: int) -> None:
-    """Raise UsageError if `size` bytes exceed the available memory; the system itself may not reject the allocation.
+    """Raise UsageError if `size` bytes exceed the available memory; the system itself might not reject the allocation.
 
     >>> check_memory("an array", 10**18)  # doctest: +ELLIPSIS
     Traceback (most recent call last):

@@ -29,7 +29,7 @@ def seed_device(device: torch.device, seed: int) -> None:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Exclude other threads, and restore all generators and the number of threads at the end.
+    """Let one thread at a time run this context; restore all generators and torch's number of threads on exit.
 
     >>> before = torch.get_rng_state()
     >>> with isolated():
@@ -58,7 +58,7 @@ def isolated() -> Iterator[None]:
 
 @contextmanager
 def preserve_generators() -> Iterator[None]:
-    """Restore the global CPU generators of torch, NumPy and Python at the end.
+    """Restore the global CPU generators of torch, NumPy and Python on exit.
 
     >>> before = random.getstate()
     >>> with preserve_generators():

@@ -2,7 +2,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def environment(package: str) -> Environment:
-    """Return an environment for the HTML templates in a package's folder `templates`; inserted values are escaped.
+    """Return a Jinja environment for the HTML templates in a package's folder `templates`; inserted values are escaped.
 
     >>> environment("torchmcl.reporting").from_string("<p>{{ text }}</p>").render(text="1 < 2")
     '<p>1 &lt; 2</p>'

@@ -21,7 +21,7 @@ from torchmcl.errors import UsageError, known_name
 
 ABOUT = {
     "digits": "1,797 handwritten digits, 8x8 pixels, 10 classes, included in scikit-learn",
-    "digits-masks": "the images of digits with masks of the ink, in 10 groups",
+    "digits-masks": "the same images as digits, with masks of the ink, in 10 groups",
     "cifar10": "60,000 photographs, 32x32 pixels, 10 classes",
     "cifar100": "60,000 photographs, 32x32 pixels, 100 classes",
     "svhn": "99,289 digits from house numbers, 32x32 pixels, 10 classes",
@@ -59,7 +59,7 @@ def names() -> tuple[str, ...]:
 
 
 def about() -> dict[str, str]:
-    """Return a one-line description of each data set; for a registered one, the first line of its docstring."""
+    """Return a one-line description per data set; for a registered one, the first line of its reader's docstring."""
     registered = {name: (reader.__doc__ or "").strip() or "-" for name, reader in _REGISTERED.items()}
     return ABOUT | {name: text.splitlines()[0] for name, text in registered.items()}
 
@@ -105,9 +105,9 @@ def load(
         classes: the classes (for segmentation, the groups) to select, as a list or a string such as "dog,airplane";
             they are numbered in this order
         limit: the maximum number of training examples; each class keeps its proportion
-        validation: the fraction of the training examples of each class to hold out, after `limit`
-        seed: the seed for choosing the examples of `limit` and `validation`, and of the test set if none is published
-            (the test set of digits is fixed)
+        validation: the fraction of the training examples of each class to hold out after `limit` is applied
+        seed: the seed for choosing the examples for `limit`, for `validation` and, if no test set is published, for the
+            test set (the test set of digits is fixed)
         size: the height and width, or the side of a square, to which image files are resized
         parts: the parts to load, "train", "test" or both
         verbose: whether to show the progress of a download; see `fit` for logging

@@ -33,7 +33,7 @@ def from_arrays(
     preprocess: str | None = None,
     name: str = "arrays",
 ) -> DataSet:
-    """Create a data set from arrays or tensors in memory, or from a torch `Dataset` or `DataLoader` of pairs.
+    """Create a data set from arrays or tensors in memory, or from a torch `Dataset` or `DataLoader` of pairs (x, y).
 
     A `Dataset` or `DataLoader` is read into memory once. To stream it, use `from_dataset` or `from_loaders`.
 
@@ -46,9 +46,9 @@ def from_arrays(
         classes: the names of the classes 0, 1, … if `y` contains integers, or the order of the classes if `y` contains
             strings; by default the sorted values of `y`
         test: the fraction of each class to hold out for testing if there is no `x_test`; 0 for no test part
-        validation: the fraction of each class to hold out for validation, after `limit`
+        validation: the fraction of each class to hold out for validation after `limit` is applied
         limit: the maximum number of training examples; each class keeps its proportion
-        seed: the seed for choosing the examples of `test`, `limit` and `validation`
+        seed: the seed for choosing the examples for `test`, `limit` and `validation`
         preprocess: a name in `preprocess.names()`; by default "gcn" for uint8 and "none" for float
         name: the name of the data set
 
@@ -115,7 +115,7 @@ def _read(loader: DataLoader) -> tuple[Tensor, Any]:
 
 
 def as_array(values: Any, what: str) -> NDArray[Any]:
-    """Convert to a NumPy array; raise UsageError if values are masked or do not fit in memory."""
+    """Convert values to a NumPy array; raise UsageError if any are masked, or if they do not fit in memory."""
     if np.ma.is_masked(values):  # NumPy would ignore the mask
         raise UsageError(f"Masked values in {what} are not supported. Fill or remove them.")
     if not hasattr(values, "__array__"):
@@ -129,7 +129,7 @@ def as_array(values: Any, what: str) -> NDArray[Any]:
 
 
 def _array(values: Any, what: str) -> Any:
-    """Convert to a dense tensor on the CPU or to an array of numbers or strings."""
+    """Convert values to a dense tensor on the CPU or to an array of numbers or strings."""
     if isinstance(values, Tensor):
         return check_dense(values.detach(), what).cpu()
     try:
@@ -154,7 +154,7 @@ def _all_strings(values: Sequence[Any]) -> bool:
 
 
 def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
-    """Convert to images (N, C, H, W) uint8 or float32, or to a table (N, D) float32."""
+    """Convert x to images (N, C, H, W) uint8 or float32, or to a table (N, D) float32."""
     channels_last = isinstance(x, np.ndarray) and x.ndim == 4 and _channels_last(x.shape, what)
     if isinstance(x, np.ndarray):
         if x.dtype.kind not in "biuf":
@@ -173,7 +173,7 @@ def _images(x: Tensor | NDArray[Any], what: str) -> Tensor:
         x = x.float()
         if not bool(x.isfinite().all()):
             raise UsageError(f"Expected finite numbers in {what}, got NaN or infinity. Replace or remove them.")
-    elif not 0 <= int((x := x.long()).min()) <= int(x.max()) <= 255:  # torch cannot compare values of all integer types
+    elif not 0 <= int((x := x.long()).min()) <= int(x.max()) <= 255:  # torch cannot compare some integer types
         raise UsageError(f"Expected pixel values from 0 to 255 in {what}, got {int(x.min())} to {int(x.max())}.")
     else:
         x = x.to(torch.uint8)
@@ -229,7 +229,7 @@ def _class_names(label: NDArray[Any], classes: Sequence[str] | None) -> tuple[st
 
 
 def _numbered(label: NDArray[Any], names: tuple[str, ...], classes: Sequence[str] | None, what: str) -> Tensor:
-    """Convert labels to indices in `names`, (N,) int64."""
+    """Convert labels to indices into `names`, (N,) int64."""
     are_indices = classes is not None and label.dtype.kind in "biu"
     indices: dict[Any, int] = {c if are_indices else name: c for c, name in enumerate(names)}
     values, inverse = np.unique(label, return_inverse=True)

@@ -20,7 +20,7 @@ from torchmcl.errors import DamagedFileError, DiskFullError, TorchmclError, Usag
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """The URL and MD5 checksum of a published file or archive, and the maximum size of its download and content."""
+    """The URL and MD5 checksum of a published file or archive, and its maximum size, both packed and unpacked."""
 
     url: str
     md5: str
@@ -54,7 +54,7 @@ SOURCES = {
 def obtain(names: Sequence[str], directory: str | os.PathLike[str] | None = None) -> Path:
     """Find one of the files or folders in `names`, or else unpack or download it.
 
-    If a data folder contains its archive, that archive is unpacked; its checksum must match the published one.
+    If a data folder contains the archive instead, the archive is unpacked; its checksum must match the published one.
     """
     if (path := find(names, directory)) is not None:
         return path
@@ -118,7 +118,7 @@ def _download(source: RemoteFile, folder: Path) -> Path:
 
 
 class _LimitedFile:
-    """A file that accepts at most `source.max_bytes` bytes, regardless of the announced size."""
+    """A file that accepts at most `source.max_bytes` bytes, regardless of the Content-Length header."""
 
     def __init__(self, file: IO[bytes], source: RemoteFile) -> None:
         self.file, self.source, self.left = file, source, source.max_bytes
@@ -161,7 +161,7 @@ def _unpack_to(file: Path, folder: Path, name: str, source: RemoteFile) -> Path:
 
 
 def unpack(archive: Path, to: Path, max_bytes: int) -> None:
-    """Unpack a tar or zip archive into the folder `to`; raise UsageError if it is larger than `max_bytes` or unsafe."""
+    """Unpack a tar or zip archive into `to`; raise UsageError if its content is unsafe or larger than `max_bytes`."""
     try:
         if archive.name.endswith(".tar.gz"):
             with tarfile.open(archive) as tar:
@@ -189,7 +189,7 @@ def _checked_members(archive: Path, tar: tarfile.TarFile, max_bytes: int) -> lis
         total += member.size
         if total > max_bytes:
             raise _too_large(archive, max_bytes)
-        if not (member.isfile() or member.isdir()):  # a link could point outside the folder once it is moved
+        if not (member.isfile() or member.isdir()):  # a link could point outside the folder once the folder is moved
             raise UsageError(f"The archive {archive} is not safe: it contains a link or a device.")
         members.append(member)
     return members

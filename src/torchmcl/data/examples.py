@@ -73,19 +73,19 @@ class Examples:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The names of `labels`."""
+        """The names of the classes or groups that `labels` contains."""
         return self.classes if self.group is None else self.groups
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the images, targets and weights, in order. Of `Lazy` images, only the first 256 are hashed."""
+        """A hash of the images, targets and weights in their order. Only the first 256 `Lazy` images are included."""
         images = self.images
         tensor = images if isinstance(images, Tensor) else images[torch.arange(min(len(images), 256))]
         return _fingerprint(tensor, self.target, self.weight)
 
     @property
     def label_fingerprint(self) -> str:
-        """A hash of the targets and weights, in order."""
+        """A hash of the targets and weights in their order."""
         return _fingerprint(self.target, self.weight)
 
     def subset(self, index: Tensor | Sequence[int]) -> "Examples":

@@ -30,7 +30,8 @@ def from_loaders(
     """Create a data set from loaders, such as torch `DataLoader`s, and use their batches (x, y) unchanged.
 
     x is (B, C, H, W) or (B, D), uint8 or float; y contains class indices (B,). The loaders determine batch size, order,
-    workers and augmentation. Each iteration of a loader must start from its first batch; its length may be unknown.
+    workers and augmentation. Each iteration over a loader must start at the first batch; the number of batches
+    may be unknown.
 
     Before each epoch, the global generators of torch, NumPy and Python are seeded from the seed and the epoch, so a
     `DataLoader` that shuffles without its own generator is reproducible. The examples have no index. Therefore, a run
@@ -50,7 +51,7 @@ def from_loaders(
         A `DataSet` whose parts cannot be indexed.
 
     Raises:
-        UsageError: if a loader cannot be iterated again, or its first batch has the wrong type or shape.
+        UsageError: if a loader cannot be iterated more than once, or its first batch has the wrong type or shape.
 
     >>> batches = [(torch.zeros(4, 3), torch.tensor([0, 1, 0, 1]))]
     >>> from_loaders(batches, batches, classes=["cat", "dog"]).train
@@ -230,6 +231,6 @@ def _checked(batch: Any, classes: int, where: str) -> tuple[Tensor, Tensor]:
         )
     if x.dtype == torch.uint8 and x.dim() == 4:
         return x, y
-    if x.device.type == "cpu" and not bool(x.isfinite().all()):  # this check would synchronise other devices
+    if x.device.type == "cpu" and not bool(x.isfinite().all()):  # on other devices, this check would synchronize
         raise UsageError(f"Expected finite numbers, got NaN or infinity in {where}. Replace or remove them.")
     return x.float(), y

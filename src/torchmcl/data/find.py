@@ -23,7 +23,7 @@ def data_folders(directory: str | os.PathLike[str] | None = None) -> list[Path]:
 
 
 def find(names: Sequence[str], directory: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the first file or folder in `names` that is in a data folder or is itself one, or None."""
+    """Return the first match for `names` in the data folders (a data folder itself can also match), or else None."""
     for folder in data_folders(directory):
         for name in names:
             if (folder / name).exists():

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-# The formats are listed because Pillow would otherwise also open formats, such as EPS, that start other programs.
+# The formats are listed because Pillow would otherwise also open formats for which it runs other programs, like EPS.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 ORIENTATION = 0x0112  # the EXIF tag
 
 
 @dataclass(frozen=True)
 class ImageFiles(Lazy):
-    """Image files that are read on demand: indexing with (B,) returns images (B, C, H, W) uint8.
+    """Image files that are read on demand: indexing with indices (B,) returns images (B, C, H, W) uint8.
 
     Args:
         paths: the paths of the files

@@ -25,7 +25,7 @@ class Lazy(ABC):
 
     @abstractmethod
     def read(self, index: Tensor, seeds: Tensor) -> Tensor:
-        """Read the images at the indices, (B,) -> (B, …); `seeds` (B,) seed random operations, one per image."""
+        """Read images at the indices, (B,) -> (B, …); `seeds` (B,) has one seed per image for random operations."""
 
     @abstractmethod
     def subset(self, index: Tensor) -> "Lazy":
@@ -39,7 +39,7 @@ class Lazy(ABC):
         return self.read(index, index)
 
     def _stack(self, images: list[Tensor]) -> Tensor:
-        """Stack images to (B, …)."""
+        """Stack images into a tensor (B, …)."""
         # In a worker process, `default_collate` allocates the batch in shared memory. A batch on the heap would have to
         # be copied to shared memory, and the heap would grow to the size of a hundred batches.
         return default_collate(images) if images else torch.empty(0, *self.shape[1:], dtype=self.dtype)

@@ -17,7 +17,7 @@ from torchmcl.errors import TorchmclError, UsageError, known_name
 
 MAX_RESIDENT_BYTES = 2 * 1024**3  # the limit for images that are kept on the device
 SAMPLINGS = ("examples", "classes")
-# With these offsets, the seeds for reading and transforms differ from those of the training steps, which use the rank.
+# Training steps pass the rank to `seed_of` in place of these numbers, which exceed every rank, so all seeds differ.
 READ = 2**33
 AUGMENT = 2**32
 
@@ -31,7 +31,7 @@ class Batch(NamedTuple):
     """The examples that one process receives in one step.
 
     Attributes:
-        x: preprocessed inputs (B, C, H, W) or (B, D), float32 unless a custom preprocessing returns another type
+        x: preprocessed inputs (B, C, H, W) or (B, D), float32 unless custom preprocessing returns another type
         target: labels (B,) or masks (B, H, W), or probabilities (B, C, …) if a transform returns them
         index: the indices (B,) of the examples in the data set
         group: the groups (B,) int64, or None
@@ -63,13 +63,13 @@ class Loader:
     Args:
         examples: the examples
         batch_size: the number of examples in a step, summed over all processes
-        seed: the seed of the order and of augmentation
+        seed: the seed for shuffling and augmentation
         shuffle: whether to shuffle the examples, as in training
         rank: the index of this process, which receives every `world`-th example of a step, starting at index `rank`
         world: the number of processes
         device: the device of the batches
         preprocess: a name in `preprocess.names()` or a function (B, …) -> (B, …)
-        transform: augments examples before preprocessing; see `transforms`
+        transform: a function that augments examples before preprocessing; see `transforms`
         workers: the number of processes that read `Lazy` images
         sampling: "examples" to draw each example once per epoch, or "classes" to draw all classes equally often; an
             epoch has the same length in both cases

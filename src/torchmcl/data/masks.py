@@ -43,7 +43,7 @@ def check_mask_size(mask: Path, image: Path) -> None:
 
 
 def resize_mask(mask: "Image", size: Size) -> NDArray[np.uint8]:
-    """Resize a mask by nearest neighbor and return its values (H, W)."""
+    """Resize a mask by nearest-neighbor interpolation and return its values (H, W)."""
     from PIL import Image
 
     return np.asarray(mask.resize((size[1], size[0]), Image.Resampling.NEAREST), dtype=np.uint8)
@@ -70,7 +70,7 @@ def split_by_group(
 
 
 def write_mask(path: Path, label: Tensor, size: Size) -> None:
-    """Resize a mask of classes (H, W) to `size` and write it as a PNG file with a palette; pixel values are classes."""
+    """Resize a mask of class indices (H, W) to `size` and write the indices as pixel values of a palette PNG file."""
     from PIL import Image
 
     image = Image.fromarray(resize_mask(Image.fromarray(label.to("cpu").numpy().astype(np.uint8)).convert("L"), size))

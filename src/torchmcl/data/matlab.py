@@ -20,7 +20,7 @@ _COMPLEX = 0x0800
 def read_matlab(path: Path, *, max_bytes: int) -> dict[str, NDArray[Any]]:
     """Read the numeric arrays of a level 5 MATLAB file (-v6 or -v7).
 
-    `max_bytes` limits the size before and after decompression. Damaged files crash SciPy's reader, so it is not used.
+    `max_bytes` limits the size before and after decompression. SciPy's reader is not used: damaged files can crash it.
     """
     # For the layout, see "MAT-File Format" by MathWorks. Each element has a tag (type, size) and padded content.
     content = memoryview(check_file(path, max_bytes).read_bytes())

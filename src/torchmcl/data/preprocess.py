@@ -12,7 +12,8 @@ def global_contrast(x: Tensor) -> Tensor:
     """Normalize each image to mean 0 and root mean square 1 over pixels and channels, (B, …) -> (B, …) float32.
 
     Computes (x - mean) / rms(x - mean), without the division if the root mean square is below 1e-8. This is global
-    contrast normalization, the only preprocessing in the paper. It matches pylearn2's with scale sqrt(D).
+    contrast normalization, the only preprocessing in the paper. The result matches pylearn2's implementation with the
+    scale sqrt(D), where D is the number of values per image.
 
     >>> global_contrast(torch.tensor([[[[1, 3]]], [[[7, 7]]]], dtype=torch.uint8)).flatten(1)
     tensor([[-1.,  1.],
@@ -21,7 +22,7 @@ def global_contrast(x: Tensor) -> Tensor:
     x = x.float()
     axes = tuple(range(1, x.dim()))
     x = x - x.mean(axes, keepdim=True)
-    # The mean is subtracted twice, because the division would amplify its rounding error for a large uniform image.
+    # The mean is subtracted twice, as the division would amplify the mean's rounding error for a large uniform image.
     x = x - x.mean(axes, keepdim=True)
     rms = x.square().mean(axes, keepdim=True).sqrt()
     return x / torch.where(rms < 1e-8, 1.0, rms)
@@ -37,7 +38,7 @@ def scale(x: Tensor) -> Tensor:
 
 
 def none(x: Tensor) -> Tensor:
-    """Convert to float32 without changing the values, (B, …) -> (B, …)."""
+    """Convert examples to float32 without changing the values, (B, …) -> (B, …)."""
     return x.float()
 
 
@@ -57,7 +58,7 @@ def names() -> tuple[str, ...]:
 
 
 def register(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """A decorator that registers a preprocessing function (B, …) -> (B, …) floating point under its own name."""
+    """A decorator that registers a preprocessing function, (B, …) -> floating-point (B, …), under its own name."""
     return _PREPARATIONS.register(function)
 
 

@@ -48,7 +48,7 @@ def select(
 
 
 def select_classes(examples: Examples, names: Sequence[str]) -> Examples:
-    """Return the examples of some classes (or groups, if there are groups), numbered in the order of `names`."""
+    """Return the examples of some classes, or groups if there are any, relabelled in the order of `names`."""
     number = torch.full((len(examples.label_names),), -1)
     number[[examples.label_names.index(name) for name in names]] = torch.arange(len(names))
     label = number[examples.labels]

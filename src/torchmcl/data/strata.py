@@ -19,7 +19,7 @@ class Purpose(IntEnum):
 
 
 def hold_out(label: Tensor, fraction: float, *, seed: int, purpose: Purpose) -> tuple[Tensor, Tensor]:
-    """Split indices into those to keep and a fraction of each label to hold out, (N,) -> ascending (K,), (N - K,).
+    """Hold out a fraction of each label's examples; return kept and held-out indices, (N,) -> ascending (K,), (N - K,).
 
     Of the n examples of a label, n * fraction (rounded) are held out, but at least 1 if n >= 2, and never all n.
     """
@@ -38,7 +38,7 @@ def train_test_split(label: Tensor, *, seed: int, fraction: float = 0.2) -> dict
 
 
 def stratified_subset(label: Tensor, count: int, *, seed: int) -> Tensor:
-    """Choose `count` examples in proportion to the labels, at least one of each if possible, (N,) -> ascending (K,)."""
+    """Choose `count` examples, the same fraction of each label but at least one if possible, (N,) -> ascending (K,)."""
     if count < 1:
         raise UsageError(f"Expected limit >= 1, got {count}.")
     index, rank, size = _shuffled_strata(label, seed, Purpose.LIMIT)
@@ -66,7 +66,7 @@ def balanced_order(by_class: Sequence[Tensor], generator: torch.Generator) -> Te
 
 
 def _shuffled_strata(label: Tensor, seed: int, purpose: Purpose) -> tuple[Tensor, Tensor, Tensor]:
-    """Return all indices sorted by label and shuffled within each label, their ranks and the label sizes, (N,) each."""
+    """Return indices sorted by label and shuffled within labels, ranks within labels, and label sizes, (N,) each."""
     if seed < 0:
         raise UsageError(f"Expected seed >= 0, got {seed}.")
     # The raw bits of PCG64 are the same in every NumPy release, so an upgrade does not change a test set. The output

@@ -42,13 +42,14 @@ def from_dataset(
         train: the `Dataset` of training examples
         test: the `Dataset` of test examples, or the fraction of each class of `train` to hold out
         validation: the `Dataset` of validation examples, or the fraction to hold out after `test` and `limit`
+            are applied
         classes: the names of the classes 0, 1, …; by default `train.classes`, or else the sorted labels
         targets: the labels of `train`; by default `train.targets` or `train.labels`, or else the y of all items. If
             `targets` is given, the y of each item is ignored and may be missing
         test_targets: the labels of a `Dataset` given as `test`
         validation_targets: the labels of a `Dataset` given as `validation`
         limit: the maximum number of training examples; each class keeps its proportion
-        seed: the seed for choosing the examples of `limit` and those that are held out
+        seed: the seed for choosing the examples for `limit` and those to hold out
         preprocess: a name in `preprocess.names()`; by default "gcn" for uint8 and "none" for float
         name: the name of the data set
 
@@ -142,7 +143,7 @@ def read_item(dataset: Any, index: int, seed: int, name: str, *, labelled: bool 
 
 
 def _tensor(x: Tensor, where: str) -> Tensor:
-    """Convert to uint8 or float32, and add a channel axis to images without one."""
+    """Convert x to uint8 or float32, and add a channel axis to images without one."""
     if x.dim() not in (1, 2, 3) or x.numel() == 0 or x.is_complex() or x.layout != torch.strided:
         got = f"{tuple(x.shape)} {x.dtype}"
         raise UsageError(f"Expected x to be an image (C, H, W) or (H, W), or a row (D,), got {got} for {where}.")
@@ -175,7 +176,7 @@ def _type(value: Any) -> str:
 def _examples(
     dataset: Any, targets: Any, name: str, classes: Sequence[str] | None, like: Examples | None = None
 ) -> Examples:
-    """Return examples that are read on demand; if `like` is given, their shape and type must match it."""
+    """Return examples that are read on demand; if `like` is given, they must match its shape and type."""
     count = _length(dataset, name)
     labels = _known_labels(dataset) if targets is None else targets
     with preserve_generators():

@@ -1,4 +1,4 @@
-"""Augmentation: random transforms of training batches that are exactly reproducible when a run resumes.
+"""Augmentation by random transforms of training batches. A resumed run applies exactly the same transforms.
 
 A transform is any callable (x (B, …), target (B, …), draw) -> (x, target). It receives examples before preprocessing
 and must not change their number. `draw` provides random numbers, which depend only on the seed, epoch and batch. These
@@ -200,7 +200,7 @@ def _check_images(x: Tensor, name: str) -> None:
 
 
 def _is_mask(target: Tensor) -> bool:
-    """Return whether targets belong to pixels, (B, H, W) or (B, C, H, W), so that they move with the image."""
+    """Return whether each pixel has a target, (B, H, W) or (B, C, H, W), which must then move with the image."""
     return target.ndim > 2
 
 

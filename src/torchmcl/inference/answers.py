@@ -17,12 +17,12 @@ class Answer(NamedTuple):
     its pixels reaches the threshold.
 
     Attributes:
-        label: predicted class of each example, an index into `Specialists.classes` (B,)
+        label: predicted class of each example (B,), an index into `Specialists.classes`
         probabilities: combined probabilities of the ensemble (B, C, …)
         confidence: highest combined probability (B,)
         accepted: whether the confidence reaches the rejection threshold (B,)
-        member: index of the member with the lowest p(auxiliary), the highest gate or the highest confidence (B,)
-        members: each member's probabilities; the auxiliary class, if any, is the last (M, B, C or C + 1, …)
+        member: index of the member with the lowest p(auxiliary), the highest gate weight or the highest confidence (B,)
+        members: each member's probabilities (M, B, C or C + 1, …); the auxiliary class, if any, comes last
     """
 
     label: Tensor
@@ -55,7 +55,7 @@ def postprocess(method: Method, output: EnsembleOutput, rejection: Rejection) ->
 
 
 def _claims(method: Method, members: Tensor, gate: Tensor | None) -> Tensor:
-    """Return a score for each member and example (M, B): 1 - p(auxiliary), the gate, or the member's confidence."""
+    """Return a score for each member and example (M, B): 1 - p(auxiliary), the gate weight, or the confidence."""
     if method.auxiliary:
         claims = 1 - members[:, :, -1]
     elif gate is not None:

@@ -28,7 +28,7 @@ OUTPUTS = ("label", "probabilities", "members", "auxiliary", "accepted")
 BATCH_SIZES = (1, 3, 17)  # the batch sizes at which the exported graph is compared with the model
 TOLERANCE = 1e-5
 DYNAMIC_SHAPES = ({0: torch.export.Dim("batch", min=1)},)
-CALIBRATION_EXAMPLES = 256  # the number of training examples that determine the ranges of 8-bit values
+CALIBRATION_EXAMPLES = 256  # the maximum number of training examples that determine the ranges of 8-bit values
 
 Runner = Callable[[Tensor], Mapping[str, Tensor]]
 
@@ -57,18 +57,20 @@ class Graph(nn.Module):
 def export(specialists: Specialists, path: str | Path, *, quantize: Any = None, test: Any = None) -> dict[str, Any]:
     """Export a model to PATH.onnx or PATH.pt2.
 
-    The graph takes `images` (B, C, H, W) uint8 or `rows` (B, D) float32 with any batch size B, and returns the outputs
-    of `Graph`. Before the file is written, the graph is compared with the model on batches of several sizes.
+    The graph takes `images` (B, C, H, W) or `rows` (B, D) of the model's input type, uint8 or float32, with any batch
+    size B, and returns the outputs of `Graph`. Before the file is written, the graph is compared with the model on
+    batches of several sizes.
 
     Args:
         specialists: the model
         path: the file to write; its extension selects the format
         quantize: representative examples, in any form that `predict` accepts, to quantize an ONNX graph to 8 bits
-        test: labelled examples, in any form that `calibrate` accepts, to measure the error before and after `quantize`
+        test: labelled examples, in any form that `calibrate` accepts, for the error before and after quantization
 
     Returns:
-        A dictionary with the `path`, the file size in `bytes`, the compared batch sizes `batches` and the largest
-        `difference`. Quantization adds `bytes_before`, and `test` then adds `error_before` and `error`, in percent.
+        A dictionary with the `path`, the file size in `bytes`, the batch sizes of the comparison in `batches` and the
+        largest `difference` between outputs. Quantization adds `bytes_before`, and `test` then adds `error_before` and
+        `error`, in percent.
 
     Raises:
         UsageError: if the format is unknown, the network cannot be traced, or the graph differs from the model.
@@ -169,7 +171,7 @@ def compare(graph: Graph, run: Runner) -> float:
     Labels and acceptance are compared only where they do not depend on rounding.
 
     Raises:
-        UsageError: if the exported form fails, or differs by more than `TOLERANCE`.
+        UsageError: if the exported form fails, or if its outputs differ by more than `TOLERANCE`.
     """
     worst = 0.0
     threshold = graph.specialists.model_config.rejection.threshold
@@ -196,7 +198,7 @@ def compare(graph: Graph, run: Runner) -> float:
 
 
 def quantize_onnx(content: bytes, specialists: Specialists, examples: Any) -> bytes:
-    """Quantize the convolutions and matrix products in an ONNX graph to 8 bits; `examples` determine the ranges."""
+    """Quantize convolutions and matrix products in an ONNX graph to 8 bits; `examples` determine the value ranges."""
     import onnx
     from onnxruntime import quantization
 

@@ -22,7 +22,7 @@ from torchmcl.data.loader import Batch, Loader
 from torchmcl.errors import UsageError
 from torchmcl.serialization.model_config import ModelConfig
 
-MAX_DEPTH = 64  # the limit for nested lists, because a list can contain itself
+MAX_DEPTH = 64  # the maximum depth of nested lists, because a list can contain itself
 
 
 def batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[Tensor]:
@@ -89,7 +89,7 @@ def labelled_batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[t
 
 
 def _shaped(x: Any, shape: tuple[int, ...]) -> Tensor:
-    """Convert one example or a batch to a tensor (B, *shape). Channels can be first or last; gray images need none."""
+    """Convert an example or a batch to (B, *shape). Channels can be first or last; gray images need no channel axis."""
     x = check_dense(x.detach(), "examples") if isinstance(x, Tensor) else _tensor(x)
     if x.ndim and not len(x):
         raise UsageError("Expected at least one example, got none.")
@@ -115,7 +115,7 @@ def _typed(x: Tensor, dtype: str) -> Tensor:
         return x
     if x.dtype == torch.uint8:
         return x
-    # The values are converted to int64 because torch cannot compare all integer types.
+    # The values are converted to int64 because torch cannot compare some integer types.
     if x.is_floating_point() or x.is_complex() or not 0 <= int(x.long().min()) <= int(x.long().max()) <= 255:
         raise UsageError(f"Expected integer pixel values from 0 to 255, got {str(x.dtype)[6:]}. Pass raw images.")
     return x.to(torch.uint8)

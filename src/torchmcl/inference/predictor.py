@@ -166,11 +166,11 @@ class Specialists:
 
     @torch.no_grad()
     def predict_batch(self, batch: Tensor) -> Answer:
-        """Predict one batch (B, …) before preprocessing; the answer stays on the device of the weights."""
+        """Predict the classes of one batch of raw examples (B, …); the answer stays on the device of the weights."""
         return self.postprocess(self.forward(batch))
 
     def forward(self, batch: Tensor) -> EnsembleOutput:
-        """Return the members' outputs for one batch (B, …) before preprocessing, without gradients."""
+        """Return the members' outputs for one batch of raw examples (B, …), without gradients."""
         [(_, output)] = outputs(self.ensemble, [self.to_input(batch)])
         return output
 
@@ -232,7 +232,7 @@ class Specialists:
         return rejection
 
     def predict_files(self, images: Sequence[str | Path], *, masks: str | Path | None = None) -> list[dict[str, Any]]:
-        """Predict image files.
+        """Predict the class or the mask of each image file.
 
         Args:
             images: paths of the images
@@ -260,7 +260,7 @@ class Specialists:
     def _with_masks(self, rows: list[dict[str, Any]], answer: Answer, folder: Path) -> list[dict[str, Any]]:
         names = [f"{Path(row['image']).stem}.png" for row in rows]
         if len(set(names)) < len(names):
-            raise UsageError("Images with the same name would overwrite each other's masks. Predict them separately.")
+            raise UsageError("Images with the same name would have the same mask file. Predict them separately.")
         atomic.make_folder(folder)
         for row, name, label in zip(rows, names, answer.label, strict=True):
             row["mask"] = str(folder / name)
@@ -309,7 +309,7 @@ class Specialists:
         return specialists
 
     def push_to_hub(self, repo: str, *, private: bool = False, api: hub.Api | None = None) -> str:
-        """Upload the model to the Hugging Face hub and return the URL; log in first with `hf auth login`.
+        """Upload the model to the Hugging Face hub and return the URL of the upload; log in first with `hf auth login`.
 
         Args:
             repo: repository "owner/name"; it is created if it does not exist

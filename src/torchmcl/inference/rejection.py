@@ -122,7 +122,7 @@ def threshold_for_coverage(confidence: Tensor, coverage: float) -> float:
 
 
 def threshold_for_error(confidence: Tensor, wrong: Tensor, max_error: float) -> float:
-    """Return a threshold that accepts as many examples as possible with a mean of `wrong` (B,) up to `max_error`.
+    """Return a threshold that accepts as many examples as possible while their mean `wrong` (B,) is up to `max_error`.
 
     >>> confidence, wrong = torch.tensor([0.9, 0.8, 0.6, 0.2]), torch.tensor([False, False, True, False])
     >>> [round(threshold_for_error(confidence, wrong, max_error), 4) for max_error in (0.3, 0.2)]

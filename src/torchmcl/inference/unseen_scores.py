@@ -19,9 +19,9 @@ from torchmcl.structures.output import EnsembleOutput, per_example
 class MemberScores:
     """The members' outputs for a batch, converted to the quantities from which scores are computed.
 
-    For a method with an auxiliary class, `members` are p(c) / (1 - p(auxiliary)). The claim of a member on an
-    example is 1 - p(auxiliary). The member's weight is w_m = (1 - p_m(auxiliary)) / sum_n (1 - p_n(auxiliary)), so that
-    AMCL's combined probabilities are exactly sum_m w_m p_m. For other methods, the weights are the gate, or 1/M.
+    For a method with an auxiliary class, `members` are p(c) / (1 - p(auxiliary)). The claim of a member on an example
+    is 1 - p(auxiliary). The member's weight is w_m = (1 - p_m(auxiliary)) / sum_n (1 - p_n(auxiliary)), so that AMCL's
+    combined probabilities are exactly sum_m w_m p_m. For other methods, the weights are those of the gate, or 1/M.
 
     Args:
         logits: logits of the real classes (M, B, C, …)
@@ -41,7 +41,7 @@ class MemberScores:
 
     @classmethod
     def of(cls, output: EnsembleOutput | Tensor, combined: Tensor, method: Method) -> "MemberScores":
-        """Convert the members' outputs (M, B, C or C + 1, …) and the combined probabilities (B, C, …)."""
+        """Create `MemberScores` from members' outputs (M, B, C or C + 1, …) and combined probabilities (B, C, …)."""
         logits, gate = EnsembleOutput.of(output)
         real = logits[:, :, : method.classes]
         auxiliary, weights = None, torch.ones_like(logits[:, :, 0])

@@ -1,4 +1,4 @@
 """Files of models and runs: configurations, weights, checkpoints, checksums and the Hugging Face hub.
 
-Files of earlier versions can also be read. See `training` for training loops, and `inference` for prediction.
+Files written by earlier versions can also be read. See `training` for training loops, and `inference` for prediction.
 """

@@ -55,7 +55,7 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
 def load_error(path: Path, problem: Exception) -> UsageError:
     """Return the error for a checkpoint that cannot be used because of `problem`.
 
-    A `UsageError`, for example because the checkpoint belongs to another run, and a lack of GPU memory are not damage.
+    If `problem` is a `UsageError`, such as for another run's checkpoint, or a lack of GPU memory, the file is intact.
     """
     reason = str(problem)[:300] or type(problem).__name__
     if isinstance(problem, pickle.UnpicklingError):  # torch's message explains how to load the file unsafely

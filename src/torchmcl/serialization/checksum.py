@@ -36,7 +36,7 @@ def verify_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checksum(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 hash of the content serialised as JSON, independent of the order of its entries."""
+    """Return the SHA-256 hash of the content serialized as JSON, independent of the order of its entries."""
     plain = json.loads(json.dumps(content))  # converts keys to strings
     return sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 

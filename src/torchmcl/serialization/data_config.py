@@ -21,7 +21,7 @@ class DataConfig:
         limit: maximum number of training examples; the proportions of the classes are preserved
         validation: fraction of the training set that is held out for validation
         size: height and width to which images of folder:PATH are resized, or the side of a square
-        seed: seed of the splits and of the limit; by default, the seed of the run
+        seed: seed for the splits and the limit; by default, the seed of the run
         in_memory: size in gigabytes below which a data set is read into memory; larger ones are read on demand
     """
 
@@ -79,7 +79,7 @@ def load_run_data(run: Path, *parts: str, changes: DataConfig | None = None) -> 
     Args:
         run: folder of the run
         parts: parts to load and verify: train, validation or test
-        changes: fields of the configuration to replace, such as the folder of the data
+        changes: configuration whose non-default fields, such as the folder of the data, replace those of the run
 
     Raises:
         UsageError: if the run was not trained on a data set loaded by name, or if a part differs from the one used in

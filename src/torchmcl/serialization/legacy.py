@@ -1,4 +1,4 @@
-"""Functions that upgrade files of earlier versions, which did not store the default values of options."""
+"""Functions that upgrade files written by earlier versions, which did not store the default values of options."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ def upgraded_options(method: str | None, options: Mapping[str, Any]) -> dict[str
 
 
 def is_earlier(config: Mapping[str, Any]) -> bool:
-    """Return whether a run's config.yaml was written before all defaults were stored."""
+    """Return whether a run's config.yaml was written by an earlier version, which did not store all defaults."""
     return "data_seed" not in config
 
 

@@ -34,7 +34,7 @@ class ModelConfig:
         exchange: kind of exchange between members, a name in `exchange.names()`
         preset: name of the preset that determines the size of the exchange
         unit: unit that is assigned to members in segmentation, image or pixel
-        dense: whether the model predicts each pixel
+        dense: whether the model predicts a class for each pixel
         cut: number of layers before the exchange, for an `nn.Sequential` that is not registered
         task: name of the task, or None for segmentation if `dense` is True and classification otherwise
         method_options: options of the method, including defaults
@@ -78,7 +78,7 @@ class ModelConfig:
         Args:
             network: the network or networks, if they are not registered
             method: the method, if it is not registered
-            seed: seed of the initial weights
+            seed: seed for the initial weights
 
         Raises:
             UsageError: if an unregistered network or method is not passed, or if the method does not have the expected

@@ -16,7 +16,7 @@ from torchmcl.serialization.legacy import upgraded_config
 from torchmcl.serialization.model_config import ModelConfig
 
 MODEL, CONFIG = "model.safetensors", "config.yaml"
-TRAINED = ("method", "network", "members", "exchange", "preset", "unit")  # in both runs and models
+TRAINED = ("method", "network", "members", "exchange", "preset", "unit")  # stored in both runs and models
 
 
 def write(folder: Path, model_config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
@@ -80,7 +80,7 @@ def read(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
 
 
 def checksum(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of a model's configuration and of its tensors' names, types, shapes and bytes.
+    """Return the SHA-256 hash of a model's configuration and of its tensors' names, types, shapes and bytes.
 
     >>> checksum({}, {"weight": torch.zeros(2)}) == checksum({}, {"weight": torch.tensor([0.0, 1e-30])})
     False

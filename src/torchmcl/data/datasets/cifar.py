@@ -24,7 +24,7 @@ class Layout:
     train: tuple[str, ...]
     test: tuple[str, ...]
     names: str
-    labels: int = 0  # the number of label bytes before the pixels, of which the last is used; 0 for pickles
+    labels: int = 0  # the number of label bytes before the pixels (the last byte is used), or 0 for pickles
     label_key: str = ""
     names_key: str = ""
 
@@ -85,7 +85,7 @@ def _part(paths: Sequence[Path], layout: Layout, classes: tuple[str, ...]) -> Ex
 
 
 def _binary(path: Path, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.integer]]:
-    """Read records of label bytes and 3,072 pixels; return pixels (N, 3072) and labels (N,)."""
+    """Read records of label bytes and 3,072 pixel values; return pixels (N, 3072) and labels (N,)."""
     record = layout.labels + PIXELS
     content = np.fromfile(check_file(path, MAX_BYTES), dtype=np.uint8)
     if (size := len(content)) % record:

@@ -19,11 +19,12 @@ def load(
 ) -> DataSet:
     """Load images (N, 3, H, W) and masks (N, H, W) from PATH/images and PATH/masks.
 
-    The mask of an image is the PNG file of the same name. Its pixel values are the classes 0, 1, …, or 255 for pixels
-    to ignore. If all masks are black and white (0 and 255), the classes are 0 and 1. PATH/classes.txt can contain the
-    names of the classes, one per line. The group of an image is its folder in PATH/images. A fifth of each group,
-    chosen by `seed`, is the test set. Images (bicubic) and masks (nearest neighbor) are resized to `size`, by default
-    the median size of the images. Raises UsageError if a folder or mask is missing, or if a mask has the wrong format.
+    The mask of an image is the PNG file of the same name. The values in a mask are the classes 0, 1, …, or 255 for
+    pixels to ignore. If all masks are black and white (0 and 255), the classes are 0 and 1. PATH/classes.txt can
+    contain the names of the classes, one per line. The group of an image is its folder in PATH/images. A fifth of each
+    group, chosen by `seed`, is the test set. Images (bicubic) and masks (nearest neighbor) are resized to `size`, by
+    default the median size of up to 100 images. Raises UsageError if a folder or mask is missing, or if a mask has the
+    wrong format.
     """
     root = Path(path).expanduser()
     if not (root / "images").is_dir() or not (root / "masks").is_dir():

@@ -16,7 +16,7 @@ MAX_BYTES = 10**8  # the limit per text file
 def load(
     directory: str | None = None, parts: Sequence[str] = ("train", "test"), size: tuple[int, int] | None = None
 ) -> DataSet:
-    """Load Tiny-ImageNet as `ImageFiles` (N, 3, 64, 64). The classes are in the order of wnids.txt; "test" is val."""
+    """Load Tiny-ImageNet as `ImageFiles` (N, 3, 64, 64), in the class order of wnids.txt; val is the test set."""
     folder = obtain(["tiny-imagenet-200"], directory)
     ids = _text(folder / "wnids.txt").split()
     if len(set(ids)) != len(ids):
