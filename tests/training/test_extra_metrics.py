@@ -148,8 +148,8 @@ def test_masks_batch_by_batch():
         ({"a": Own({"b": 1.0}), "a_b": Own([2.0])}, "The name a_b of .* in use"),
         ({"a": Own([1.0, 2.0]), "a_1": Own(2.0)}, "The name a_1 of .* in use"),
         ({"a": Own({"b,c": 1.0})}, "name 'a_b,c' .* log.csv"),
-        ({"own": Own("high")}, "compute of the metric own to return a number or a vector, got 'high'"),
-        ({"own": Own([None])}, "compute of the metric own to return a number or a vector"),
+        ({"own": Own("high")}, "the metric own to compute a number or a vector, got 'high'"),
+        ({"own": Own([None])}, "the metric own to compute a number or a vector"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_the_run_resumes(given, says, tmp_path):

@@ -25,7 +25,7 @@ def bin_counts(values: Tensor, highest: float = 1.0) -> list[int]:
 
 
 def density(axes: "Axes", curves: Iterable[tuple[str, ArrayLike]], highest: float = 1.0) -> None:
-    """Plot named curves, given as bin counts from 0 to `highest`, as densities on a logarithmic scale."""
+    """Plot named curves, given as counts in bins from 0 to `highest`, as densities on a logarithmic scale."""
     lowest, top = np.inf, 1e-9
     for number, (name, counts) in enumerate(curves):
         heights = np.asarray(counts, dtype=float)
@@ -41,7 +41,7 @@ def density(axes: "Axes", curves: Iterable[tuple[str, ArrayLike]], highest: floa
 
 
 def histogram(axes: "Axes", counts: ArrayLike, name: str, number: int) -> None:
-    """Plot bin counts from 0 to 1 as a filled histogram in percent. `number` selects the colour and hatch."""
+    """Plot counts in bins from 0 to 1 as a filled histogram in percent. `number` selects the colour and hatch."""
     heights = np.asarray(counts, dtype=float)
     edges = np.linspace(0, 1, len(heights) + 1)
     percent = 100 * heights / max(heights.sum(), 1)

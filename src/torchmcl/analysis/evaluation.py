@@ -121,7 +121,7 @@ def calibrate_run(
     Args:
         run: the folder of the run
         coverage: the fraction of examples to accept
-        max_error: the maximum error of the accepted examples, as a fraction
+        max_error: the maximum error among the accepted examples, as a fraction
         temperature: whether to fit a temperature first (see `torchmcl.inference.rejection.apply_temperature`)
 
     Returns:
@@ -145,7 +145,7 @@ def rejection_metrics(confidence: Tensor, wrong: Tensor, rejection: Rejection) -
     Args:
         confidence: the confidence of each prediction, (B,)
         wrong: the error of each prediction, from 0 to 1, (B,)
-        rejection: the threshold of the run
+        rejection: the threshold and temperature of the run
 
     Returns:
         `aurc`, the area under the risk-coverage curve; `risk_coverage`, ten points of this curve; and, for a
@@ -255,7 +255,7 @@ def _check_shape(examples: Examples, name: str, specialists: Specialists) -> Non
     if (shape := tuple(examples.images.shape[1:])) != (expected := specialists.model_config.shape):
         raise UsageError(
             f"The run was trained on examples of shape {expected}, but those of {name} have shape {shape}. "
-            "To resize images of a folder, use --data.size or --unseen folder:PATH."
+            "To resize images from a folder, use --data.size or --unseen folder:PATH."
         )
 
 

@@ -4,7 +4,7 @@ from torch import Tensor
 
 
 def informative_examples(errors: Tensor, ensemble_errors: Tensor, groups: Sequence[int], count: int) -> list[int]:
-    """Return the indices of examples on which the members differ most and the ensemble is correct.
+    """Return the indices of examples on which the members' errors differ most and the ensemble's error is low.
 
     At most one example per group is chosen. The examples are ordered so that the member with the lowest
     error alternates. `errors` is (M, N), and `ensemble_errors` is (N,).

@@ -9,7 +9,7 @@ from torchmcl.structures.output import EnsembleOutput, per_example
 
 
 class Recorder(nn.Module):
-    """An ensemble that records values for every example of its forward passes.
+    """An ensemble that records values for every example in its forward passes.
 
     Args:
         specialists: the trained ensemble
@@ -54,9 +54,9 @@ class Recorder(nn.Module):
 def errors(logits: Tensor, answer: Answer, target: Tensor, valid: Tensor | None = None) -> dict[str, Tensor]:
     """Compare logits (M, B, C or C + 1, …) and the ensemble's answer with the target (B, …).
 
-    Values are averaged over the `valid` pixels of masks, bool (B, …). The result has `wrong` (B,), the ensemble's
-    error; `errors` (B, M), each member's error over the real classes; `target_probability` (B,), the ensemble's
-    probability of the target; `cross_entropy` (B, M) of each member; and `reliability` (1, 3, 15)
+    For masks, values are averaged over the pixels marked in `valid`, bool (B, …). The result has `wrong` (B,), the
+    ensemble's error; `errors` (B, M), each member's error without the auxiliary class; `target_probability` (B,), the
+    ensemble's probability of the target; `cross_entropy` (B, M) of each member; and `reliability` (1, 3, 15)
     (see `metrics.reliability`).
     """
     combined, known = answer.probabilities, target.long()

@@ -28,7 +28,7 @@ class RunEvaluation:
         training_metrics: the content of metrics.json, written after training
         config: the content of config.yaml
         history: the rows of log.csv, one per epoch
-        assignment_history: the loss-based assignments of each epoch, (epochs, groups, M)
+        assignment_history: the number of loss-based assignments in each epoch, (epochs, groups, M)
         run: the folder of the run
     """
 
@@ -98,7 +98,7 @@ class RunEvaluation:
 
     @property
     def specialised(self) -> bool:
-        """Whether at least one member does not own the groups of all test examples."""
+        """Whether at least one test example belongs to a group that not all members own."""
         return self.own is not None and not bool(self.own.all())
 
     def images(self, chosen: Sequence[int]) -> Tensor:

@@ -27,7 +27,7 @@ FORMATS = ("pdf", "png", "svg")
 
 
 def new(width: float = 4.6, height: float = 3.0) -> "Figure":
-    """Return an empty figure with a size in inches, such as a width of 3.3 for a column or 7 for a page."""
+    """Return an empty figure of the given size in inches, such as a width of 3.3 for a column or 7 for a page."""
     try:
         from matplotlib import figure
     except ImportError as error:
@@ -51,7 +51,7 @@ def bar(number: int) -> dict[str, Any]:
 
 
 def tidy(axes: "Axes", *, grid: str = "") -> None:
-    """Remove the top and right spines, set font sizes, and add a grid along "x", "y" or "both"."""
+    """Remove the top and right spines, set font sizes, and optionally add a grid ("x", "y" or "both")."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, length=3)
     axes.xaxis.label.set_fontsize(9)
@@ -79,7 +79,7 @@ def label(text: str, width: int = 24) -> str:
 
 
 def save(figure: "Figure", path: str | Path) -> Path:
-    """Write a figure atomically in the format of the file extension: .pdf, .svg, or .png with 200 dots per inch."""
+    """Write a figure atomically in the format given by the extension: .pdf, .svg, or .png with 200 dots per inch."""
     import matplotlib
 
     path = Path(path)

@@ -1,4 +1,4 @@
-"""Calibrate a trained run on its validation split: set the confidence below which it rejects an example."""
+"""Calibrate a trained run on its validation split: set the confidence below which predictions are rejected."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ def add_arguments(parser: Any) -> None:
     """Add the arguments for the run, the target and the output format."""
     parser.add_argument("run", type=str, help="folder of a trained run")
     add_option(parser, "coverage", "fraction of examples to accept, e.g. 0.95", float)
-    add_option(parser, "max_error", "maximum error rate of the accepted examples, e.g. 0.01", float)
+    add_option(parser, "max_error", "maximum error rate among the accepted examples, e.g. 0.01", float)
     add_option(parser, "temperature", "also fit a softmax temperature (temperature scaling)", bool)
     add_option(parser, "json", "print JSON", bool)
 

@@ -128,7 +128,7 @@ def build_parser(commands: Container[str] = COMMANDS) -> Any:
 
 
 def normalize_option(word: str) -> str:
-    """Replace dashes and dots in the name of an option by underscores.
+    """Replace dashes and dots in the name of an option with underscores.
 
     >>> normalize_option("--num-nodes=2"), normalize_option("--data.dir"), normalize_option("a.b")
     ('--num_nodes=2', '--data_dir', 'a.b')

@@ -1,4 +1,4 @@
-"""Export a trained run to ONNX or torch.export, and check that its outputs match PyTorch's."""
+"""Export a trained run to ONNX or torch.export, and check that the exported model gives the same outputs as PyTorch."""
 
 from pathlib import Path
 from typing import Any

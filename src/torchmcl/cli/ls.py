@@ -3,7 +3,7 @@
 from typing import Any
 
 OWN_DATA = {
-    "folder:PATH": "Your images in one folder per class, optionally split into train/ and test/. Resizes all images.",
+    "folder:PATH": "Your images in one folder per class, optionally split into train/ and test/. Images are resized.",
     "segmentation-folder:PATH": "Your images/ and masks/, with any number of classes. Each subfolder is a group.",
     "npz:PATH": "Your arrays x and y, and optionally x_test and y_test, which contain images or table rows.",
 }

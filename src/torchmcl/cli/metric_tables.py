@@ -36,7 +36,7 @@ def run_table(metrics: dict[str, Any]) -> "Table":
 
 
 def unseen_table(metrics: dict[str, Any]) -> "Table":
-    """Show how well each score detects unseen data. FPR95 is the false positive rate at 95 % true positives."""
+    """Show how well each score detects unseen data. FPR95 is the false positive rate at a 95 % true positive rate."""
     unseen = metrics["unseen"]
     title = f"{metrics['run']}: {metrics['data']} against {unseen['examples']} examples of {unseen['data']}"
     table = _table(title, ("score (higher: more likely unseen)", *UNSEEN_COLUMNS.values()))

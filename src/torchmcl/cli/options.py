@@ -28,11 +28,11 @@ def add_import(parser: Any) -> None:
 
 
 def add_runs(parser: Any, *, limit: bool = False) -> None:
-    """Add the arguments for the runs and the data to evaluate them on, optionally with a limit on the examples."""
+    """Add the arguments for the runs and the evaluation data, and optionally a limit on the number of examples."""
     from torchmcl.serialization.data_config import DataConfig
 
     parser.add_argument("runs", type=str, nargs="+", help="folders of trained runs; several runs are compared")
-    add_option(parser, "data", "data set with the same classes to evaluate on; by default, the run's own test set")
+    add_option(parser, "data", "data set to evaluate on, with the run's classes; by default, the run's own test set")
     add_fields(parser, DataConfig, "data_")
     add_option(parser, "unseen", "data set with unseen classes, or folder:PATH for all images in a folder")
     add_option(parser, "unseen_classes", "classes of the unseen data set to use, separated by commas; by default, all")
@@ -87,7 +87,7 @@ def registered(kind: str) -> dict[str, Any]:
 
 
 def method_options(taken: Container[str] = ()) -> dict[str, tuple[Any, str]]:
-    """Return the type and help text of each method option whose name is not `taken`."""
+    """Return the type and help text of each method option whose name is not in `taken`."""
     found = options_of(method_builders(), ("members", "task", "groups"))  # set by the data or by another option
     found["k"] = (found["k"][0], "number of members that take each example; cmcl: 4, other methods: 1")
     return {name: about for name, about in found.items() if name not in taken}

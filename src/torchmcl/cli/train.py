@@ -49,7 +49,7 @@ def add_model(parser: Any) -> None:
     add_option(
         model, "exchange", f"how members share features: default (set by the method), {exchanges}", str, "default"
     )
-    add_option(model, "preset", f"size of the exchange: {presets}", str, "default")
+    add_option(model, "preset", f"variant of the exchange: {presets}", str, "default")
     add_option(model, "unit", "unit that is assigned to members in segmentation: image or pixel", str, "image")
     add_option(model, "cut", SUPPRESS, int)  # only for networks that are defined in Python
     of_networks = shared.network_options()

@@ -37,7 +37,7 @@ class Callback:
         """Called after each optimiser step."""
 
     def on_epoch_end(self, metrics: dict[str, Any]) -> None:
-        """Called with an epoch's row of log.csv after the epoch is saved. A resumed run does not repeat the call."""
+        """Called with an epoch's row of log.csv after the epoch is saved; not called again if the run is resumed."""
 
     def on_train_end(self) -> None:
         """Called after the last epoch, before the evaluation on the test set."""
@@ -80,7 +80,7 @@ class Callbacks:
 
 @contextmanager
 def user_errors(kind: str, source: str) -> Iterator[None]:
-    """Convert an exception in a user's callback, logger or metric to a one-line UsageError that names its source."""
+    """Convert an exception in a user's callback, logger or metric to a one-line UsageError that names `source`."""
     try:
         yield
     except TorchmclError:

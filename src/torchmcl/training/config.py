@@ -38,8 +38,8 @@ CALL_ARGUMENTS = (
 class MethodConfig:
     """A method, its number of members and its options.
 
-    `classes` is the number of classes of a `Method` object, and must equal the number of classes in the data. `given`
-    is the `Method` object if it is not registered. `task` is the name of the task, or None if the data determines it.
+    `classes` is the number of classes that a `Method` object was built for, and must equal that of the data. `given` is
+    the `Method` object if it is not registered. `task` is the name of the task, or None if the data determines it.
     An object, such as a `Task`, is stored as a name that begins with `own:`.
     """
 
@@ -88,7 +88,7 @@ class MethodConfig:
 
     @staticmethod
     def _task(method: "str | Method", task: Any) -> str | None:
-        """Return the name of the task that `task` or a `Method` defines, or None if the data determines it."""
+        """Return the name of the task given by `task` or by a `Method`, or None if the data determines the task."""
         from torchmcl import tasks
 
         if task is None and not isinstance(method, str) and method.task != tasks.Classification(method.classes or 2):
@@ -100,7 +100,7 @@ class MethodConfig:
         return f"{OWN}{task!r}" if isinstance(task, tasks.Task) else task
 
     def build(self, task: "Task | int", groups: int | None = None) -> "Method":
-        """Build the method for a task or a number of classes. `groups` is used if the method's memory counts groups.
+        """Build the method for a task or a number of classes. `groups` is the default of the method's option `groups`.
 
         Raises:
             UsageError: If an option is invalid, or if the method was built for another number of classes.
@@ -277,7 +277,7 @@ class TrainConfig:
     def identity(self) -> dict[str, Any]:
         """Return all resolved options that affect the results. Runs with equal identities are considered identical.
 
-        Options in `WITHOUT_EFFECT`, such as the data folder and the machine (except for the precision), are omitted.
+        Options in `WITHOUT_EFFECT`, such as `data_dir` and the options of `Machine` except `precision`, are omitted.
         """
         options = {name: value for name, value in self.resolved().flat().items() if name not in WITHOUT_EFFECT}
         if options["task"] in ("classification", "segmentation"):  # the data implies these tasks

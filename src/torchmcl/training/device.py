@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 
 
 class OneDevice:
-    """A minimal replacement for Lightning Fabric: one process, one device, and the precision of the weights.
+    """A minimal replacement for Lightning Fabric that uses one process, one device, and the precision of the weights.
 
     Use this class for many small runs, or to train inside another program. Fabric takes two seconds to import and
     several milliseconds to set up, and it searches the environment for a cluster such as SLURM.

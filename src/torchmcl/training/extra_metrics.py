@@ -120,7 +120,7 @@ def _plain(name: str, value: Any) -> Value:
         numbers = torch.as_tensor(value).cpu().double()
     except (TypeError, ValueError, RuntimeError) as problem:
         raise UsageError(
-            f"Expected compute of the metric {name} to return a number or a vector, got {shown(value)}. {METRIC_ADVICE}"
+            f"Expected the metric {name} to compute a number or a vector, got {shown(value)}. {METRIC_ADVICE}"
         ) from problem
     listed = [round(number, 6) if isfinite(number) else None for number in numbers.flatten().tolist()]
     return listed if numbers.ndim else listed[0]

@@ -91,9 +91,9 @@ def fit(
             per member. A module is copied with its weights. See `Ensemble.build`.
         data: The name of a data set (see `data.load`) or a `DataSet` (see `data.from_arrays`, `data.from_dataset` and
             `data.from_loaders`).
-        members: The number of members. By default, the number in the `Method` or in the list of networks, or 5.
+        members: The number of members. By default, that of the `Method`, the length of the list of networks, or 5.
         exchange: The kind of exchange between members. By default, the exchange of the method.
-        preset: The size of the exchange, one of `exchange.PRESETS`.
+        preset: The variant of the exchange, one of `exchange.PRESETS`.
         unit: The unit that a member takes or leaves in segmentation: `image`, or `pixel` to treat pixels as examples.
         cut: The number of layers before the exchange, for a custom `nn.Sequential`.
         task: A name in `tasks.names()` or a `Task`. By default, segmentation for masks and classification otherwise.
@@ -111,7 +111,7 @@ def fit(
             probabilities (B, C, …) and the target (B, …). Values on the validation split are written to log.csv and
             passed to the loggers, and values on the test set are written to metrics.json as `extra`.
         verbose: Show progress on the console. Progress is always logged to `torchmcl.training`. If that
-            logger has a console handler, the handler's output replaces this one.
+            logger has a console handler, the handler's output replaces the printed lines.
         options: Options of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
             learning_rate, …), of `Machine` (precision, devices, …) and, with the prefix `data_`, of `DataConfig`.
             `optimizer` can be a callable that maps a list of (name, parameter) pairs to an optimiser, and `schedule`
@@ -155,7 +155,7 @@ def fit(
 
 
 def _resolved(config: TrainConfig, folder: RunFolder) -> TrainConfig:
-    """Resolve the configuration, and raise a specific error for runs of earlier versions that cannot be resumed."""
+    """Resolve the configuration, and raise a specific error if a run from an earlier version cannot be resumed."""
     try:
         return config.resolved()
     except UsageError as problem:
@@ -226,7 +226,7 @@ def prepare(
     if "test" not in data.parts:
         raise UsageError(f"The data set {data.name} has no test set. Pass test=… when you create the data set.")
     if config.recipe.patience and data.validation is None:
-        raise UsageError("The option patience needs a validation split. Pass data_validation, such as 0.1.")
+        raise UsageError("The option patience needs a validation split. Set data_validation, for example to 0.1.")
     _check_custom(config, {"transform": transform, "optimizer": optimizer, "schedule": schedule, "task": task})
     by_image = config.method.unit == "image"
     if not by_image and not data.train.dense:
@@ -303,7 +303,7 @@ def _check_networks(ensemble: Ensemble, model_config: ModelConfig, *, custom: bo
         if not any(weight.requires_grad for weight in ensemble.parameters()):
             raise UsageError("The networks have no trainable weights. If they are frozen, call requires_grad_().")
         devices = {weight.device for weight in ensemble.parameters()}
-        if len(devices) == 1:  # weights on several devices cannot run before Fabric moves them
+        if len(devices) == 1:  # networks on several devices cannot run before Fabric moves them
             x = torch.zeros(2, *model_config.shape, dtype=getattr(torch, model_config.dtype), device=devices.pop())
             with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=mixed):
                 ensemble.dry_run(preprocess.get(model_config.preprocess)(x))

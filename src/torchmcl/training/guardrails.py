@@ -10,8 +10,8 @@ def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, 
     """Return warnings about members that take too few or too many examples, or that are overconfident.
 
     Args:
-        taken: The number of examples that each member took in an epoch, (classes, M).
-        method: The method that is trained.
+        taken: The number of examples of each class that each member took in an epoch, (classes, M).
+        method: The method used for training.
         oracle: The oracle error in percent.
         top1: The top-1 error in percent.
 

@@ -20,9 +20,9 @@ LOGGED = "logged.json"  # file in the checkpoints folder with the last step pass
 class Loggers(Callback):
     """Pass the configuration, one row per epoch and the test metrics to Lightning loggers.
 
-    The first process logs an epoch after the epoch's checkpoint is saved. Each step is recorded in the run folder just
-    before the logger is called. A resumed run therefore never logs an epoch twice, and it logs saved epochs that have
-    not been recorded. A row is lost only if the process is killed after the step is recorded and before the call
+    The first process logs an epoch after the epoch's checkpoint is saved. Each call to a logger is recorded in the run
+    folder just before it is made. A resumed run therefore never logs an epoch twice, and it logs saved epochs that have
+    not been recorded. A row is lost only if the process is killed after the call is recorded and before the call
     returns, or if the logger accepts the row and then fails to save it. A logger that is new to the run receives all
     previous epochs.
 

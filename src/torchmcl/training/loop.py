@@ -208,7 +208,7 @@ class Training:
         return self.recipe.factor(epoch) if self.schedule is None else float(self.schedule(epoch, self.epochs))
 
     def _end_epoch(self, epoch: int) -> None:
-        """Validate, report warnings and save a checkpoint."""
+        """Evaluate the validation split, report warnings and save a checkpoint."""
         at, taken = self.position, all_sum(self.position.taken.clone())
         mean = at.loss / len(self.train.examples)
         if not np.isfinite(mean):
@@ -288,7 +288,7 @@ class Training:
             if state is None:
                 return
             self.load_state_dict(state)
-            if state["format"] == 1:  # in this format, the best epoch can be in the warm-up and has no memory
+            if state["format"] == 1:  # in this format, the best epoch can be in the warm-up and lacks its memory
                 self.position.best, self.position.best_epoch = float("inf"), 0
 
     def _save_best(self) -> None:
@@ -362,7 +362,7 @@ def build_optimizer(build: OptimizerBuilder, ensemble: nn.Module) -> Optimizer:
     """Return the optimiser that a user's callable builds.
 
     Raises:
-        UsageError: If the callable fails, or if a parameter that requires a gradient is missing.
+        UsageError: If the callable fails, or if the optimiser lacks a parameter that requires a gradient.
     """
     named = list(ensemble.named_parameters())
     try:

@@ -57,7 +57,7 @@ class Machine:
         """Return a Lightning `Fabric`. Call `Fabric.launch` to start the processes.
 
         Raises:
-            UsageError: If this machine does not support the accelerator, the devices or the precision.
+            UsageError: If this machine does not support the accelerator, the number of devices or the precision.
         """
         from lightning.fabric import Fabric
 

@@ -81,7 +81,7 @@ def memberwise_backward(
 
 
 def _save_generators(device: torch.device) -> Callable[[], None]:
-    """Return a function that restores the random generators, so that the second pass draws the same numbers."""
+    """Return a function that restores the random generators, so that both passes draw the same numbers."""
     cpu = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 

@@ -15,7 +15,8 @@ class TrainingProgress:
     """Report the progress of a training run: a bar for the current epoch, one line per epoch, and warnings.
 
     Lines are logged to `torchmcl.training`, with a level of at most `level`. If `verbose` is set, the lines are also
-    printed to the console, and the bar is shown if the console is a terminal. Only the process with rank 0 reports.
+    printed to the console, and the bar is shown if the console is a terminal. Only the process with rank 0 writes lines
+    and shows the bar.
     """
 
     def __init__(self, *, verbose: bool = True, rank: int = 0, level: int = logging.WARNING) -> None:

@@ -25,7 +25,7 @@ class Recipe:
     Args:
         epochs: number of passes over the training set; by default the paper's number, 30 for digits, or 100 otherwise
         batch_size: number of examples per step, summed over all processes
-        sampling: examples (each example once per epoch) or classes (the same number, balanced across classes)
+        sampling: examples (each example once per epoch) or classes (same number of examples, balanced across classes)
         augment: transforms applied to the training images in order, such as flip,crop,color,cutout; by default none
         accumulate: number of parts into which each batch is split, to save memory
         class_weight: weights of the classes in the loss: balanced (inverse frequency), 1,2,0.5 or cat=2,dog=0.5

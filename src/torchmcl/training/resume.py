@@ -91,7 +91,7 @@ class Checkpoints:
             return
         check_run_exists(self.folder)
         with atomic.report_full_disk(self.folder / "checkpoints"):
-            (self.folder / "checkpoints").mkdir(exist_ok=True)  # not the parents: the run folder may have been removed
+            (self.folder / "checkpoints").mkdir(exist_ok=True)  # without parents: the run folder may have been removed
         # The log is written first: if the process is killed before it writes the checkpoint, the row is written again.
         if history:
             atomic.write(self.folder / "log.csv", to_csv(history))

@@ -104,7 +104,7 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
 
 
 def write_assignment_history(folder: Path, history: Sequence[torch.Tensor]) -> None:
-    """Write how many examples each member would take with loss-based assignment in each epoch, (groups, M)."""
+    """Write the numbers of examples that members would take with loss-based assignment, (groups, M) per epoch."""
     atomic.write(folder / ASSIGNMENT_HISTORY, lambda file: np.savez(file, flow=torch.stack(list(history)).numpy()))
 
 
@@ -125,7 +125,7 @@ def read_assignment_history(folder: Path) -> NDArray[np.float32] | None:
         except Exception as problem:  # zipfile and NumPy raise many kinds of exceptions for damaged bytes
             reason = " ".join(str(problem).split())[:300]
             raise damaged(f"Cannot read {path}: {reason}. Remove the file.", problem) from problem
-    # During training, and in runs of earlier versions, the history is only in the checkpoint.
+    # During training, and in runs from earlier versions, the history is only in the checkpoint.
     history = checkpoint.read(last)["at"].get("flow", ()) if last.is_file() else ()
     return torch.stack(list(history)).numpy() if len(history) else None
 
@@ -147,7 +147,7 @@ def _parse(text: str) -> float | str:
 
 
 def as_json(metrics: dict[str, Any]) -> str:
-    """Return metrics as JSON, with each entry, list and matrix row on one line.
+    """Return metrics as JSON, with each innermost list, such as a row of a matrix, on one line.
 
     >>> print(as_json({"flags": [[0, 1], [1, 0]]}))
     {

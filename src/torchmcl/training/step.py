@@ -69,9 +69,9 @@ def group_of(batch: Batch, task: Task) -> Tensor | None:
 class StepResult(NamedTuple):
     """The result of a step for this process's part of a batch.
 
-    `loss` is the mean loss times the number of examples. If examples have weights, each example counts with its weight
-    divided by the mean weight. `weights` (M, B) are the objective's weights, and `wanted` (M, B) are the weights that
-    loss-based assignment would give.
+    `loss` is the mean loss times the number of examples. If examples have weights, the sum of these
+    weights divided by `Step.mean_weight` replaces this number. `weights` (M, B) are the objective's weights, and
+    `wanted` (M, B) are the weights that loss-based assignment would give.
     """
 
     loss: Tensor
@@ -183,7 +183,7 @@ class Step:
     def _amount(self, batch: Batch) -> int | Tensor:
         """Return the number of examples in a batch, or the sum of their weights divided by the mean weight.
 
-        Examples (or pixels, if the unit is the pixel) with an ignored label do not count.
+        Examples (or pixels, if the unit is the pixel) with an ignored label are excluded.
         """
         weight = batch.weight
         if (counted := self.task.counted(batch.target.flatten() if self.by_pixel else batch.target)) is not None:

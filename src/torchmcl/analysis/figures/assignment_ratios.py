@@ -33,7 +33,7 @@ def assignment_ratios(evaluation: RunEvaluation, epochs: Sequence[int] = (1, 10)
 
 
 def ratios(history: ArrayLike, epochs: Sequence[int] = (1, 10)) -> dict[int, NDArray[np.float64]]:
-    """Return the within-class ratios (groups, M) of the sums up to each of `epochs` and up to the last epoch.
+    """Return each member's share of each class's assignments up to each of `epochs` and the last epoch, (groups, M).
 
     >>> ratios([[[1, 0]], [[0, 3]]])[2]
     array([[0.25, 0.75]])

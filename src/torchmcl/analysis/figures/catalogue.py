@@ -54,8 +54,8 @@ FIGURES = (
     Entry(
         "share_over_time",
         "Share over time",
-        "A member's share is the percentage of all assignments in an epoch that it took. A share of 0 means that the "
-        "member no longer learns. A share near the maximum means that the member takes almost every example.",
+        "A member's share is the percentage of an epoch's assignments that go to the member. A share of 0 means that "
+        "the member no longer learns. A share near the maximum means that the member takes almost every example.",
         share_over_time,
         lambda evaluation: len(evaluation.history) > 0,
     ),

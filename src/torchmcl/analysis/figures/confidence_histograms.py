@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 def confidence_histograms(evaluation: RunEvaluation) -> "Figure":
-    """Plot the ensemble's confidence on correct, incorrect and unseen examples. Masks are split at the median error."""
+    """Plot the ensemble's confidence on correct, incorrect and unseen examples.
+
+    For segmentation, masks with an error up to the median and above the median replace correct and incorrect examples.
+    """
     confidence, wrong = evaluation.test.get("confidence"), evaluation.test.get("wrong")
     limit = float(wrong.median()) if evaluation.dense else 0.5
     names = ("error up to the median", "error above the median") if evaluation.dense else ("correct", "incorrect")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def member_errors(evaluation: RunEvaluation) -> "Figure":
-    """Plot each member's error on all classes, its own and the others. Lines mark the oracle and top-1 error."""
+    """Plot each member's error on all classes, on its own and on the others. Lines mark the oracle and top-1 error."""
     wrong = 100 * evaluation.test.get("errors")  # (N, M)
     parts = {"all classes": wrong.mean(0)}
     if evaluation.specialised and evaluation.own is not None:

@@ -61,7 +61,7 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
 
 
 def most_informative(specialists: Specialists, examples: Examples, count: int = 3) -> list[int]:
-    """Return the indices of images on which the members differ most and the ensemble is correct."""
+    """Return the indices of images on which the members' errors differ most and the ensemble's error is low."""
     answer = specialists.predict(examples.images[torch.arange(len(examples))], batch_size=64)
     ignored = specialists.method.task.ignore_index
     errors = pixel_errors(answer.members, examples.target, ignored)

@@ -34,7 +34,7 @@ def unseen_roc(*evaluations: RunEvaluation) -> "Figure":
 
 
 def roc(inlier: Tensor, outlier: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the false and true positive rates at up to 250 thresholds, in ascending order: (B1,), (B2,) -> (P,), (P,).
+    """Return ascending false and true positive rates at up to 250 thresholds: (B1,), (B2,) -> (P,), (P,).
 
     >>> roc(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))
     (tensor([0.0000, 0.0000, 0.5000, 1.0000]), tensor([0.0000, 0.5000, 1.0000, 1.0000]))
