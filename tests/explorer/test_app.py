@@ -116,7 +116,7 @@ def test_networks_without_pooling_have_no_map():
 def test_rows_of_a_table_are_no_pictures(digits_test):
     rows = digits_test.images.flatten(1).float()
     specialists = fit("ie", "mlp", from_arrays(rows, digits_test.target), members=2, epochs=1, width=4, verbose=False)
-    with pytest.raises(UsageError, match="run on images"):
+    with pytest.raises(UsageError, match="run that was trained on images"):
         Session("x", specialists)
 
 

@@ -43,7 +43,7 @@ def build(session: Session, results: Path) -> "gr.Blocks":
 
 
 def add_example_tab(session: Session) -> "gr.HTML":
-    """Add the page to upload or choose an image; return the element that shows the answer."""
+    """Add the page for uploading or choosing an image; return the element that shows the answer."""
     import gradio as gr
 
     names = session.test.label_names if session.test is not None else ()
@@ -161,7 +161,7 @@ def decode(data: object) -> bytes:
 
 
 def to_int(text: object) -> int:
-    """Convert a number sent by the browser.
+    """Convert a number sent by the browser to an integer.
 
     >>> to_int("12")
     12

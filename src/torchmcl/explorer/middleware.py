@@ -42,9 +42,9 @@ class Limits:
 
     size: int = 14_000_000  # maximum number of bytes per request
     seconds: float = 30  # maximum time to receive a request
-    concurrent: int = 16  # requests being received at the same time; the limit for all clients together is twice this
+    concurrent: int = 16  # requests being received at the same time; all clients together may send twice as many
     rate: float = 40  # requests per second
-    burst: int = 120  # requests that may exceed the rate
+    burst: int = 120  # maximum number of requests in a burst
 
 
 @dataclass
@@ -87,7 +87,7 @@ class AccessMiddleware:
     Args:
         app: the application to protect
         auth: "user:password" of each user; everyone has access if empty
-        hosts: the allowed host names, which prevents DNS rebinding; all host names are allowed if empty
+        hosts: the allowed host names (this check prevents DNS rebinding); all host names are allowed if empty
         limits: the limits for each client
     """
 
@@ -101,7 +101,7 @@ class AccessMiddleware:
         self.arriving: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request; events of the application's lifespan are passed on."""
+        """Handle one request, or pass an ASGI lifespan event on to the application."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return

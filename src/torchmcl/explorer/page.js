@@ -28,7 +28,7 @@ function send(zone, file) {
   const huge = file.size > limit;
   zone.classList.toggle('bad', huge);
   status.textContent = huge
-    ? `${file.name} is too large: it has ${(file.size / 1e6).toFixed(1)} MB, but the limit is ${limit / 1e6} MB.`
+    ? `${file.name} is too large: its size is ${(file.size / 1e6).toFixed(1)} MB, but the limit is ${limit / 1e6} MB.`
     : file.name;
   if (huge) return;
   const reader = new FileReader();

@@ -27,7 +27,7 @@ def serve(
     """Serve a run in the browser until the process is stopped.
 
     Args:
-        run: the folder of a run on images
+        run: the folder of a run that was trained on images
         host: the address to listen on; the default is reachable from this machine only
         port: the port; 0 chooses a free port
         auth: USER:PASSWORD, or a file with one such line per user

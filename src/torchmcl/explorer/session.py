@@ -57,8 +57,8 @@ class Session:
     def __init__(self, name: str, specialists: Specialists, test: Examples | None = None, test_error: str = "") -> None:
         if len(specialists.model_config.shape) != 3 or specialists.model_config.dtype != "uint8":
             raise UsageError(
-                f"The explorer needs a run on images; this run has examples of shape {specialists.model_config.shape}. "
-                "Use torchmcl evaluate instead."
+                "The explorer needs a run that was trained on images; this run has examples of shape "
+                f"{specialists.model_config.shape}. Use torchmcl evaluate instead."
             )
         self.name, self.specialists, self.test, self.test_error = name, specialists, test, test_error
         self.lock = RLock()
@@ -91,7 +91,7 @@ class Session:
         return self.test
 
     def read(self, content: bytes, name: str) -> Tensor:
-        """Decode an uploaded file to the input shape of the model, (C, H, W). The file is never written to disk."""
+        """Decode an uploaded file to an image with the model's input shape, (C, H, W). Nothing is written to disk."""
         channels, *size = self.specialists.model_config.shape
         with self.lock, open_image(BytesIO(content), name) as image:
             if image.width * image.height > MAX_PIXELS:
@@ -102,7 +102,7 @@ class Session:
             return torch.from_numpy(image_array(image, size, channels))
 
     def predict(self, image: Tensor, target: Tensor | None = None) -> ExampleAnswer:
-        """Predict one image (C, H, W)."""
+        """Compute the answer for one image (C, H, W)."""
         with self.lock:
             answer = self.specialists.predict(image[None])
             if self.dense:
@@ -118,7 +118,7 @@ class Session:
         return ExampleAnswer(image, answer, maps, target=target)
 
     def predict_test(self, index: int) -> ExampleAnswer:
-        """Predict an image of the test set."""
+        """Compute the answer for an image of the test set."""
         test = self.test_set
         if not 0 <= index < len(test):
             raise UsageError(f"Expected an index from 0 to {len(test) - 1}, got {index}.")

@@ -30,7 +30,7 @@ def page(name: str, scale: str, results: Path) -> str:
 
 
 def render_table(table: Table, notes: Sequence[str], *, results: bool) -> str:
-    """Render a table whose columns can be sorted; columns with published numbers are marked."""
+    """Render a table that can be sorted by any column; columns with published numbers are marked."""
     columns = []
     for i, name in enumerate(table.columns):
         kinds = ("number" if table.numeric(i) else "", "paper" if name.lower().startswith("paper") else "")

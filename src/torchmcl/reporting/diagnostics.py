@@ -125,7 +125,7 @@ def diagnostics(evaluation: RunEvaluation) -> list[str]:
     warnings = [text for check in CHECKS.values() for text in check(evaluation)]
     known = {_without_numbers(text) for text in warnings}
     earlier = [text for text in evaluation.training_metrics.get("warnings", []) if isinstance(text, str)]
-    latest = {_without_numbers(text): text for text in earlier}  # the last of those that differ only in numbers
+    latest = {_without_numbers(text): text for text in earlier}  # the last of the texts that differ only in numbers
     return warnings + [f"During training: {text}" for key, text in latest.items() if key not in known]
 
 

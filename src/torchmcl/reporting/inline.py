@@ -60,7 +60,7 @@ def thumbnail(image: NDArray[np.uint8]) -> Thumbnail:
 
 
 def _page_colours(style: re.Match[str]) -> str:
-    """Replace matplotlib's black and white by the colours of the page."""
+    """Replace matplotlib's black and white with the colours of the page."""
     return style[0].replace("#000000", "currentColor").replace("#ffffff", "var(--card)")
 
 

@@ -1,4 +1,4 @@
-"""The values on the members' cards: the share, the errors, the owned classes and examples."""
+"""The values on the members' cards: the share, the errors, the owned classes and example images."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -46,7 +46,7 @@ def _facts(evaluation: RunEvaluation, m: int, own: Tensor) -> list[tuple[str, st
     facts.append(("error on all classes", f"{wrong.mean():.1f} %"))
     if evaluation.auxiliary and evaluation.specialised and bool((~own).any()):
         left = evaluation.test.get("left")[:, m]
-        facts.append(("auxiliary class on other classes", f"{100 * left[~own].mean():.0f} %"))
+        facts.append(("auxiliary predictions on other classes", f"{100 * left[~own].mean():.0f} %"))
     return facts
 
 

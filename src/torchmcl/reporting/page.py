@@ -122,7 +122,7 @@ def format_versions(packages: object) -> str:
 
 
 def shorten_list(names: Sequence[str], limit: int = 6) -> str:
-    """Join the first names and count the others.
+    """Join at most `limit` names, followed by the number of remaining names.
 
     >>> shorten_list(["a", "b", "c"], 2)
     'a, b and 1 more'

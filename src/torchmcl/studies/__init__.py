@@ -45,18 +45,18 @@ def names() -> tuple[str, ...]:
 
 
 def register(study: Any) -> Any:
-    """Register a study under the name of its class or module; can be used as a decorator.
+    """Register a study under the name of its class or module; this function can be used as a decorator.
 
     Args:
-        study: a class or module with the functions `runs(scale)`, which returns a list of `Spec`, `table(results)`,
-            which returns a `Table`, and optionally `figure(results)`, which returns a matplotlib figure. In a class,
-            the functions are static methods. The first line of the docstring is the title.
+        study: a class or module with the functions `runs(scale)` (returns a list of `Spec`), `table(results)` (returns
+            a `Table`) and, optionally, `figure(results)` (returns a matplotlib figure or None). In a class, the
+            functions are static methods. The first line of the study's docstring is its title.
 
     Returns:
         The study itself.
 
     Raises:
-        UsageError: if a function is missing or the name is taken by another study.
+        UsageError: if `runs` or `table` is missing, or if the name is taken by another study.
     """
     name = study.__name__
     if missing := [part for part in ("runs", "table") if not callable(getattr(study, part, None))]:
@@ -90,14 +90,14 @@ def load(name: str) -> Study:
 
 
 def load_file(path: str) -> Study:
-    """Import a Python file with a study, register it under the file's name and return it."""
+    """Import a Python file that defines a study, register the study under the file's name and return the study."""
     return load(register(imports.load(path)).__name__)
 
 
 def _checked(
     function: Callable[..., Any], name: str, expected: str, is_valid: Callable[[Any], bool]
 ) -> Callable[..., Any]:
-    """Wrap `function` to raise UsageError if the function raises another error or its result is not valid."""
+    """Wrap `function` so that an invalid result, or any error other than a TorchmclError, raises UsageError."""
 
     @wraps(function)
     def checked(*args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The runner for many machines, where each run is a task of a Ray cluster."""
+"""The runner for many machines, where each run is a task on a Ray cluster."""
 
 import logging
 import os
@@ -20,9 +20,9 @@ from torchmcl.studies.runner import Event, Runner
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result
 
-MAX_RETRIES = 5  # restarts of a run whose worker or node is lost
+MAX_RETRIES = 5  # maximum number of restarts of a run whose worker or node is lost
 TIMEOUT = 10.0  # seconds to wait for a reply from the cluster
-SAVE_TIMEOUT = 60.0  # seconds that cancelled runs have to save a checkpoint
+SAVE_TIMEOUT = 60.0  # maximum time in seconds for cancelled runs to save a checkpoint
 
 Progress = tuple[str, int]  # the process that trains a run, and the number of epochs it has trained
 
@@ -110,7 +110,7 @@ def this_cluster() -> str:
 
 
 def available_gpus(ray: Any, cpus: float, gpus: float | None) -> float:
-    """Return the number of GPUs per run. Raise UsageError if no node has enough resources: Ray would wait for one."""
+    """Return the GPUs per run. Raise UsageError if no node has enough resources, because Ray would wait for one."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     chosen = gpus if gpus is not None else float(any(node.get("GPU", 0) >= 1 for node in nodes))
     if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= chosen for node in nodes):
@@ -123,9 +123,10 @@ def available_gpus(ray: Any, cpus: float, gpus: float | None) -> float:
 
 
 def tasks(specs: Sequence[Spec], work: Path, *, ray: Any, cpus: float, gpus: float) -> Generator[Event]:
-    """Train each run as a task. If a worker is lost, Ray restarts its task, which resumes if the work folder is shared.
+    """Train each run as a task.
 
-    If the generator is closed early, it cancels all tasks and waits until the running tasks have saved a checkpoint.
+    If a worker is lost, Ray restarts its task, which resumes the run if the work folder is shared. If the generator is
+    closed early, it cancels all tasks and waits until the running tasks have saved a checkpoint.
     """
     board = ray.remote(ProgressBoard).options(num_cpus=0, max_restarts=-1).remote()
     resources = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": MAX_RETRIES}

@@ -124,7 +124,7 @@ def count(
 def one_member(
     network: str, outputs: int, cut: str, shape: tuple[int, ...], width: int | None
 ) -> tuple[Split, Work, Work, torch.Size]:
-    """Return a network on the meta device, the work of its stem and body, and the shape of its features."""
+    """Return a network on the meta device, the `Work` of its stem and of its body, and the shape of its features."""
     options = networks.input_options(network, shape) | ({} if width is None else {"width": width})
     with torch.device("meta"):
         split = networks.build(network, outputs, cut=cut, **options)
@@ -152,7 +152,7 @@ def count_module(module: nn.Module, x: Tensor | Sequence[Tensor]) -> Work:
 
 
 class Counter(TorchDispatchMode):
-    """Count the operations of convolutions and matrix products like `FlopCounterMode`, without counts per module.
+    """Count the operations of convolutions and matrix products, as `FlopCounterMode` does, but not per module.
 
     >>> with Counter() as counter:
     ...     _ = torch.zeros(2, 3) @ torch.zeros(3, 5)
@@ -172,7 +172,7 @@ class Counter(TorchDispatchMode):
 
 
 def data_of(spec: Spec) -> DataShape:
-    """Return the data set of a run."""
+    """Return the `DataShape` of a run's data set."""
     known_name("data set", spec.options["data"], DATA)
     return DATA[spec.options["data"]]
 

@@ -22,7 +22,7 @@ class Published:
 
 @cache
 def tables() -> dict[str, Any]:
-    """Return all published tables by study."""
+    """Return all published tables, keyed by the name of the study."""
     loaded: dict[str, Any] = json.loads(files("torchmcl.studies").joinpath("published.json").read_text())
     return loaded
 

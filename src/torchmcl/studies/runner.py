@@ -130,7 +130,7 @@ def processes(specs: Sequence[Spec], work: Path, *, workers: int) -> Generator[E
     """Train each run in its own process. Up to `workers` processes run at a time and share the cores evenly.
 
     If the generator is closed early, it stops the processes and waits until they have saved a checkpoint. If this
-    process is killed, the processes exit as well.
+    process is killed, the child processes exit as well.
     """
     waiting, running = deque(specs), dict[Spec, subprocess.Popen[str]]()
     try:

@@ -1,6 +1,6 @@
 """The scales `smoke`, `mini` and `paper`, which determine the size of each study.
 
-`paper` uses the settings of Kim et al. 2022 (the defaults of `fit` come from its appendix B.2). `mini` trains narrow
+`paper` uses the settings of Kim et al. 2022 (the defaults of `fit` come from appendix B.2). `mini` trains narrow
 networks with short schedules on real data. `smoke` trains on digits in seconds. No method is tuned more than another.
 """
 
@@ -18,7 +18,7 @@ SEEDS_OF_STUDY = {"mini": dict.fromkeys(("penalties", "size", "non_mcl", "leader
 
 Options = dict[str, Any]
 
-# The options that the scale sets for each kind of study. At `paper`, most studies choose data and network.
+# The options that the scale sets for each kind of study. At `paper`, most studies choose the data and the network.
 _DIGITS: Options = {"data": "digits", "data_validation": 0.0, "network": "simple_cnn", "width": 4, "preset": "light"}
 _DIGITS |= {"epochs": 2, "batch_size": 64}
 _CIFAR10: Options = {"data": "cifar10", "data_validation": 0.0, "network": "simple_cnn", "width": 16, "preset": "light"}
@@ -98,12 +98,12 @@ class Scale:
         record: Sequence[str] = (),
         **options: Any,
     ) -> Spec:
-        """Return a run of the paper, adapted to this scale.
+        """Return the specification of a run with the paper's settings, adapted to this scale.
 
         Args:
             method: name of the method
             seed: random seed
-            kind: kind of study, a key of `SETTINGS`
+            kind: kind of study, such as images or segmentation (see `SETTINGS`)
             members: number of members; limited by the scale
             record: additional records to store
             options: further arguments of `fit`; values of None and options that the scale sets are ignored
@@ -114,7 +114,7 @@ class Scale:
         return Spec({**METHODS[self.name].get(method, {}), **given, **of_scale, **own}, tuple(record))
 
     def network_spec(self, network: str, method: str, *, seed: int, **options: Any) -> Spec:
-        """Return a run of a study that compares networks; the scale can replace `network` by another network."""
+        """Return a run specification for a comparison of networks; the scale can replace `network` with another one."""
         spec = self.spec(method, seed=seed, network=network, **options)
         return Spec({**spec.options, **NETWORKS.get(self.name, {}).get(network, {})}, spec.record)
 

@@ -18,7 +18,7 @@ from torchmcl.studies.tables import Table
 def show(
     name: str, scale: str, *, results: str | Path = "results", select: Select = "validation", seeds: int | None = None
 ) -> tuple[Table, Results, Study]:
-    """Build a study's table from stored results, next to the published numbers.
+    """Build a study's table, which shows the stored results next to the published numbers.
 
     K is chosen on the split `select`. By default, the table includes the seeds of the scale and all stored seeds.
 

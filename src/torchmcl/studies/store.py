@@ -20,7 +20,7 @@ Result = dict[str, Any]
 
 
 class Store:
-    """The results of studies in a folder.
+    """A folder with the results of studies.
 
     >>> import tempfile
     >>> Store(tempfile.mkdtemp()).read("ablation", "smoke")
@@ -35,11 +35,11 @@ class Store:
         return self.folder / study / scale / f"{spec.hash}.json"
 
     def read(self, study: str, scale: str) -> dict[str, Result]:
-        """Read all results of a study at a scale, by hash."""
+        """Return all results of a study at a scale, keyed by the hash of the run."""
         return {path.stem: read(path) for path in sorted((self.folder / study / scale).glob("*.json"))}
 
     def find(self, study: str, scale: str, spec: Spec) -> Result | None:
-        """Return the result of a run with all its records, from this study or otherwise from another one, or None."""
+        """Return a result with all records of the run, preferably from this study, or None if there is none."""
         own = self.path(study, scale, spec)
         for path in (own, *sorted(self.folder.glob(f"*/{scale}/{spec.hash}.json"))):
             if path.is_file() and set(spec.record) <= set((result := read(path))["records"]):
@@ -47,7 +47,7 @@ class Store:
         return None
 
     def has(self, study: str, scale: str, spec: Spec) -> bool:
-        """Return whether the study's own folder has the result of a run with all its records."""
+        """Return whether the study's own folder contains the result of a run, including all records of the run."""
         path = self.path(study, scale, spec)
         return path.is_file() and set(spec.record) <= set(read(path)["records"])
 
@@ -85,7 +85,7 @@ def validate(result: Any, path: Path) -> None:
     """Check that a result is complete and consistent, and that it belongs to the run that the file is named after."""
     if isinstance(result, dict) and result.get("format") == 1:
         raise errors.UsageError(
-            f"{path} has format 1, whose configuration does not include defaults. "
+            f"{path} has format 1, in which the configuration does not include defaults. "
             f"Convert it to format {FORMAT}: python results/migrate.py {path.parent}"
         )
     if not isinstance(result, dict) or result.get("format") != FORMAT:
@@ -110,7 +110,7 @@ def _damaged(path: Path, problem: object) -> errors.UsageError:
 
 
 def pack(errors: NDArray[np.floating]) -> dict[str, Any]:
-    """Encode the errors of the ensemble and of each member on each example for JSON, as bits if all are 0 or 1.
+    """Encode the errors of the ensemble and of each member on each example for JSON, as bits if all errors are 0 or 1.
 
     Args:
         errors: (1 + M, N), the ensemble first; fractions of wrong pixels for masks

@@ -25,10 +25,10 @@ class Results:
 
     scale: Scale
     by_hash: Mapping[str, Result]  # the key is the hash of the spec
-    select: Select = "validation"  # the split on which choices are made
+    select: Select = "validation"  # the split on which options such as K are chosen
 
     def of(self, spec: Callable[..., Spec], *arguments: Any, **options: Any) -> list[Result]:
-        """Return the available results of `spec(*arguments, seed=seed, **options)` over all seeds."""
+        """Return the available results of the runs `spec(*arguments, seed=seed, **options)` for all seeds."""
         hashes = (spec(*arguments, seed=seed, **options).hash for seed in self.scale.seeds)
         return [self.by_hash[hash] for hash in hashes if hash in self.by_hash]
 
@@ -43,13 +43,13 @@ class Results:
 
     @property
     def chosen_on(self) -> str:
-        """The split on which choices are made, in words."""
+        """A description of the split on which options such as K are chosen."""
         return {"validation": "the validation split", "test": "the TEST set"}[self.select]
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study with its runs, its table and an optional figure; `path` is the file that it was loaded from, or empty."""
+    """A study with its runs, its table and an optional figure; `path` is the file of a custom study, or empty."""
 
     name: str
     title: str
@@ -60,7 +60,7 @@ class Study:
 
 
 def values(results: Sequence[Result], metric: str) -> list[float]:
-    """Return a metric on the test set for each seed."""
+    """Return the value of a metric on the test set for each seed."""
     return [result["test"][metric] for result in results]
 
 
@@ -154,7 +154,7 @@ def compare_all(name: str, by_name: Mapping[str, Sequence[Result]], prefix: str 
 def paired_difference(
     one: Sequence[Result], two: Sequence[Result], error: Callable[[Result], NDArray[np.float64]]
 ) -> Interval | None:
-    """Compute the difference between two configurations in percentage points, paired by seed and example.
+    """Compute the difference in error between two configurations in percentage points, paired by seed and example.
 
     The bootstrap resamples examples. If all seeds share one test set, each example's errors are averaged over seeds.
     """

@@ -121,7 +121,7 @@ def escape_latex(cell: str) -> str:
 
 
 def png(table: Table) -> "Figure":
-    """Draw a table as a figure, with horizontal rules as in print."""
+    """Draw a table as a figure, with horizontal rules only, as in printed tables."""
     from matplotlib.figure import Figure
 
     cells = [table.columns, *table.rows]

@@ -1,7 +1,7 @@
 """Contribution of the auxiliary class, the memory and feature fusion (table 1).
 
 The study trains 5 ResNet-18 networks on CIFAR-10 with K = 1, which is inferred from sMCL's published
-top-1 error of 57 %. CMCL and vMCL keep their own exchanges, feature sharing and weight sharing.
+top-1 error of 57 %. CMCL and vMCL keep their own exchanges (feature sharing and weight sharing, respectively).
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ ROWS = (  # method, memory, fusion
 
 
 def spec(scale: Scale, method: str, memory: bool, fusion: bool, *, seed: int) -> Spec:
-    """Return the run of one row."""
+    """Return the specification of the run for one row."""
     own: dict[str, Any] = {"memory": memory, "exchange": None if fusion else "none"} if method == "amcl" else {}
     k = None if method == "ie" else 1
     return scale.spec(method, network="resnet18", data="cifar10", k=k, seed=seed, **own)

@@ -1,8 +1,8 @@
 """Assignment of classes to members up to epoch 1, epoch 10 and the last epoch (figure 5).
 
-The study trains simple CNNs on CIFAR-10 with K = 1 and fixes the memory after 10 epochs. The ratios are computed from
-the loss-based assignments (v in eq. 5), summed over all epochs up to the given one. For AMCL, these assignments are
-counted even after the memory is fixed.
+The study trains simple CNNs on CIFAR-10 with K = 1 and fixes the memory after 10 epochs. The members' shares of each
+class are computed from the loss-based assignments (v in eq. 5), summed over all epochs up to the given one. For AMCL,
+these assignments are counted even after the memory is fixed.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ METHODS = ("cmcl", "vmcl", "amcl")
 
 
 def spec(scale: Scale, method: str, *, seed: int) -> Spec:
-    """Return the run of one method."""
+    """Return the specification of the run with this method."""
     warmup = FLOW_WARMUP[scale.name] if method == "amcl" else None
     return scale.spec(method, network="simple_cnn", data="cifar10", k=1, warmup=warmup, seed=seed, record=["flow"])
 

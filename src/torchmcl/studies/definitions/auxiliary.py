@@ -24,7 +24,7 @@ PARTS = ("own", "others'", "unseen")
 
 
 def spec(scale: Scale, method: str, *, seed: int) -> Spec:
-    """Return the run of one method."""
+    """Return the specification of the run with this method."""
     record = [record_name(scale)]
     return scale.spec(method, kind="auxiliary", network="resnet18", data="cifar10", k=1, seed=seed, record=record)
 

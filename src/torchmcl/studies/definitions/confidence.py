@@ -23,7 +23,7 @@ METHODS = ("amcl", "cmcl")
 
 
 def spec(scale: Scale, method: str, *, seed: int) -> Spec:
-    """Return the run of one method."""
+    """Return the specification of the run with this method."""
     return scale.spec(method, kind="confidence", members=2, k=1, seed=seed, record=["confidence"])
 
 

@@ -13,7 +13,7 @@ ROWS = ("weight_sharing", "feature_sharing", "feature_fusion")
 
 
 def spec(scale: Scale, exchange: str, *, seed: int) -> Spec:
-    """Return the run of one row."""
+    """Return the specification of the run for one row."""
     own = None if exchange == "feature_fusion" else exchange  # fusion is AMCL's default
     return scale.spec("amcl", network="resnet18", data="cifar10", k=1, exchange=own, preset="paper_count", seed=seed)
 

@@ -28,7 +28,7 @@ def has_k(name: str) -> bool:
 
 
 def spec(scale: Scale, name: str, k: int | None, *, seed: int) -> Spec:
-    """Return one run."""
+    """Return the specification of one run."""
     own: dict[str, Any] = {"balance": True} if name == BALANCED else {}
     method = "amcl" if name == BALANCED else name
     return scale.spec(method, kind="choice", network="resnet18", data="cifar10", k=k, seed=seed, **own)

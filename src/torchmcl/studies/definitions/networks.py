@@ -13,7 +13,7 @@ NETWORKS = ("vgg16", "resnet34", "googlenet")
 
 
 def spec(scale: Scale, network: str, data: str, method: str, k: int | None, *, seed: int) -> Spec:
-    """Return one run."""
+    """Return the specification of one run."""
     return scale.network_spec(network, method, kind="choice", data=data, k=k, seed=seed)
 
 

@@ -14,7 +14,7 @@ METHODS = ("ie", "emadnn", "one", "kdcl", "amcl")
 
 
 def spec(scale: Scale, network: str, data: str, method: str, *, seed: int) -> Spec:
-    """Return one run."""
+    """Return the specification of one run."""
     return scale.network_spec(network, method, data=data, members=3, k=2 if method == "amcl" else None, seed=seed)
 
 

@@ -17,7 +17,7 @@ OVERLAPS = (1, 2, 3, 4)
 
 
 def spec(scale: Scale, data: str, method: str, k: int | None, *, seed: int) -> Spec:
-    """Return the run of one row."""
+    """Return the specification of the run for one row."""
     return scale.spec(method, kind="choice", network="googlenet", data=data, k=k, seed=seed)
 
 

@@ -1,7 +1,7 @@
 """Penalties beta and gamma of AMCL (table 6).
 
-The study trains 5 ResNet-10 networks on CIFAR-10 with K = 1. Beta weights the auxiliary class before the memory is
-fixed, and gamma weights it afterwards.
+The study trains 5 ResNet-10 networks on CIFAR-10 with K = 1. Beta scales the cost of leaving before the memory is
+fixed, and gamma scales this cost afterwards.
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table
@@ -14,7 +14,7 @@ PUBLISHED = (0.01, 0.5)  # the paper's choice for all other experiments
 
 
 def spec(scale: Scale, beta: float, gamma: float, *, seed: int) -> Spec:
-    """Return the run of one cell."""
+    """Return the specification of the run for one cell."""
     return scale.spec("amcl", network="resnet10", data="cifar10", k=1, beta=beta, gamma=gamma, seed=seed)
 
 

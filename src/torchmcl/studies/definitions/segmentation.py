@@ -13,7 +13,7 @@ SIZES = (1, 2, 3, 4, 5)
 
 
 def spec(scale: Scale, members: int, method: str, *, seed: int) -> Spec:
-    """Return one run."""
+    """Return the specification of one run."""
     return scale.spec(method, kind="segmentation", members=members, k=1, seed=seed)
 
 

@@ -14,7 +14,7 @@ MEMBERS = 10
 
 
 def spec(scale: Scale, data: str, method: str, k: int | None, *, seed: int) -> Spec:
-    """Return the run of one row."""
+    """Return the specification of the run for one row."""
     return scale.spec(method, network="resnet10", data=data, members=MEMBERS, k=k, seed=seed)
 
 
