@@ -80,7 +80,7 @@ class Ensemble(nn.Module):
             members: the number of members; by default, taken from the method or the list, otherwise 5
             classes: the number of classes; by default, taken from the method, otherwise 10
             exchange: a name in `exchange.names()`; "default" is the method's exchange, or "none" if modules are given
-            preset: the size of the exchange, one of `exchange.PRESETS`
+            preset: the variant of the exchange, one of `exchange.PRESETS`
             cut: the number of layers in the stem of a network that is an `nn.Sequential`
             seed: the seed of the initial weights, which are different for each member
             options: options of networks given by name, such as width and channels
@@ -136,7 +136,7 @@ class Ensemble(nn.Module):
                 an `nn.Linear` or `nn.Conv2d` with one output per class, an output with zero weights is added to this
                 layer in place. Create the optimiser after this call
             exchange: a name in `exchange.names()`; requires a method
-            preset: the size of the exchange, one of `exchange.PRESETS`
+            preset: the variant of the exchange, one of `exchange.PRESETS`
             seed: the seed of the initial weights of the exchange and the gate
 
         Raises:

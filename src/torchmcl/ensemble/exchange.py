@@ -130,7 +130,7 @@ def build(name: str, split: Split, members: int, *, preset: str = "default") -> 
         name: one of `names()`
         split: one of the members, which all have the same number of channels at the cut
         members: the number of members M
-        preset: the size of the exchange, one of `PRESETS`, see `FeatureFusion` and `MemberLayers`
+        preset: the variant of the exchange, one of `PRESETS`, see `FeatureFusion` and `MemberLayers`
 
     Returns:
         A module that maps M of (B, D, …), or 1 if the stem is shared, to M of (B, D, …).

@@ -32,7 +32,7 @@ class ModelConfig:
         preprocess: name of the preprocessing
         dtype: type of an example before preprocessing, uint8 or float32
         exchange: kind of exchange between members, a name in `exchange.names()`
-        preset: name of the preset that determines the size of the exchange
+        preset: name of the variant of the exchange
         unit: unit that is assigned to members in segmentation, image or pixel
         dense: whether the model predicts a class for each pixel
         cut: number of layers before the exchange, for an `nn.Sequential` that is not registered
