@@ -116,7 +116,7 @@ def study_show(names: list[str], scale: str, seeds: int | None, results: str, ou
     for name in study_names(names):
         shown = show.show(name, scale, results=results, select=select, seeds=seeds)  # type: ignore[arg-type]
         console.print(tables.rich_table(shown[0]))
-        console.print(f"Written: {', '.join(map(str, show.write(*shown, out or results)))}", soft_wrap=True)
+        console.print(f"Wrote {', '.join(map(str, show.write(*shown, out or results)))}", soft_wrap=True)
     return 0
 
 

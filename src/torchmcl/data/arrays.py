@@ -219,7 +219,7 @@ def _labels(y: Tensor | NDArray[Any], what: str) -> NDArray[Any]:
 def _class_names(label: NDArray[Any], classes: Sequence[str] | None) -> tuple[str, ...]:
     try:
         if isinstance(classes, str):
-            raise TypeError("a string is a sequence of letters")
+            raise TypeError("a single string is not a list of class names")
         names = tuple(map(str, islice(np.unique(label).tolist() if classes is None else classes, MAX_CLASSES)))
     except TypeError as problem:
         raise UsageError(f"Expected a list of class names, got {shown(classes)}.") from problem

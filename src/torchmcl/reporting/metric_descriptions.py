@@ -119,8 +119,8 @@ METRICS = (
     ),
     MetricDescription(
         "Purity",
-        "Percentage of the assignments in the last epoch that went to the K members that took the most examples of "
-        "the class.",
+        "Percentage of the assignments in the last epoch in which an example went to one of the K members that took "
+        "its class most often.",
         _purity,
         0,
         "{:,.1f} %",

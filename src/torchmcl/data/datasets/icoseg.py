@@ -21,8 +21,8 @@ def load(
     """Load iCoseg (Batra et al., 2010): images (N, 3, 75, 125) uint8, masks (N, 75, 125) of 0 and 1, and groups.
 
     Only images of at least 300 x 500 pixels are used. Images are resized by bicubic interpolation, and masks by
-    nearest-neighbor interpolation. A fifth of each group, chosen by `seed`, is the test set; a group of one image is
-    used for training. The paper describes this data in the section "Segmentation" of its experiments.
+    nearest-neighbor interpolation. The test set is a fifth of each group, drawn with `seed`; a group of one image
+    is used for training. The paper describes this data in the section "Segmentation" of its experiments.
     """
     folder = obtain(["icoseg", "iCoseg"], directory)
     found = find_pairs(folder / "images", folder / "ground_truth", "*/*")

@@ -19,8 +19,8 @@ def load(
     """Load `ImageFiles` (N, 3, H, W) from a folder with one subfolder per class.
 
     If PATH contains the folders train and test (or val), these folders contain the classes; if all three exist, val is
-    the validation part. Otherwise, PATH itself contains the classes, and a fifth of each class, chosen by `seed`, is
-    the test set. Images are resized to `size`, by default the median size of up to 100 training images. Raises
+    the validation part. Otherwise, PATH itself contains the classes, and the test set is a fifth of each class, drawn
+    with `seed`. Images are resized to `size`, by default the median size of up to 100 training images. Raises
     UsageError if there are fewer than two classes, or if a class has no images.
     """
     root = Path(path).expanduser()

@@ -21,8 +21,8 @@ def load(
 
     The mask of an image is the PNG file of the same name. The values in a mask are the classes 0, 1, …, or 255 for
     pixels to ignore. If all masks are black and white (0 and 255), the classes are 0 and 1. PATH/classes.txt can
-    contain the names of the classes, one per line. The group of an image is its folder in PATH/images. A fifth of each
-    group, chosen by `seed`, is the test set. Images (bicubic) and masks (nearest neighbor) are resized to `size`, by
+    contain the names of the classes, one per line. The group of an image is its folder in PATH/images. The test set
+    is a fifth of each group, drawn with `seed`. Images (bicubic) and masks (nearest neighbor) are resized to `size`, by
     default the median size of up to 100 images. Raises UsageError if a folder or mask is missing, or if a mask has the
     wrong format.
     """
@@ -62,5 +62,6 @@ def _classes(root: Path, count: int) -> tuple[str, ...]:
         return ("background", "foreground") if count == 2 else tuple(map(str, range(count)))
     names = tuple(line.strip() for line in path.read_text().splitlines() if line.strip())
     if len(names) < max(count, 2) or len(set(names)) < len(names):
-        raise UsageError(f"Expected at least {max(count, 2)} unique names in {path}, got {len(set(names))}.")
+        got = f"{len(names)} names, {len(set(names))} of them unique"
+        raise UsageError(f"Expected at least {max(count, 2)} unique names, each once, in {path}, got {got}.")
     return names

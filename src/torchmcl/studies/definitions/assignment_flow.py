@@ -58,8 +58,8 @@ def table(results: Results) -> Table:
     ]
     columns = ("method", *(f"purity up to epoch {epoch}" for epoch in epochs), "last epoch only", "oracle", "top-1")
     about = (
-        "Purity: percentage of the loss-based assignments that went to the member that took the most examples of the "
-        "class. The paper shows the assignment ratio of each class and member, not the purity. "
+        "Purity: percentage of the loss-based assignments in which an example went to the member that took its class "
+        "most often. The paper shows the assignment ratio of each class and member, not the purity. "
         f"K = 1; AMCL's memory is fixed after epoch {FLOW_WARMUP[results.scale.name]}."
     )
     return Table("Assignment of classes to members", columns, rows, about)
