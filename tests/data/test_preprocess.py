@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from torch.testing import assert_close
 
 from torchmcl.data import preprocess
@@ -54,3 +55,38 @@ def test_scale_and_none() -> None:
 def test_a_name_that_is_none() -> None:
     with pytest.raises(UsageError, match=r"Unknown preprocessing 'gnc'. Did you mean .* gcn, scale, none"):
         preprocess.get("gnc")
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    before=st.tuples(st.integers(1, 60), st.integers(1, 60)),
+    after=st.tuples(st.integers(1, 70), st.integers(1, 70)),
+)
+def test_resize_equals_pillow(seed, before, after) -> None:
+    """Pixels differ by at most one level, whether the image grows or shrinks."""
+    x = np.random.default_rng(seed).integers(0, 256, (*before, 3), dtype=np.uint8)
+    expected = np.asarray(Image.fromarray(x).resize((after[1], after[0]), Image.Resampling.BICUBIC))
+    found = preprocess.resize(torch.from_numpy(x).permute(2, 0, 1)[None], *after)[0].permute(1, 2, 0)
+    assert np.abs(found.numpy() - expected.astype(np.float32)).max() <= 1
+    assert found.frac().eq(0).all()
+
+
+def test_steps_are_applied_in_order() -> None:
+    x = torch.randint(0, 256, (2, 1, 5, 7), dtype=torch.uint8)
+    steps = preprocess.get("rgb+resize:6x4+normalize:1,2,3/4,5,8")
+    expected = (preprocess.resize(x.expand(-1, 3, -1, -1), 6, 4) - torch.tensor([1, 2, 3]).view(3, 1, 1)) / (
+        torch.tensor([4, 5, 8]).view(3, 1, 1)
+    )
+    assert_close(steps(x), expected)
+    assert_close(preprocess.get("normalize:127/128")(x), (x.float() - 127) / 128)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["resize:4", "resize:0x4", "resize:4x99999", "resize:axb", "normalize:1", "normalize:1/0", "normalize:nan/1"],
+)
+def test_steps_that_are_not_complete(name) -> None:
+    with pytest.raises(UsageError, match="Expected resize:HEIGHTxWIDTH or normalize:MEAN/STD"):
+        preprocess.get(name)
+    with pytest.raises(UsageError, match="Unknown preprocessing 'gnc'"):
+        preprocess.get(f"gnc+{name}")

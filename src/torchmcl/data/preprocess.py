@@ -1,11 +1,22 @@
-"""Preprocessing: functions that convert a batch (B, …) of raw examples to network inputs."""
+"""Preprocessing: functions that convert a batch (B, …) of raw examples to network inputs.
 
-from collections.abc import Callable
+A preprocessing is given by name, such as "gcn". Steps with numbers, "resize:HEIGHTxWIDTH" and "normalize:MEAN/STD",
+can be joined with other ones by "+".
+"""
 
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from math import isfinite
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from torchmcl._utils.registry import Registry
+from torchmcl.errors import UsageError
+
+MAX_SIDE = 10_000  # of a resized image
 
 
 def global_contrast(x: Tensor) -> Tensor:
@@ -37,6 +48,61 @@ def scale(x: Tensor) -> Tensor:
     return x.float() / 255 * 2 - 1
 
 
+def rgb(x: Tensor) -> Tensor:
+    """Repeat the channel of gray images, (B, 1, H, W) -> (B, 3, H, W) float32; color images are not changed.
+
+    >>> rgb(torch.zeros(2, 1, 4, 4, dtype=torch.uint8)).shape
+    torch.Size([2, 3, 4, 4])
+    """
+    return x.float().expand(-1, 3, -1, -1)
+
+
+def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Compute (x - mean) / std with one number, or one number per channel, (B, C, …) -> (B, C, …) float32.
+
+    >>> normalize(torch.tensor([[0, 255]], dtype=torch.uint8), [127], [128])
+    tensor([[-0.9922,  1.0000]])
+    """
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    center, spread = (torch.tensor(values, device=x.device).view(shape) for values in (mean, std))
+    return (x.float() - center) / spread
+
+
+def resize(x: Tensor, height: int, width: int) -> Tensor:
+    """Resize images to whole levels 0 to 255, bicubic with antialiasing, (B, C, H, W) -> (B, C, height, width) float32.
+
+    Pixels differ from those of Pillow by at most one level. Like Pillow, this function resizes rows first, and rounds
+    in between. Each direction is the product with a matrix, which every device and runtime computes.
+
+    >>> resize(torch.full((1, 3, 2, 2), 200, dtype=torch.uint8), 4, 4).unique()
+    tensor([200.])
+    """
+    x = x.float()
+    if x.shape[3] != width:
+        x = _levels(x @ torch.from_numpy(_resize_matrix(x.shape[3], width)).to(x.device).T)
+    if x.shape[2] != height:
+        x = _levels(torch.from_numpy(_resize_matrix(x.shape[2], height)).to(x.device) @ x)
+    return x
+
+
+def _levels(x: Tensor) -> Tensor:
+    return (x + 0.5).floor().clamp(0, 255)  # like Pillow; `round` rounds a half to even numbers
+
+
+@lru_cache(maxsize=64)
+def _resize_matrix(before: int, after: int) -> NDArray[np.float32]:
+    """Return the matrix (after, before) of bicubic interpolation (Keys 1981, a = -0.5), widened to smooth if smaller.
+
+    It is an array because a tensor that is created while a network is traced must not be cached.
+    """
+    scale = before / after
+    centers = (np.arange(after) + 0.5) * scale
+    x = np.abs(np.arange(before) + 0.5 - centers[:, None]) / max(scale, 1)
+    near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
+    weights = np.where(x < 1, near, np.where(x < 2, far, 0))
+    return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+
+
 def none(x: Tensor) -> Tensor:
     """Convert examples to float32 without changing the values, (B, …) -> (B, …)."""
     return x.float()
@@ -48,7 +114,7 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 _PREPARATIONS: Registry[Callable[[Tensor], Tensor]] = Registry("preprocessing")
-_PREPARATIONS |= {"gcn": global_contrast, "scale": scale, "none": none}
+_PREPARATIONS |= {"gcn": global_contrast, "scale": scale, "none": none, "rgb": rgb}
 NAMES = _PREPARATIONS.names()  # the built-in functions
 
 
@@ -72,5 +138,34 @@ def get(name: str) -> Callable[[Tensor], Tensor]:
 
     >>> get("none")(torch.tensor([7], dtype=torch.uint8))
     tensor([7.])
+    >>> get("rgb+resize:96x96+normalize:127/128")(torch.zeros(2, 1, 32, 32)).shape
+    torch.Size([2, 3, 96, 96])
     """
-    return _PREPARATIONS.find(name)
+    if not isinstance(name, str) or not {":", "+"} & {*name}:
+        return _PREPARATIONS.find(name)
+    steps = [_step(step) for step in name.split("+")]
+
+    def function(x: Tensor) -> Tensor:
+        for step in steps:
+            x = step(x)
+        return x
+
+    return function
+
+
+def _step(text: str) -> Callable[[Tensor], Tensor]:
+    name, _, numbers = text.partition(":")
+    if name not in ("resize", "normalize"):
+        return _PREPARATIONS.find(text)
+    try:
+        if name == "resize":
+            height, width = (int(side) for side in numbers.split("x"))
+            if 1 <= height <= MAX_SIDE and 1 <= width <= MAX_SIDE:
+                return partial(resize, height=height, width=width)
+        else:
+            mean, std = ([float(value) for value in part.split(",")] for part in numbers.split("/"))
+            if all(map(isfinite, (*mean, *std))) and min(std) > 0:
+                return partial(normalize, mean=mean, std=std)
+    except ValueError:
+        pass  # the numbers are missing or invalid
+    raise UsageError(f"Expected resize:HEIGHTxWIDTH or normalize:MEAN/STD, got {text!r}.")
