@@ -15,6 +15,7 @@ HEADER = (
     "|---|---|---:|---:|---|---:|\n"
 )
 INPUTS = {"fcn": (3, 75, 125), "mlp": (64,)}
+INPUTS |= {name: (3, size, size) for name, size in zip(networks.PRETRAINED, (224, 240, 260), strict=True)}
 
 
 def multiply_adds(network: nn.Module, x: Tensor) -> int:

@@ -13,14 +13,25 @@ class Split(nn.Module):
         stem: The part up to the cut.
         body: The part after the cut.
         features: The number of channels D in the stem's output (B, D, …); by default, that of the stem's last layer.
+        shared: Whether the members of an ensemble share one stem, unless another exchange is chosen.
+        pooled: Whether the stem's output is a vector (B, D), not a map.
 
     >>> network = Split(nn.Conv2d(3, 16, 3), nn.Sequential(nn.Flatten(), nn.LazyLinear(10)))
     >>> network.features
     16
     """
 
-    def __init__(self, stem: nn.Module, body: nn.Module, *, features: int | None = None) -> None:
+    def __init__(
+        self,
+        stem: nn.Module,
+        body: nn.Module,
+        *,
+        features: int | None = None,
+        shared: bool = False,
+        pooled: bool = False,
+    ) -> None:
         super().__init__()
+        self.shared, self.pooled = shared, pooled
         self.stem = stem
         self.body = body
         self._features = features if features is not None else _last_width(stem)
@@ -45,18 +56,18 @@ class Split(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (B, C, …) for inputs (B, …); dense logits are resized to the height and width of the input."""
-        return at_input_size(self.body(self.stem(x)), x)
+        return at_input_size(self.body(self.stem(x)), x.shape[2:])
 
 
-def at_input_size(logits: Tensor, x: Tensor) -> Tensor:
+def at_input_size(logits: Tensor, size: Sequence[int]) -> Tensor:
     """Resize dense logits (B, C, h, w) bilinearly to the input's (H, W); return other logits unchanged."""
     if not isinstance(logits, Tensor) or logits.ndim < 2:
         raise UsageError(
             f"Expected a network that returns logits (B, C, …), got {type(logits).__name__}. "
             "Wrap the network in a module that returns logits."
         )
-    if logits.ndim == 4 and logits.shape[2:] != x.shape[2:]:
-        return F.interpolate(logits, size=x.shape[2:], mode="bilinear", align_corners=False)
+    if logits.ndim == 4 and tuple(logits.shape[2:]) != tuple(size):
+        return F.interpolate(logits, size=tuple(size), mode="bilinear", align_corners=False)
     return logits
 
 
