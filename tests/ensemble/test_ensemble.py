@@ -323,7 +323,7 @@ def test_members_of_different_architectures():
             lambda: Ensemble.build("amcl", tiny, cut=1, exchange="gossip"),
             "Unknown kind of exchange .* none, weight_sharing",
         ),
-        (lambda: Gate("swing", 4, 3), "gate to be 'conv' or 'pool'"),
+        (lambda: Gate("swing", 4, 3), "gate to be 'conv', 'mlp' or 'pool'"),
         (lambda: Ensemble.from_modules([]), r"Expected torch.nn modules, got \[\]"),
         (lambda: Ensemble.from_modules(["mlp"]), "Expected torch.nn modules, got .'mlp'"),
         (lambda: Ensemble.from_modules([tiny(3)], method="amcl"), "for method, got 'amcl'"),

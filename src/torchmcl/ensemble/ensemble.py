@@ -19,6 +19,7 @@ from torchmcl.ensemble.members import BatchedMembers, MemberList, as_members
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.methods import Method
 from torchmcl.methods import build as build_method
+from torchmcl.networks.backbone import Frozen
 from torchmcl.objectives.dataset_pass import evaluating
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.split import Split, at_input_size
@@ -49,6 +50,7 @@ class Ensemble(nn.Module):
         super().__init__()
         _check_distinct(members)
         self.outputs: int | None = None  # the number of outputs per member, if known
+        self.image_size: tuple[int, ...] | None = None  # set by `expect_features`
         self.auxiliary = False  # whether the last output is the auxiliary class
         self.exchange = exchanges.check_module(exchange or exchanges.NoExchange())
         self.gate = gate
@@ -105,13 +107,20 @@ class Ensemble(nn.Module):
         several = [cast(Network, network)] * method.members if listed is None else listed
         if len(several) != method.members:
             raise UsageError(f"Expected one network or {method.members} networks, one per member, got {len(several)}.")
-        built = []
+        built: list[Any] = []
         for m, one in enumerate(several):
             with _seeded(seed, m):
-                built.append(_build_member(one, method, cut, options))
+                member = _build_member(one, method, cut, options)
+            if isinstance(member, Split) and member.shared:
+                if one != several[0] or isinstance(one, nn.Module):
+                    raise UsageError("Members with networks of their own cannot share a trunk. Pass trunk='none'.")
+                if built:
+                    member.stem = built[0].stem  # at once, because a trunk can be large
+            built.append(member)
             if m == 0:
-                weights = sum(weight.nbytes for weight in built[0].parameters() if not is_lazy(weight))
-                check_memory(f"{method.members} members", method.members * weights)
+                shared = member.stem if isinstance(member, Split) and member.shared else nn.Identity()
+                weights, once = (_bytes(part) for part in (member, shared))
+                check_memory(f"{method.members} members", method.members * (weights - once) + once)
         if exchange == "default" and any(isinstance(one, nn.Module) for one in several):
             exchange = "none"  # the modules may have been trained without an exchange
         ensemble = cls._assemble(built, method, exchange, preset, seed)
@@ -165,10 +174,29 @@ class Ensemble(nn.Module):
         with _seeded(seed, method.members):
             module = _build_exchange(exchange, preset, method, members)
             kind = method.composition.gate
+            if kind == "conv" and all(getattr(member, "pooled", False) for member in members):
+                kind = "mlp"
             gate = Gate(kind, _gate_features(members, method), method.members) if kind else None
         ensemble = cls(members, exchange=module, gate=gate)
         ensemble.outputs, ensemble.auxiliary = method.outputs, method.auxiliary
         return ensemble
+
+    @property
+    def trunk(self) -> Frozen | None:
+        """The part of the stem that all members share and that is not trained, or None."""
+        stem = self.stems[0] if self.exchange.shared_stem and isinstance(self.stems, MemberList) else None
+        first = next(iter(stem), stem) if isinstance(stem, nn.Sequential) else stem
+        return first if isinstance(first, Frozen) else None
+
+    def expect_features(self, size: Sequence[int] | None) -> None:
+        """Expect the features of the `trunk` as input, for images of this (H, W); None expects images again."""
+        if self.trunk is None:
+            raise UsageError("The ensemble has no frozen trunk. Pass images.")
+        self.trunk.bypassed = size is not None
+        self.image_size = None if size is None else tuple(size)
+
+    def _size(self, x: Tensor) -> Sequence[int]:
+        return x.shape[2:] if self.image_size is None else self.image_size
 
     def forward(self, x: Tensor) -> EnsembleOutput:
         """Return the outputs of all members: (B, …) -> logits (M, B, C, …) and, if there is a gate, weights (M, B)."""
@@ -177,7 +205,7 @@ class Ensemble(nn.Module):
             logits = [self.forward_member(m, stem(x), x) for m, stem in enumerate(self.stems)]
             return EnsembleOutput(self.stack_logits(logits))
         features = self.exchange_features(x)
-        logits = [at_input_size(output, x) for output in self.bodies(features)]
+        logits = [at_input_size(output, self._size(x)) for output in self.bodies(features)]
         return EnsembleOutput(self.stack_logits(logits), None if self.gate is None else self.gate(features))
 
     def exchange_features(self, x: Tensor) -> list[Tensor]:
@@ -197,7 +225,7 @@ class Ensemble(nn.Module):
 
     def forward_member(self, member: int, features: Tensor, x: Tensor) -> Tensor:
         """Return the logits (B, C, …) of one member from its features (B, D, …) after the exchange; x is the input."""
-        return at_input_size(self.bodies[member](features), x)
+        return at_input_size(self.bodies[member](features), self._size(x))
 
     def stack_logits(self, logits: Sequence[Tensor]) -> Tensor:
         """Stack logits, M of (B, C, …) -> (M, B, C, …); raise UsageError if a member has a wrong number of outputs."""
@@ -244,6 +272,10 @@ class Ensemble(nn.Module):
         return "Change the network or the examples" + head * self.auxiliary
 
 
+def _bytes(module: nn.Module) -> int:
+    return sum(weight.nbytes for weight in module.parameters() if not is_lazy(weight))
+
+
 def _one_line(problem: Exception) -> str:
     return " ".join(str(problem).split()).rstrip(".") or type(problem).__name__
 
@@ -269,10 +301,14 @@ def _build_member(network: Network, method: Method, cut: int | None, options: di
 
 
 def _build_exchange(name: str, preset: str, method: Method, members: Sequence[nn.Module]) -> nn.Module | None:
+    splits = [member for member in members if isinstance(member, Split)]
     kind = method.exchange if name == "default" else name
+    if splits and all(split.shared for split in splits):
+        if name not in ("default", "weight_sharing"):
+            raise UsageError(f"Networks with a shared trunk exclude exchange={name!r}. Build them with trunk='none'.")
+        kind = "weight_sharing"
     if kind == "none":
         return None
-    splits = [member for member in members if isinstance(member, Split)]
     if len(splits) == len(members):
         if len(widths := {split.features for split in splits}) > 1:
             actual = f"{sorted(widths)}. Pass exchange='none'"

@@ -6,13 +6,16 @@ from torch import Tensor, nn
 from torchmcl.ensemble.feature_fusion import PooledNorm, apply_to_maps, convolution
 from torchmcl.errors import UsageError
 
+MLP_WIDTH = 128
+
 
 class Gate(nn.Module):
     """A gate, which computes the weights of the members from the mean of their features after the exchange.
 
     Args:
-        kind: "conv" is a reconstruction of vMCL's choice network: convolution, pooling, linear layer, softmax. "pool"
-            is ONE's gate: pooling, linear layer, batch normalisation, ReLU, softmax
+        kind: "conv" is vMCL's choice network, reconstructed: convolution, pooling, linear, softmax. "mlp" replaces it
+            for features that are vectors [I]: linear, ReLU, linear, softmax. "pool" is ONE's gate: pooling, linear,
+            batch normalisation, ReLU, softmax
         features: the number of channels D
         members: the number of members M
 
@@ -28,10 +31,13 @@ class Gate(nn.Module):
         pool = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(features, members)]
         if kind == "conv":
             layers = [*convolution(features, features, 3), *pool]
+        elif kind == "mlp":
+            narrow = min(features, MLP_WIDTH)
+            layers = [nn.Flatten(), nn.Linear(features, narrow), nn.ReLU(inplace=True), nn.Linear(narrow, members)]
         elif kind == "pool":
             layers = [*pool, PooledNorm(members), nn.ReLU(inplace=True)]
         else:
-            raise UsageError(f"Expected the gate to be 'conv' or 'pool', got {kind!r}.")
+            raise UsageError(f"Expected the gate to be 'conv', 'mlp' or 'pool', got {kind!r}.")
         self.layers = nn.Sequential(*layers, nn.Softmax(1))
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
