@@ -6,7 +6,7 @@ import json
 import logging
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -102,33 +102,41 @@ def export(specialists: Specialists, path: str | Path, *, quantize: Any = None, 
 
 def to_onnx(graph: Graph) -> bytes:
     """Convert a graph to ONNX, with the names of the classes in its metadata."""
+    x, name = random_input(graph.specialists, 2), input_name(graph.specialists)
+    return module_to_onnx(graph, x, name, OUTPUTS, metadata(graph.specialists))
+
+
+def module_to_onnx(
+    module: nn.Module, x: Tensor, name: str, outputs: Sequence[str], about: Mapping[str, str] | None = None
+) -> bytes:
+    """Convert a module to ONNX for any batch size, given an input (B, …), and the names of its input and outputs."""
     if missing := [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]:
         raise UsageError(f"ONNX export needs {' and '.join(missing)}. Try: pip install 'torchmcl[export]'")
-    program = trace(graph)
+    program = trace(module, x)
     with _quietly():
-        names: dict[str, Any] = {"input_names": [input_name(graph.specialists)], "output_names": OUTPUTS}
+        names: dict[str, Any] = {"input_names": [name], "output_names": outputs}
         exported = torch.onnx.export(program, dynamo=True, dynamic_shapes=DYNAMIC_SHAPES, verbose=False, **names)
     assert exported is not None  # it is None only without dynamo
     model = exported.model_proto
-    for key, value in metadata(graph.specialists).items():
+    for key, value in (about or {}).items():
         model.metadata_props.add(key=key, value=value)
     return model.SerializeToString()
 
 
 def to_pt2(graph: Graph) -> bytes:
     """Convert a graph with `torch.export`, with the names of the classes in an extra file of the archive."""
-    program, buffer = trace(graph), io.BytesIO()
+    program, buffer = trace(graph, random_input(graph.specialists, 2)), io.BytesIO()
     with _quietly():
         torch.export.save(program, buffer, extra_files=metadata(graph.specialists))
     return buffer.getvalue()
 
 
 @torch.no_grad()
-def trace(graph: Graph) -> torch.export.ExportedProgram:
-    """Trace a graph for any batch size."""
+def trace(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
+    """Trace a module for any batch size, with an input (B, …)."""
     try:
         with _quietly():
-            return torch.export.export(graph, (random_input(graph.specialists, 2),), dynamic_shapes=DYNAMIC_SHAPES)
+            return torch.export.export(module, (x,), dynamic_shapes=DYNAMIC_SHAPES)
     except Exception as problem:  # tracing a network can raise any exception
         raise UsageError(
             f"Cannot export the network: torch.export cannot trace it for a variable batch size ({str(problem)[:200]})."
@@ -143,11 +151,11 @@ def onnx_runner(content: bytes) -> Runner:
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
+    name, outputs = session.get_inputs()[0].name, [one.name for one in session.get_outputs()]
 
     def run(x: Tensor) -> Mapping[str, Tensor]:
-        outputs = session.run(list(OUTPUTS), {name: x.numpy()})
-        return dict(zip(OUTPUTS, map(torch.from_numpy, outputs), strict=True))
+        values = session.run(outputs, {name: x.numpy()})
+        return dict(zip(outputs, map(torch.from_numpy, values), strict=True))
 
     return run
 
