@@ -21,7 +21,7 @@ from torchmcl.structures.state import State
 from torchmcl.training.loop import build_optimizer
 from torchmcl.training.recipe import Recipe
 
-RECIPE = ("learning_rate", "momentum", "weight_decay", "schedule", "drop_every", "drop_to")
+RECIPE = ("learning_rate", "backbone_rate", "momentum", "weight_decay", "schedule", "drop_every", "drop_to")
 # Options of `fit` that SpecialistModule does not accept, and their replacements.
 REPLACEMENTS = {
     "epochs": "Trainer(max_epochs=…)",
@@ -142,7 +142,7 @@ class SpecialistModule(LightningModule):
         if not isinstance(self.optimizer, str):
             built = build_optimizer(self.optimizer, self.ensemble)
         else:
-            built = self.recipe.build(self.ensemble.parameters())
+            built = self.recipe.build(self.recipe.groups(self.ensemble))
         recipe = replace(self.recipe, epochs=self.training_state().epochs)
         schedule = LambdaLR(built, lambda epoch: recipe.factor(min(epoch + 1, recipe.length())))
         return {"optimizer": built, "lr_scheduler": {"scheduler": schedule, "interval": "epoch"}}

@@ -241,6 +241,8 @@ class SpecialistClassifier(ClassifierMixin, BaseEstimator):
         if network is None:
             network, options = "mlp", {"width": 64} | options
         if isinstance(network, str):
+            if networks.input_of(network) is not None:
+                raise UsageError(f"The network {network} needs raw images. Use torchmcl.fit, or another network.")
             options = networks.input_options(network, self.shape_) | options
         exchange = self.exchange or ("none" if len(self.shape_) == 1 else "default")
         ensemble = Ensemble.build(method, network, exchange=exchange, seed=self._seed, **options)

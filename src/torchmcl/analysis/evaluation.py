@@ -14,6 +14,7 @@ from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.data.examples import Examples
 from torchmcl.data.image_files import EXTENSIONS, ImageFiles
 from torchmcl.errors import UsageError
+from torchmcl.inference.features import feature_loader
 from torchmcl.inference.predictor import Specialists
 from torchmcl.inference.rejection import apply_temperature
 from torchmcl.objectives.dataset_pass import outputs
@@ -72,12 +73,10 @@ def run_evaluation(
     examples = _spread(examples, limit)
     recorder = Recorder(specialists, examples.target)
     method, temperature = specialists.method, specialists.model_config.rejection.temperature
-    values = evaluate(
-        method,
-        recorder,
-        specialists.loader(examples),
-        lambda output: apply_temperature(method.combine(output), temperature),
-    )
+    with feature_loader(specialists, examples) as loader:
+        values = evaluate(
+            method, recorder, loader, lambda output: apply_temperature(method.combine(output), temperature)
+        )
     values = {
         "run": str(run),
         "method": method.name,
@@ -188,8 +187,9 @@ def separation(inlier: Tensor, outlier: Tensor) -> dict[str, float]:
 
 def _record(specialists: Specialists, examples: Examples, target: Tensor | None = None) -> Recorder:
     recorder = Recorder(specialists, target)
-    for _ in outputs(recorder, specialists.loader(examples)):
-        pass
+    with feature_loader(specialists, examples) as loader:
+        for _ in outputs(recorder, loader):
+            pass
     return recorder
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def grad_cam(specialists: Specialists, images: Tensor, target: Tensor) -> Tensor:
     """Compute the Grad-CAM map (Selvaraju et al. 2017) of every member for the target class.
 
-    The maps are computed with captum at the input of each member's global average pooling. Each map is divided by its
+    The maps are computed with captum at the input of each member's global average pooling, or of the pooling in a trunk
+    that all members share. Each map is divided by its
     maximum. A map without positive values is 0 everywhere.
 
     Args:
@@ -40,21 +41,21 @@ def grad_cam(specialists: Specialists, images: Tensor, target: Tensor) -> Tensor
         raise UsageError("Grad-CAM needs captum. Install it with: pip install 'torchmcl[plots]'") from error
 
     ensemble, target = specialists.ensemble, target.to(specialists.device)
-    x = specialists.prepare(images.to(specialists.device))
+    x = specialists.prepare(images.to(specialists.device)).detach().requires_grad_()
     maps = []
     with evaluating(ensemble):  # `outputs` would disable gradients
         for m in range(len(ensemble.bodies)):
-            explainer = LayerGradCam(lambda x, m=m: ensemble(x).logits[m], pooling(ensemble.bodies[m]))
+            explainer = LayerGradCam(lambda x, m=m: ensemble(x).logits[m], pooling(ensemble.bodies[m], ensemble.stems))
             coarse = explainer.attribute(x, target, attribute_to_layer_input=True, relu_attributions=True).detach()
             fine = F.interpolate(coarse, size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
             maps.append(fine / fine.amax((1, 2), keepdim=True).clamp_min(1e-12))
     return torch.stack(maps).cpu()
 
 
-def pooling(body: object) -> nn.Module:
-    """Return the last global average pooling layer of a network. Raise UsageError if the network has none."""
-    modules = body.modules() if isinstance(body, nn.Module) else ()
-    layers = [module for module in modules if isinstance(module, nn.AdaptiveAvgPool2d)]
+def pooling(body: object, stems: nn.Module | None = None) -> nn.Module:
+    """Return the last global average pooling layer of a body or its stem. Raise UsageError if there is none."""
+    parts = [part for part in (stems, body) if isinstance(part, nn.Module)]
+    layers = [module for part in parts for module in part.modules() if isinstance(module, nn.AdaptiveAvgPool2d)]
     if not layers:
         raise UsageError("Grad-CAM needs global average pooling. Use a network with nn.AdaptiveAvgPool2d.")
     return layers[-1]

@@ -7,6 +7,11 @@ OWN_DATA = {
     "segmentation-folder:PATH": "Your images/ and masks/, with any number of classes. Each subfolder is a group.",
     "npz:PATH": "Your arrays x and y, and optionally x_test and y_test, which contain images or table rows.",
 }
+OTHER_LIBRARIES = {
+    "timm:NAME": "A pretrained network of timm.",
+    "hf:NAME_OR_FOLDER": "A pretrained image classifier of transformers.",
+    "torchvision:NAME": "A pretrained network of torchvision (untested against the real library).",
+}
 
 
 def add_arguments(parser: Any) -> None:
@@ -27,7 +32,7 @@ def run(options: dict[str, Any]) -> int:
     for title, rows in (
         (r"methods (\[I] marks inferred details that the paper does not specify)", about_methods),
         ("method aliases (in the literature, aMCL usually means annealed MCL)", aliases),
-        ("networks", {name: networks.builder(name).__doc__ for name in networks.names()}),
+        ("networks", {name: networks.builder(name).__doc__ for name in networks.names()} | OTHER_LIBRARIES),
         ("exchanges between members", {name: exchange.builder(name).__doc__ for name in exchange.names()}),
         ("tasks", {name: tasks.builder(name).__doc__ for name in tasks.names()}),
         ("data sets", {**data.about(), **OWN_DATA}),

@@ -53,12 +53,18 @@ def evaluation_options(options: dict[str, Any]) -> dict[str, Any]:
     return {"source": data_config(options), **{name: options[name] for name in names}}
 
 
-def add_fields(group: Any, kind: type, prefix: str = "") -> None:
-    """Add one option per field of a dataclass, with the help text from the `Args:` of its docstring."""
+def add_fields(group: Any, kind: type, prefix: str = "", *, later: bool = False) -> None:
+    """Add one option per field of a dataclass, with the help text from the `Args:` of its docstring.
+
+    With `later`, options that are not given stay None, because their defaults depend on other options.
+    """
     about = dict(re.findall(r"^\s+(\w+): (.+)$", kind.__doc__ or "", re.MULTILINE))
     hints = get_type_hints(kind)
     for field in fields(kind):
-        add_option(group, prefix + field.name, about[field.name], hints[field.name], field.default)
+        text, default = about[field.name], field.default
+        if later and default is not None:
+            text, default = f"{text}; by default {default}", None
+        add_option(group, prefix + field.name, text, hints[field.name], default)
 
 
 def method_builders() -> dict[str, Any]:
@@ -71,7 +77,10 @@ def method_builders() -> dict[str, Any]:
 
 def network_builders() -> dict[str, Any]:
     """Return the functions of all networks with their arguments, without importing torch for the built-in ones."""
-    return {name: functions(module)[name] for name, module in exported("networks").items()} | registered("networks")
+    found = {
+        name: functions(module)[name] for name, module in exported("networks").items() if name in functions(module)
+    }
+    return {name: accepted for name, accepted in found.items() if "classes" in accepted} | registered("networks")
 
 
 def registered(kind: str) -> dict[str, Any]:
@@ -95,7 +104,7 @@ def method_options(taken: Container[str] = ()) -> dict[str, tuple[Any, str]]:
 
 def network_options() -> dict[str, tuple[Any, str]]:
     """Return the type and help text of each network option that neither the data nor the method determines."""
-    return options_of(network_builders(), ("classes", "channels", "inputs", "cut"))
+    return options_of(network_builders(), ("classes", "channels", "inputs", "dense", "cut"))
 
 
 def options_of(builders: dict[str, Any], excluded: Sequence[str]) -> dict[str, tuple[Any, str]]:

@@ -26,7 +26,11 @@ def add_arguments(parser: Any) -> None:
     sources = "name of a data set (see torchmcl ls), or folder:PATH, segmentation-folder:PATH or npz:PATH"
     add_option(data, "data", sources, str, "digits")
     shared.add_fields(data, DataConfig, "data_")
-    shared.add_fields(parser.add_argument_group("training recipe"), Recipe)
+    recipe = parser.add_argument_group(
+        "training recipe",
+        "The defaults are those of the paper. A pretrained network has its own; see docs/pretrained.md.",
+    )
+    shared.add_fields(recipe, Recipe, later=True)
     shared.add_fields(parser.add_argument_group("machine"), Machine)
     folder = parser.add_argument_group("run folder and output")
     add_option(folder, "out", "folder to save the run in")
@@ -44,7 +48,8 @@ def add_model(parser: Any) -> None:
     presets = ", ".join(constant("ensemble.feature_fusion", "PRESETS"))
     tasks = ", ".join(["classification", "segmentation", *shared.registered("tasks")])
     add_option(model, "method", f"one of {', '.join(shared.method_builders())}; see torchmcl ls", str, "amcl")
-    add_option(model, "network", f"one of {', '.join(shared.network_builders())}", str, "simple_cnn")
+    others = "timm:NAME, hf:NAME_OR_FOLDER or torchvision:NAME (untested against the real library)"
+    add_option(model, "network", f"one of {', '.join(shared.network_builders())}, {others}", str, "simple_cnn")
     add_option(model, "members", "number of networks in the ensemble", int, 5)
     add_option(
         model, "exchange", f"how members share features: default (set by the method), {exchanges}", str, "default"

@@ -71,7 +71,12 @@ class ModelConfig:
             raise UsageError(f"Expected only options of the method and the network, got {', '.join(sorted(taken))}.")
 
     def build(
-        self, network: Network | list[Network] | None = None, *, method: methods.Method | None = None, seed: int = 0
+        self,
+        network: Network | list[Network] | None = None,
+        *,
+        method: methods.Method | None = None,
+        seed: int = 0,
+        pretrained: bool = False,
     ) -> tuple[methods.Method, Ensemble]:
         """Build the method and the untrained ensemble.
 
@@ -79,6 +84,7 @@ class ModelConfig:
             network: the network or networks, if they are not registered
             method: the method, if it is not registered
             seed: seed for the initial weights
+            pretrained: whether to read the weights of a pretrained network; if they are replaced, this is not needed
 
         Raises:
             UsageError: if an unregistered network or method is not passed, or if the method does not have the expected
@@ -95,8 +101,11 @@ class ModelConfig:
         method = replace(method, unit=self.unit)
         if isinstance(network, list):
             network = [self._sized(part, method) for part in network]
+        options = dict(self.network_options)
+        if "weights" in options and not pretrained and self.network and networks.is_pretrained(self.network):
+            options["weights"] = "none"
         ensemble = Ensemble.build(
-            method, network, exchange=self.exchange, preset=self.preset, cut=self.cut, seed=seed, **self.network_options
+            method, network, exchange=self.exchange, preset=self.preset, cut=self.cut, seed=seed, **options
         )
         return method, ensemble
 

@@ -16,7 +16,8 @@ class Callback:
 
     The attribute `training` is set before the first hook is called. It provides the progress (`training.position`), the
     ensemble (`training.ensemble`) and the objective (`training.objective`). A callback should not modify these objects,
-    because the run's configuration does not record such changes. If there are several processes, each process calls its
+    because the run's configuration does not record such changes. If the features of a frozen trunk are cached, the
+    ensemble expects features in place of images during training. If there are several processes, each process calls its
     own callbacks.
 
     >>> class Errors(Callback):

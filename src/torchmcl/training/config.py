@@ -1,6 +1,6 @@
 """The configuration of a training run, shared by the command line, `fit`, run folders and studies."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
@@ -19,11 +19,18 @@ if TYPE_CHECKING:
     from torchmcl.methods import Method
     from torchmcl.structures.task import Task
 
-DECIDED_BY_DATA = ("classes", "channels", "inputs", "cut")  # network arguments set by the data and the method
+DECIDED_BY_DATA = (
+    "classes",
+    "channels",
+    "inputs",
+    "dense",
+    "architecture",
+    "cut",
+)  # network arguments set by the data and the method
 # Options that were added after some results had been stored, with their neutral values. `identity` omits an option that
 # has its neutral value, so that the stored results keep their hash.
 NEUTRAL: dict[str, Any] = {"augment": None, "transform": None, "accumulate": 1, "task": None, "class_weight": None}
-NEUTRAL |= {"sampling": "examples"}
+NEUTRAL |= {"sampling": "examples", "backbone_rate": None}
 # Options that do not affect the results.
 WITHOUT_EFFECT = {"checkpoint_steps", "tensorboard", "data_dir", "data_in_memory"}
 WITHOUT_EFFECT |= {one.name for one in fields(Machine)} - {"precision"}
@@ -167,6 +174,34 @@ class NetworkConfig:
         """Whether the network is an object instead of the name of a registered network."""
         return self.name.startswith(OWN)
 
+    @property
+    def image_size(self) -> int | None:
+        """The height and width of the images that a pretrained network expects, or None for other networks."""
+        from torchmcl import networks
+
+        expected = None if self.custom else networks.input_of(self.name)
+        if expected is None:
+            return None
+        size = self.options.get("image_size")
+        return expected.size if size is None else size
+
+    def preprocess(self, shape: Sequence[int], *, dense: bool = False) -> str | None:
+        """Return the preprocessing of raw images (C, H, W) for a pretrained network, or None for other networks.
+
+        >>> NetworkConfig("efficientnet_lite0").preprocess((1, 32, 32))
+        'rgb+resize:224x224+normalize:127/128'
+        """
+        from torchmcl import networks
+
+        expected = None if self.custom else networks.input_of(self.name)
+        if expected is None:
+            return None
+        size = self.image_size
+        steps = ["rgb"] if shape[0] == 1 else []
+        if not dense and tuple(shape[1:]) != (size, size):  # masks have the size of the images
+            steps.append(f"resize:{size}x{size}")
+        return "+".join([*steps, expected.normalize])
+
     def resolved(self, method: MethodConfig) -> "NetworkConfig":
         """Return the configuration with a value for every option. The method's exchange replaces `default`.
 
@@ -177,9 +212,14 @@ class NetworkConfig:
         if self.custom:
             return self
         builder, exchange = networks.builder(self.name), self.exchange
+        if exchange == "default" and networks.shares_trunk(self.name, self.options):
+            exchange = "weight_sharing"
         if exchange == "default" and "cut" in signature(builder).parameters:
             exchange = method.build(method._placeholder_task).exchange
-        return replace(self, exchange=exchange, options={**defaults(builder), **self.options})
+        options = {**defaults(builder), **self.options}
+        if (size := self.image_size) is not None:
+            options["image_size"] = size
+        return replace(self, exchange=exchange, options=options)
 
 
 @dataclass(frozen=True)
@@ -246,7 +286,8 @@ class TrainConfig:
         name, source = (data, DataConfig(**parts["data"])) if isinstance(data, str) else _source(data, parts["data"])
         method_config = MethodConfig.of(method, members, unit, parts["method"], task)
         network_config = NetworkConfig(name_of(network), exchange, preset, cut, parts["network"])
-        recipe, machine = Recipe(**parts["recipe"]), Machine(**parts["machine"])
+        recipe = Recipe(**{**recipe_defaults(network), **parts["recipe"]})
+        machine = Machine(**parts["machine"])
         transform = None if transform is None else name_of(transform)
         return cls(
             method_config, network_config, name, source, recipe, machine, seed, checkpoint_steps, tensorboard, transform
@@ -261,6 +302,8 @@ class TrainConfig:
         recipe = self.recipe.resolved(self.data)
         method = self.method.resolved(self.data, recipe.length())
         source = replace(self.source, seed=self.seed) if self.source.seed is None else self.source
+        if source.size is None and self.data.startswith("folder:"):
+            source = replace(source, size=self.network.image_size)
         return replace(self, method=method, network=self.network.resolved(method), recipe=recipe, source=source)
 
     def flat(self) -> dict[str, Any]:
@@ -346,7 +389,15 @@ def reserved() -> set[str]:
 
 
 def _options(builder: Callable[..., Any]) -> list[str]:
-    return [name for name in signature(builder).parameters if name not in ("classes", "cut")]
+    return [name for name in signature(builder).parameters if name not in ("classes", "dense", "cut")]
+
+
+def recipe_defaults(network: Any) -> Mapping[str, Any]:
+    """Return the fields of `Recipe` in which a pretrained network differs from the paper's recipe."""
+    from torchmcl import networks
+
+    expected = networks.input_of(network) if isinstance(network, str) and not network.startswith(OWN) else None
+    return {} if expected is None else expected.recipe
 
 
 def defaults(builder: Callable[..., Any]) -> dict[str, Any]:

@@ -1,12 +1,14 @@
+import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Dataset
 from torchmetrics import Metric
@@ -25,6 +27,7 @@ from torchmcl.data.loader import Loader, inference_batch_size
 from torchmcl.data.transforms import Transform
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.errors import UsageError
+from torchmcl.inference.features import Features, cached_features, trunk_digest
 from torchmcl.inference.predictor import ModelConfig, Specialists
 from torchmcl.methods import Method
 from torchmcl.objectives.dataset_pass import DatasetPass, outputs
@@ -57,6 +60,8 @@ from torchmcl.training.task import resolve_task
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+
+FEATURES = "features.json"  # in a run folder: the weights of the trunk, and the engine that computed the features
 
 
 def fit(
@@ -137,6 +142,8 @@ def fit(
         wrapper = "from_loaders" if isinstance(data, DataLoader) else "from_dataset"
         raise UsageError(f"Cannot train on a {type(data).__name__} directly. Wrap it in data.{wrapper}(…).")
     validate_types(arguments, fit)
+    if callable(network) and networks.is_pretrained(name := getattr(network, "__name__", "")):
+        arguments["network"] = network = name  # with the preprocessing and the recipe of the network
     shared = {name: arguments[name] for name in signature(TrainConfig.of).parameters if name != "options"}
     config = TrainConfig.of(**shared, **options)
     if tensorboard and out is None:
@@ -180,6 +187,49 @@ class Job:
     optimizer: OptimizerBuilder | None = None
     schedule: Schedule | None = None
     extra: Mapping[str, Metric] = field(default_factory=dict)
+    features: Features | None = None
+
+    @property
+    def inputs(self) -> DataSet:
+        """The data to iterate over: the images, or features that were computed from them."""
+        if self.features is None:
+            return self.data
+        return replace(self.data, parts=dict(zip(self.data.parts, self.features.parts, strict=True)), preprocess="none")
+
+    def with_features(self, fabric: "Fabric", folder: RunFolder) -> "Job":
+        """Return the job with features in place of images, if they stay the same during training.
+
+        A run folder stores what its features depend on, because a resumed run has to use the same ones.
+
+        Raises:
+            UsageError: if a resumed run was started with other features
+        """
+        trunk, path = self.ensemble.trunk, None if folder.path is None else folder.path / FEATURES
+        if trunk is None or self.transform is not None:
+            return self
+        weights = trunk_digest(trunk.module, self.model_config)
+        before = json.loads(path.read_text()) if folder.resume and path is not None and path.is_file() else None
+        if before is not None and before["weights"] != weights:
+            raise UsageError(
+                f"The pretrained weights have changed since the run in {folder.path} started. Restore them."
+            )
+        features = None
+        if before is None or before["engine"] is not None:
+            features = self._cached_features(trunk.module, fabric, before and before["engine"])
+        if features is not None:
+            self.ensemble.expect_features(self.model_config.shape[1:])
+        if path is not None and before is None and fabric.is_global_zero:
+            engine = None if features is None else features.about["engine"]
+            atomic.write(path, json.dumps({"weights": weights, "engine": engine}) + "\n")
+        return replace(self, features=features)
+
+    def _cached_features(self, trunk: nn.Module, fabric: "Fabric", engine: str | None) -> Features | None:
+        parts, features = list(self.data.parts.values()), None
+        for turn in range(2):  # one process computes features, then the other ones read them
+            if (turn == 0) == (getattr(fabric, "local_rank", 0) == 0):
+                features = cached_features(parts, trunk, self.model_config, device=fabric.device, engine=engine)
+            fabric.barrier()
+        return features
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -192,7 +242,7 @@ class Job:
         common: dict[str, Any] = {
             "seed": self.config.seed,
             "device": fabric.device,
-            "preprocess": self.data.preprocess,
+            "preprocess": self.inputs.preprocess,
             "transform": self.transform if shuffle else None,
         }
         if isinstance(examples, External):
@@ -227,6 +277,10 @@ def prepare(
         raise UsageError(f"The data set {data.name} has no test set. Pass test=… when you create the data set.")
     if config.recipe.patience and data.validation is None:
         raise UsageError("The option patience needs a validation split. Set data_validation, for example to 0.1.")
+    if (own := config.network.preprocess(data.train.images.shape[1:], dense=data.train.dense)) is not None:
+        if data.train.images.dtype != torch.uint8 or data.train.images.shape[1] not in (1, 3):
+            raise UsageError(f"The network {config.network.name} needs color or gray images (uint8).")
+        data = replace(data, preprocess=own)
     _check_custom(config, {"transform": transform, "optimizer": optimizer, "schedule": schedule, "task": task})
     by_image = config.method.unit == "image"
     if not by_image and not data.train.dense:
@@ -240,7 +294,7 @@ def prepare(
         _check_external(config, method)
     model_config = _model_config(config, method, data)
     custom = network if config.network.custom else None
-    method, ensemble = model_config.build(custom, method=method, seed=config.seed)
+    method, ensemble = model_config.build(custom, method=method, seed=config.seed, pretrained=True)
     _check_networks(ensemble, model_config, custom=config.network.custom, mixed=config.machine.precision != "32")
     augment = transforms.build(config.recipe.augment, cast(Transform | None, transform))
     return Job(config, data, model_config, method, ensemble, augment, optimizer, schedule, extra or {})
@@ -274,7 +328,8 @@ def _model_config(config: TrainConfig, method: Method, data: DataSet) -> ModelCo
     images, options = data.train.images, dict(config.network.options)
     shape = tuple(images.shape[1:])
     if not config.network.custom:
-        options = networks.input_options(config.network.name, shape) | options
+        given = {name: value for name, value in options.items() if value is not None}
+        options = networks.input_options(config.network.name, shape, dense=data.train.dense) | given
     custom_task, custom_method = str(config.method.task).startswith(OWN), bool(config.method.given)
     return ModelConfig(
         method=None if custom_method else config.method.name,
@@ -309,7 +364,8 @@ def _check_networks(ensemble: Ensemble, model_config: ModelConfig, *, custom: bo
                 ensemble.dry_run(preprocess.get(model_config.preprocess)(x))
         return
     try:
-        list(outputs(ensemble, [torch.zeros(1, *model_config.shape)]))
+        x = torch.zeros(1, *model_config.shape, dtype=getattr(torch, model_config.dtype))
+        list(outputs(ensemble, [preprocess.get(model_config.preprocess)(x)]))
     except RuntimeError as problem:
         raise UsageError(
             f"Examples of shape {model_config.shape} are too small for {model_config.network}: {problem}. "
@@ -348,6 +404,7 @@ def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, 
         writes = path is not None and fabric.is_global_zero
         if writes:
             folder.start(job.config.flat())
+        job = job.with_features(fabric, folder)
         training = _training(job, fabric, progress, path, callbacks)
         if folder.resume and path is not None:
             training.resume()
@@ -357,7 +414,11 @@ def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, 
             training.run()
         training.restore_best()
         result = Specialists(job.model_config, job.method, training.final_model, memory_of(training.objective))
-        result.metrics = values = run_metrics(training, job.loader(fabric, job.data.test), job.data)
+        values = run_metrics(training, job.loader(fabric, job.inputs.test), job.data)
+        if job.features is not None:
+            values["features"] = job.features.about
+            training.final_model.expect_features(None)
+        result.metrics = values
         loggers.test(values)
         if path is not None and writes:
             check_run_exists(path)
@@ -375,7 +436,7 @@ def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, 
 def _training(
     job: Job, fabric: "Fabric", progress: TrainingProgress, folder: Path | None, callbacks: Callbacks
 ) -> Training:
-    config, data, loader = job.config, job.data, partial(job.loader, fabric)
+    config, data, loader = job.config, job.inputs, partial(job.loader, fabric)
     identity = {**config.identity(), "labels": data.train.label_fingerprint}
     checkpoints = Checkpoints(folder, every=config.checkpoint_steps, identity=identity, writes=fabric.is_global_zero)
     return Training(

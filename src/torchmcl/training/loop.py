@@ -18,6 +18,7 @@ from torchmcl.data.loader import Batch
 from torchmcl.ensemble import Ensemble
 from torchmcl.errors import DivergedError, UsageError
 from torchmcl.methods import Method
+from torchmcl.networks.backbone import changing_state
 from torchmcl.objectives.dataset_pass import run_dataset_passes
 from torchmcl.objectives.objective import memory_of, phase_of
 from torchmcl.structures.state import State
@@ -105,7 +106,7 @@ class Training:
             self.averaged = AveragedModel(self.unwrapped, multi_avg_fn=average, use_buffers=True)
         machine = machine or Machine()
         module = cast(nn.Module, torch.compile(ensemble)) if machine.compile else ensemble
-        built = recipe.build(ensemble.parameters()) if optimizer is None else build_optimizer(optimizer, ensemble)
+        built = recipe.build(recipe.groups(ensemble)) if optimizer is None else build_optimizer(optimizer, ensemble)
         self.rates, self.schedule = [group["lr"] for group in built.param_groups], schedule
         wrapped: tuple[Any, Any] = fabric.setup(module, built)
         self.ensemble, self.optimizer = wrapped
@@ -261,10 +262,10 @@ class Training:
         return {
             "at": at,
             "last_taken": self.last_taken,
-            "ensemble": self.unwrapped.state_dict(),
+            "ensemble": changing_state(self.unwrapped),
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "averaged": None if self.averaged is None else self.averaged.state_dict(),
+            "averaged": None if self.averaged is None else changing_state(self.averaged),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -276,11 +277,11 @@ class Training:
         self.position.taken = self.position.taken.to(device) * is_first
         self.position.wanted = self.position.wanted.to(device) * is_first
         self.last_taken = state["last_taken"].to(device)
-        self.unwrapped.load_state_dict(state["ensemble"])
+        _load(self.unwrapped, state["ensemble"])
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.averaged is not None:
-            self.averaged.load_state_dict(state["averaged"])
+            _load(self.averaged, state["averaged"])
 
     def resume(self) -> None:
         """Restore the last checkpoint of the run, if there is one."""
@@ -292,7 +293,7 @@ class Training:
                 self.position.best, self.position.best_epoch = float("inf"), 0
 
     def _save_best(self) -> None:
-        state: dict[str, Any] = {"ensemble": self.final_model.state_dict(), "objective": self.objective.state_dict()}
+        state: dict[str, Any] = {"ensemble": changing_state(self.final_model), "objective": self.objective.state_dict()}
         state |= {"taken": self.last_taken, "epoch": self.position.best_epoch}
         self.checkpoints.save_best(state, self.position.history)
 
@@ -301,7 +302,7 @@ class Training:
         if not self.recipe.patience or not self.position.best_epoch:
             return
         with self.checkpoints.best(self.fabric.device) as best:
-            self.final_model.load_state_dict(best["ensemble"])
+            _load(self.final_model, best["ensemble"])
             self.objective.load_state_dict(best["objective"])
             self.last_taken = best["taken"].to(self.fabric.device)
 
@@ -356,6 +357,12 @@ class Training:
             f"The loss is {float(loss)} in epoch {at.epoch}, batch {at.batch + 1}. "
             f"Lower learning_rate (now {self.recipe.learning_rate}), set clip, or use precision 32.{saved}"
         )
+
+
+def _load(module: nn.Module, state: Mapping[str, Any]) -> None:
+    """Load the result of `changing_state`."""
+    own, changing = module.state_dict(), changing_state(module)
+    module.load_state_dict({name: own[name] for name in own if name not in changing} | dict(state))
 
 
 def build_optimizer(build: OptimizerBuilder, ensemble: nn.Module) -> Optimizer:
