@@ -35,6 +35,8 @@ NAMES = (  # the built-in studies
     "assignment_flow",
     "grad_cam",
     "leaderboard",
+    "pretrained",
+    "pretrained_masks",
 )
 _REGISTERED: Registry[Any] = Registry("study", reserved=NAMES)
 

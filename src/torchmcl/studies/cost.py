@@ -107,13 +107,14 @@ def count(
     """
     options: dict[str, Any] = {"k": 1} if "k" in methods.options(method) else {}
     built = methods.build(method, members, classes, **options)
-    split, stem, body, shape = one_member(network, built.outputs, built.composition.cut, data.shape, width)
+    cut, dense = built.composition.cut, data.groups > 0
+    split, stem, body, shape = one_member(network, built.outputs, cut, data.shape, width, dense)
     device = "cpu" if preset == "light" else "meta"  # light fusion calls torch.autocast, which does not support meta
     features = [torch.zeros(shape, device=device, requires_grad=True)] * members
     with torch.device(device):
-        chosen = built.exchange if exchange == "default" else exchange
+        chosen = ("weight_sharing" if split.shared else built.exchange) if exchange == "default" else exchange
         module = exchanges.build(chosen, split, members, preset=preset)
-        kind = built.composition.gate
+        kind = "mlp" if split.pooled and built.composition.gate == "conv" else built.composition.gate
         gate = [count_module(Gate(kind, split.features, members), features)] if kind else []
     stems = [stem] * (1 if module.shared_stem else members)
     parts = [*stems, *[body] * members, count_module(module, features[: len(stems)]), *gate]
@@ -122,12 +123,17 @@ def count(
 
 @cache
 def one_member(
-    network: str, outputs: int, cut: str, shape: tuple[int, ...], width: int | None
+    network: str, outputs: int, cut: str, shape: tuple[int, ...], width: int | None, dense: bool = False
 ) -> tuple[Split, Work, Work, torch.Size]:
-    """Return a network on the meta device, the `Work` of its stem and of its body, and the shape of its features."""
-    options = networks.input_options(network, shape) | ({} if width is None else {"width": width})
+    """Return a network on the meta device, the `Work` of its stem and of its body, and the shape of its features.
+
+    A frozen trunk counts in each epoch, although its features can be cached.
+    """
+    options = networks.input_options(network, shape, dense=dense) | ({} if width is None else {"width": width})
+    if (expected := networks.input_of(network)) is not None and not dense:
+        shape = (3, expected.size, expected.size)
     with torch.device("meta"):
-        split = networks.build(network, outputs, cut=cut, **options)
+        split = networks.build(network, outputs, cut=cut, **options).eval()
         if not isinstance(split, Split):
             raise UsageError(f"Cannot estimate the cost of {network}: its builder must return a Split.")
         x = torch.empty(1, *shape)

@@ -22,6 +22,7 @@ from torchmcl._utils.locks import exclusive_lock
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError, known_name
+from torchmcl.inference.features import feature_loader
 from torchmcl.inference.predictor import Specialists
 from torchmcl.metrics import pixel_errors
 from torchmcl.objectives.dataset_pass import outputs
@@ -124,11 +125,11 @@ def environment() -> dict[str, Any]:
 def predict(specialists: Specialists, examples: Examples, run: Path) -> Trained:
     """Compute the predictions, the metrics and the errors on some examples."""
     method, ensemble = specialists.method, specialists.ensemble
-    loader = specialists.loader(examples)
-    if examples.target.ndim > 1:
-        metrics = evaluate(method, ensemble, loader)
-        return Trained(specialists, examples, run, metrics, mask_errors(specialists, loader).cpu())
-    members, combined, target = collected(evaluation_batches(method, ensemble, loader))
+    with feature_loader(specialists, examples) as loader:
+        if examples.target.ndim > 1:
+            metrics = evaluate(method, ensemble, loader)
+            return Trained(specialists, examples, run, metrics, mask_errors(specialists, loader).cpu())
+        members, combined, target = collected(evaluation_batches(method, ensemble, loader))
     metrics = summary(members, combined, target, names=examples.classes)
     wrong = torch.cat([pixel_errors(part, target) for part in (combined[None], members[:, :, : method.classes])])
     return Trained(specialists, examples, run, metrics, wrong.cpu(), members.cpu(), combined.cpu())
@@ -161,7 +162,7 @@ def record(name: str, trained: Trained) -> Any:
 
 def load(spec: Spec) -> DataSet:
     """Load the data of a run as `fit` does."""
-    config = TrainConfig.of(**spec.options)
+    config = TrainConfig.of(**spec.options).resolved()
     return config.source.load(config.data, config.seed)
 
 

@@ -12,9 +12,14 @@ from torchmcl import data as data_sets
 from torchmcl.analysis.density import MAX_CROSS_ENTROPY, bin_counts
 from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
+from torchmcl.inference.features import feature_loader
 from torchmcl.inference.predictor import Specialists
 from torchmcl.metrics import auroc
+from torchmcl.serialization.data_config import load_run_data
 from torchmcl.studies.store import pack_bytes
+from torchmcl.tasks.classification import collected
+from torchmcl.tasks.labels import percent
+from torchmcl.training.evaluate import evaluation_batches
 from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, read_assignment_history
 
 
@@ -78,6 +83,27 @@ def flow(trained: Trained, argument: str) -> list[Any]:
     return history.round(4).tolist()
 
 
+def top_m(trained: Trained, argument: str) -> float:
+    """Compute the percentage of examples whose class is not among the M most probable ones, for M members."""
+    combined, target = require_labels(trained.combined), trained.examples.target
+    likely = combined.topk(min(len(require_labels(trained.members)), combined.shape[1])).indices
+    return percent((likely != target[:, None]).all(1).double().mean())
+
+
+def training(trained: Trained, argument: str) -> dict[str, float]:
+    """Compute errors on the training set, in percent: the ensemble's, and that of members on their own classes."""
+    specialists, examples = trained.specialists, load_run_data(trained.run, "train")[1].train
+    with feature_loader(specialists, examples) as loader:
+        batches = evaluation_batches(specialists.method, specialists.ensemble, loader)
+        members, combined, target = (part.cpu() for part in collected(batches))
+    own = owners(trained)[target].T  # (M, N)
+    wrong = members[:, :, : specialists.method.classes].argmax(2) != target
+    return {
+        "top1_error": percent((combined.argmax(1) != target).double().mean()),
+        "own_error": percent(wrong[own].double().mean()),
+    }
+
+
 def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
     """Compute the members' Grad-CAM maps (uint8) for the first test image of each of the first `argument` classes."""
     from torchmcl.analysis.grad_cam import grad_cam as maps_of
@@ -128,4 +154,6 @@ RECORDS: dict[str, Callable[[Trained, str], Any]] = {
     "auxiliary": auxiliary,
     "flow": flow,
     "grad_cam": grad_cam,
+    "top_m": top_m,
+    "training": training,
 }
