@@ -32,6 +32,7 @@ RECIPE = {
     "class_weight": st.sampled_from(["balanced", "1,2", "a=3", " 1 , 2 "]),
     "optimizer": st.sampled_from(["sgd", "adam", "adamw"]),
     "learning_rate": st.floats(1e-4, 0.1),
+    "backbone_rate": st.floats(1e-5, 0.1),
     "momentum": st.floats(0, 0.95),
     "weight_decay": st.floats(0, 0.01),
     "schedule": st.sampled_from(["step", "cosine", "constant"]),
