@@ -1,6 +1,7 @@
 """Trainings on data sets and loaders of one's own, and with other samplings: as from memory, and resumed exactly."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -109,7 +110,8 @@ def test_two_processes_share_what_one_would_read(sampling, tmp_path):
     script.write_text(SHARED.format(paths=[str(folder) for folder in Path(__file__).parents[:2]], sampling=sampling))
     for devices in (1, 2):
         command = [sys.executable, str(script), str(devices), str(tmp_path / str(devices))]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
     one, two = (json_of(tmp_path / name) for name in ("1", "2"))
     assert one["sets"] == two["sets"]
