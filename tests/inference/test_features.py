@@ -60,7 +60,7 @@ def test_features_of_either_engine_are_used(trunk, tmp_path, monkeypatch):
 
 
 def test_without_onnxruntime(trunk, tmp_path, monkeypatch):
-    monkeypatch.setattr(features, "find_spec", lambda name: None)
+    monkeypatch.setattr(features, "missing_packages", lambda: ["onnx"])
     monkeypatch.setattr(features, "EXPORT_PAYS", 1)
     assert cached_features([images(3)], trunk, CONFIG, root=tmp_path).about["engine"] == TORCH
 

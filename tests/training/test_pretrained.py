@@ -17,6 +17,7 @@ from torchmcl.errors import DiskFullError, UsageError
 from torchmcl.inference import feature_store
 from torchmcl.inference.export import export, onnx_runner
 from torchmcl.inference.predictor import Specialists
+from torchmcl.serialization import checksum
 from torchmcl.training.config import TrainConfig
 from torchmcl.training.signals import Interrupted
 
@@ -115,11 +116,11 @@ def test_a_resumed_run_needs_the_same_weights_and_engine(tmp_path):
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
         fit(**{**TINY, "epochs": 3}, out=run, callbacks=[Stops()])
-    stored = json.loads((run / "features.json").read_text())
-    (run / "features.json").write_text(json.dumps({**stored, "weights": "other"}))
+    stored = checksum.read(run / "features.json")
+    (run / "features.json").write_text(json.dumps(checksum.add_checksum({**stored, "weights": "other"})))
     with pytest.raises(UsageError, match=r"weights have changed since .* Restore them"):
         fit(**{**TINY, "epochs": 3}, out=run, resume=True)
-    (run / "features.json").write_text(json.dumps({**stored, "engine": "onnxruntime 0.1"}))
+    (run / "features.json").write_text(json.dumps(checksum.add_checksum({**stored, "engine": "onnxruntime 0.1"})))
     with pytest.raises(UsageError, match=r"computed with onnxruntime 0\.1"):
         fit(**{**TINY, "epochs": 3}, out=run, resume=True)
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 
 # Whether to show progress, for code that has no `verbose` argument, such as a download while data is loaded.
 VERBOSE: ContextVar[bool] = ContextVar("verbose", default=True)
@@ -42,6 +43,11 @@ def emit(logger: logging.Logger, level: int, text: str, show: Callable[[str], ob
         show(f"warning: {text}" if level == logging.WARNING else text)
 
 
+def report(logger: logging.Logger, text: str, level: int = logging.INFO) -> None:
+    """Log a message, and print it on standard error if VERBOSE is set."""
+    emit(logger, level, text, partial(print, file=sys.stderr) if VERBOSE.get() else None)
+
+
 def shown_by_logging(logger: logging.Logger, level: int) -> bool:
     """Return whether a console handler receives records from this logger at this level, ignoring filters."""
     return any(True for _ in _console_handlers(logger, level))
@@ -72,11 +78,11 @@ def verbosity(verbose: bool) -> Iterator[None]:
 
 
 @contextmanager
-def muted(*loggers: logging.Logger, when: bool = True) -> Iterator[None]:
-    """Raise the level of other libraries' loggers to WARNING within a context, if `when` is True."""
+def muted(*loggers: logging.Logger, level: int = logging.WARNING, when: bool = True) -> Iterator[None]:
+    """Raise the level of other libraries' loggers to `level` within a context, if `when` is True."""
     before = [logger.level for logger in loggers]
     for logger in loggers if when else ():
-        logger.setLevel(max(logger.level, logging.WARNING))
+        logger.setLevel(max(logger.level, level))
     try:
         yield
     finally:

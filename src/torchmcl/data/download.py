@@ -6,14 +6,13 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urljoin, urlsplit
 
 from torchmcl._utils import atomic
-from torchmcl._utils.logs import VERBOSE, emit, muted
+from torchmcl._utils.logs import VERBOSE, muted, report
 from torchmcl.data.find import cache, data_folders, find, not_found
 from torchmcl.errors import DamagedFileError, DiskFullError, TorchmclError, UsageError
 
@@ -104,8 +103,7 @@ def _download(source: RemoteFile, folder: Path) -> Path:
     fetch = pooch.HTTPDownloader(progressbar=bar, timeout=30, hooks={"response": check_response})
 
     def limited(url: str, path: str, *_: Any) -> None:
-        show = partial(print, file=sys.stderr) if VERBOSE.get() else None
-        emit(LOGGER, logging.INFO, f"Downloading {url} to {folder}.", show)
+        report(LOGGER, f"Downloading {url} to {folder}.")
         try:
             with open(path, "wb") as file:
                 fetch(url, _LimitedFile(file, source), None)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from torchmcl._utils import atomic
+from torchmcl._utils.logs import muted
 from torchmcl.errors import UsageError
 from torchmcl.inference.inputs import batches, labelled_batches
 from torchmcl.inference.predictor import Specialists
@@ -106,11 +107,16 @@ def to_onnx(graph: Graph) -> bytes:
     return module_to_onnx(graph, x, name, OUTPUTS, metadata(graph.specialists))
 
 
+def missing_packages() -> list[str]:
+    """Return the packages that ONNX export needs and that are not installed."""
+    return [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
+
+
 def module_to_onnx(
     module: nn.Module, x: Tensor, name: str, outputs: Sequence[str], about: Mapping[str, str] | None = None
 ) -> bytes:
     """Convert a module to ONNX for any batch size, given an input (B, …), and the names of its input and outputs."""
-    if missing := [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]:
+    if missing := missing_packages():
         raise UsageError(f"ONNX export needs {' and '.join(missing)}. Try: pip install 'torchmcl[export]'")
     program = trace(module, x)
     with _quietly():
@@ -261,17 +267,10 @@ def metadata(specialists: Specialists) -> dict[str, str]:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Suppress warnings that the exporters issue about their own code and about optional libraries."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "root", "onnxscript")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
+    loggers = map(logging.getLogger, ("torch.onnx", "torch.export", "root", "onnxscript"))
+    with warnings.catch_warnings(), muted(*loggers, level=logging.ERROR):
         warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+        yield
 
 
 FORMATS = {".onnx": (to_onnx, onnx_runner), ".pt2": (to_pt2, pt2_runner)}

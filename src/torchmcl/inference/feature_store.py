@@ -26,6 +26,7 @@ from torchmcl.data.find import cache
 from torchmcl.data.image_files import ImageFiles
 from torchmcl.data.lazy import Lazy
 from torchmcl.errors import UsageError, known_name
+from torchmcl.serialization.model_files import checksum
 
 VARIABLE = "TORCHMCL_CACHE_GB"
 DEFAULT_GB = 20.0
@@ -136,7 +137,7 @@ class FeatureStore:
         if not (self.folder / ABOUT).is_file():
             atomic.write(self.folder / ABOUT, self.text + "\n")
         tensors = {"keys": torch.from_numpy(np.array(keys)), "features": features.half().contiguous()}
-        metadata = {"torchmcl": json.dumps({"about": self.about, "sha256": _digest(tensors)})}
+        metadata = {"torchmcl": json.dumps({"about": self.about, "sha256": checksum(self.about, tensors)})}
         atomic.write(self.folder / f"{uuid4().hex[:12]}.safetensors", save(tensors, metadata=metadata))
         self.refresh()
 
@@ -179,7 +180,7 @@ class FeatureStore:
                 stored = json.loads((file.metadata() or {})["torchmcl"])
                 tensors = {name: file.get_tensor(name) for name in ("keys", "features")}
             keys, features = tensors["keys"], tensors["features"]
-            valid = stored["about"] == self.about and stored["sha256"] == _digest(tensors)
+            valid = stored["about"] == self.about and stored["sha256"] == checksum(self.about, tensors)
         except (SafetensorError, KeyError, TypeError, RecursionError) as problem:
             raise ValueError(str(problem)) from problem
         if not valid:
@@ -222,15 +223,6 @@ class StoredFeatures(Lazy):
 def _as_numbers(keys: Keys) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     numbers = np.ascontiguousarray(keys).view(np.uint64)
     return numbers[:, 0], numbers[:, 1]
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = sha256()
-    for name in ("keys", "features"):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 class StoreEntry(NamedTuple):

@@ -1,15 +1,11 @@
 """Features of a frozen trunk, which are computed once per image and cached on disk."""
 
 import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
-from hashlib import sha256
 from importlib.metadata import version
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -21,17 +17,18 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from torchmcl import networks
-from torchmcl._utils.logs import VERBOSE, emit
+from torchmcl._utils.logs import VERBOSE, report
 from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.examples import Examples
 from torchmcl.data.image_files import ImageFiles
 from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError
-from torchmcl.inference.export import module_to_onnx, onnx_runner
+from torchmcl.inference.export import missing_packages, module_to_onnx, onnx_runner
 from torchmcl.inference.feature_store import VARIABLE, FeatureStore, Keys, image_keys, make_room
 from torchmcl.inference.predictor import Specialists
 from torchmcl.networks.backbone import Pretrained
 from torchmcl.serialization.model_config import ModelConfig
+from torchmcl.serialization.model_files import checksum
 
 LOGGER = logging.getLogger(__name__)
 FORMAT = 1  # of the values that determine features
@@ -106,7 +103,7 @@ def cached_features(
     for store in stores.values():
         store.refresh()
         for path in store.damaged:
-            _say(f"The cached features in {path} are damaged. They are computed again.", logging.WARNING)
+            report(LOGGER, f"The cached features in {path} are damaged. They are computed again.", logging.WARNING)
     filled = _filled(stores, trunk, model_config, parts, keys, device)
     if filled is None:
         return None
@@ -175,8 +172,7 @@ def feature_loader(specialists: Specialists, examples: Examples) -> Iterator[Loa
 def _engines(device: torch.device) -> list[str]:
     """Return the engines that can compute features on a device, the fastest first."""
     torch_engine = f"torch {version('torch')} {device.type}"
-    installed = all(find_spec(name) is not None for name in ("onnx", "onnxscript", "onnxruntime"))
-    if device.type != "cpu" or not installed:
+    if device.type != "cpu" or missing_packages():
         return [torch_engine]
     return [f"onnxruntime {version('onnxruntime')}", torch_engine]
 
@@ -187,15 +183,13 @@ def trunk_digest(trunk: nn.Module, model_config: ModelConfig) -> str:
     A network that is not registered can compute anything with the same weights. Its hash includes the features of two
     fixed images.
     """
-    library = networks.library_version(model_config.network) if model_config.network else ""
-    digest = sha256(f"{trunk!r} {library} {model_config.network_options.get('architecture')}".encode())
+    about = {"layers": repr(trunk), "architecture": model_config.network_options.get("architecture")}
+    about["library"] = networks.library_version(model_config.network) if model_config.network else ""
+    tensors = {name: tensor.detach().cpu() for name, tensor in trunk.state_dict().items()}
     if model_config.network is None:
         device = next((weight.device for weight in trunk.parameters()), torch.device("cpu"))
-        digest.update(_features_of(trunk, model_config, _probe(model_config).to(device)).cpu().numpy().tobytes())
-    for name, tensor in trunk.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:32]
+        tensors["features of noise"] = _features_of(trunk, model_config, _probe(model_config).to(device)).cpu()
+    return checksum(about, tensors)[:32]
 
 
 def _about(engine: str, weights: str, model_config: ModelConfig) -> dict[str, Any]:
@@ -217,17 +211,20 @@ def _compute(
     """Compute features of the images at `index` in all `parts` and store them; return False if they are too large."""
     ends = np.cumsum([0, *map(len, parts)])
     waiting: list[tuple[Keys, Tensor]] = []
-    _say(f"Computing features of {len(index):,} images with {engine.split()[0]}; they are cached in {store.folder}.")
+    engine = engine.split()[0]
+    report(LOGGER, f"Computing features of {len(index):,} images with {engine}; they are cached in {store.folder}.")
     with _bar(len(index)) as advance, _flushing(store, waiting):
         for number, batch in enumerate(np.split(index, range(BATCH, len(index), BATCH))):
             features = extract(_read(parts, ends, batch)).cpu()
             rounded = features.half()
             if number == 0 and not make_room(rounded[0].nbytes * len(index), store.folder, store.root):
                 size = f"{rounded[0].nbytes * len(index) / 1e9:.1f} GB of features exceed the size of the cache"
-                _say(f"{size}. They are computed in each epoch. To raise the limit, set {VARIABLE}.", logging.WARNING)
+                advice = f"They are computed in each epoch. To raise the limit, set {VARIABLE}."
+                report(LOGGER, f"{size}. {advice}", logging.WARNING)
                 return False
             if bool(features.isfinite().all()) and not bool(rounded.isfinite().all()):
-                _say("The features exceed the range of float16. They are computed in each epoch.", logging.WARNING)
+                text = "The features exceed the range of float16. They are computed in each epoch."
+                report(LOGGER, text, logging.WARNING)
                 return False
             waiting.append((keys[batch], rounded))
             if sum(part.nbytes for _, part in waiting) > FILE_BYTES:
@@ -328,7 +325,3 @@ def _bar(total: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=console, transient=True, disable=not (VERBOSE.get() and console.is_terminal)) as progress:
         task = progress.add_task("features", total=total)
         yield lambda count: progress.advance(task, count)
-
-
-def _say(text: str, level: int = logging.INFO) -> None:
-    emit(LOGGER, level, text, partial(print, file=sys.stderr) if VERBOSE.get() else None)

@@ -1,5 +1,6 @@
 """EfficientNet-Lite, pretrained on ImageNet."""
 
+from functools import partial
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -9,6 +10,7 @@ from torch.nn import functional as F
 
 from torchmcl.networks.backbone import FEATURES, RECIPE, check_image_size, expects, split_backbone
 from torchmcl.networks.layers import Cut
+from torchmcl.networks.mobilenet import InvertedResidual
 from torchmcl.networks.pretrained_weights import Package, load
 from torchmcl.structures.split import Split
 
@@ -51,28 +53,6 @@ class SamePadding(nn.Module):
     def _padding(self, size: int) -> tuple[int, int]:
         total = max((ceil(size / self.stride) - 1) * self.stride + self.kernel - size, 0)
         return total // 2, total - total // 2
-
-
-class MBConv(nn.Module):
-    """A mobile inverted bottleneck: 1x1 expansion, depthwise convolution and linear projection, with a shortcut.
-
-    The Lite variants have ReLU6 in place of Swish and no squeeze-and-excitation. The input is added if the shapes are
-    equal.
-    """
-
-    def __init__(self, inputs: int, outputs: int, *, expansion: int, kernel: int, stride: int = 1) -> None:
-        super().__init__()
-        wide = expansion * inputs
-        self.residual = nn.Sequential(
-            *(_convolution(inputs, wide, 1) if expansion > 1 else ()),
-            *_convolution(wide, wide, kernel, stride=stride, groups=wide),
-            *_convolution(wide, outputs, 1)[:-1],
-        )
-        self.adds = stride == 1 and inputs == outputs
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
-        return x + self.residual(x) if self.adds else self.residual(x)
 
 
 @expects(224, NORMALIZE, RECIPE)
@@ -167,15 +147,19 @@ def _build(
 
 
 def _stages(width: float, depth: float) -> tuple[dict[str, nn.Module], dict[str, int]]:
-    """Return the stages of a variant and the number of channels that each returns."""
+    """Return the stages of a variant and the number of channels that each returns.
+
+    The blocks are those of MobileNetV2 with kernels of 3 and 5: the Lite variants have ReLU6 in place of Swish and no
+    squeeze-and-excitation.
+    """
     channels = [FIRST, *(_rounded(width * stage[2]) for stage in STAGES)]
     stages: dict[str, nn.Module] = {"stem": nn.Sequential(*_convolution(3, FIRST, 3, stride=2))}
     for number, ((inputs, outputs), stage) in enumerate(zip(pairwise(channels), STAGES, strict=True), start=1):
         expansion, kernel, _, blocks, stride = stage
         count = blocks if number in (1, len(STAGES)) else ceil(depth * blocks)  # the Lite variants fix both ends
-        first = MBConv(inputs, outputs, expansion=expansion, kernel=kernel, stride=stride)
-        others = (MBConv(outputs, outputs, expansion=expansion, kernel=kernel) for _ in range(count - 1))
-        stages[f"stage{number}"] = nn.Sequential(first, *others)
+        block = partial(InvertedResidual, expansion=expansion, kernel=kernel, convolution=_convolution)
+        others = (block(outputs, outputs) for _ in range(count - 1))
+        stages[f"stage{number}"] = nn.Sequential(block(inputs, outputs, stride=stride), *others)
     last = _convolution(channels[-1], LAST, 1)
     stages[FEATURES] = nn.Sequential(*last, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     return stages, dict(zip(stages, [*channels, LAST], strict=True))

@@ -6,14 +6,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from torchmcl._utils.logs import muted
 from torchmcl._utils.memory_limit import check_memory
+from torchmcl._utils.versions import versions
 from torchmcl.errors import TorchmclError, UsageError, known_name
 from torchmcl.networks.backbone import FEATURES, RECIPE, Input, check_image_size, split_backbone
 from torchmcl.structures.split import Split
@@ -111,10 +112,7 @@ def input_of(name: str) -> Input:
 def version_of(name: str) -> str:
     """Return the package of a network's library and its version, such as timm 1.0.9."""
     package = LIBRARIES[name.partition(":")[0]]
-    try:
-        return f"{package} {version(package)}"
-    except PackageNotFoundError:
-        return package
+    return f"{package} {versions(package).get(package, '')}".rstrip()
 
 
 def architecture_of(name: str) -> dict[str, str]:
@@ -226,12 +224,5 @@ def _quiet() -> Iterator[None]:
     """Suppress warnings about the layer that is replaced, and progress bars."""
     if "transformers" in sys.modules:
         sys.modules["transformers"].utils.logging.disable_progress_bar()
-    loggers = [logging.getLogger(name) for name in ("transformers", "huggingface_hub", "timm")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
+    with muted(*map(logging.getLogger, ("transformers", "huggingface_hub", "timm")), level=logging.ERROR):
         yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

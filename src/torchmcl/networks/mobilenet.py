@@ -1,3 +1,5 @@
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 from torch import Tensor, nn
@@ -10,20 +12,31 @@ from torchmcl.structures.split import Split
 # the first convolution and of the 24-channel stage are 1 because the images are small.
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
+_convolution = partial(convolution, activation=nn.ReLU6)
+
 
 class InvertedResidual(nn.Module):
     """A 1x1 expansion, a depthwise convolution and a linear projection (Sandler et al. 2018, section 3.3, figure 4d).
 
     The input is added to the result if the shapes are equal. As in the authors' code, a block with expansion 1 has no
-    expansion layer.
+    expansion layer. `convolution` builds a convolution, its normalisation and its activation.
     """
 
-    def __init__(self, inputs: int, outputs: int, *, expansion: int, stride: int = 1) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        expansion: int,
+        kernel: int = 3,
+        stride: int = 1,
+        convolution: Callable[..., list[nn.Module]] = _convolution,
+    ) -> None:
         super().__init__()
         hidden = expansion * inputs
         self.residual = nn.Sequential(
-            *(convolution(inputs, hidden, 1, activation=nn.ReLU6) if expansion > 1 else ()),
-            *convolution(hidden, hidden, stride=stride, groups=hidden, activation=nn.ReLU6),
+            *(convolution(inputs, hidden, 1) if expansion > 1 else ()),
+            *convolution(hidden, hidden, kernel, stride=stride, groups=hidden),
             *convolution(hidden, outputs, 1)[:-1],
         )
         self.adds = stride == 1 and inputs == outputs

@@ -1,4 +1,3 @@
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +31,7 @@ from torchmcl.inference.predictor import ModelConfig, Specialists
 from torchmcl.methods import Method
 from torchmcl.objectives.dataset_pass import DatasetPass, outputs
 from torchmcl.objectives.objective import memory_of
-from torchmcl.serialization.checksum import add_checksum
+from torchmcl.serialization import checksum
 from torchmcl.serialization.hub import read_metrics
 from torchmcl.serialization.legacy import is_earlier
 from torchmcl.serialization.model_files import read_config, training_config
@@ -207,20 +206,22 @@ class Job:
         trunk, path = self.ensemble.trunk, None if folder.path is None else folder.path / FEATURES
         if trunk is None or self.transform is not None:
             return self
-        weights = trunk_digest(trunk.module, self.model_config)
-        before = json.loads(path.read_text()) if folder.resume and path is not None and path.is_file() else None
-        if before is not None and before["weights"] != weights:
+        before = checksum.read(path) if folder.resume and path is not None and path.is_file() else None
+        if before is not None and before["weights"] != trunk_digest(trunk.module, self.model_config):
             raise UsageError(
                 f"The pretrained weights have changed since the run in {folder.path} started. Restore them."
             )
         features = None
         if before is None or before["engine"] is not None:
-            features = self._cached_features(trunk.module, fabric, before and before["engine"])
+            features = self._cached_features(trunk.module, fabric, None if before is None else before["engine"])
         if features is not None:
             self.ensemble.expect_features(self.model_config.shape[1:])
         if path is not None and before is None and fabric.is_global_zero:
-            engine = None if features is None else features.about["engine"]
-            atomic.write(path, json.dumps({"weights": weights, "engine": engine}) + "\n")
+            if features is None:
+                about = {"weights": trunk_digest(trunk.module, self.model_config), "engine": None}
+            else:
+                about = {name: features.about[name] for name in ("weights", "engine")}
+            atomic.write(path, as_json(checksum.add_checksum(about)) + "\n")
         return replace(self, features=features)
 
     def _cached_features(self, trunk: nn.Module, fabric: "Fabric", engine: str | None) -> Features | None:
@@ -424,7 +425,7 @@ def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, 
             check_run_exists(path)
             result.save(path)
             write_assignment_history(path, training.position.assignment_history)
-            atomic.write(path / "metrics.json", as_json(add_checksum(values)) + "\n")
+            atomic.write(path / "metrics.json", as_json(checksum.add_checksum(values)) + "\n")
         progress.line(
             f"test: oracle error {values['oracle_error']:.2f} %, top-1 error {values['top1_error']:.2f} %, "
             f"members {' '.join(f'{error:.1f}' for error in values['members'])} %"
