@@ -37,6 +37,7 @@ NAMES = (  # the built-in studies
     "leaderboard",
     "pretrained",
     "pretrained_masks",
+    "fine_tuning",
 )
 _REGISTERED: Registry[Any] = Registry("study", reserved=NAMES)
 

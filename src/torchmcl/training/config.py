@@ -27,6 +27,7 @@ DECIDED_BY_DATA = (
     "architecture",
     "cut",
 )  # network arguments set by the data and the method
+LARGE = ("cifar10", "cifar100", "svhn", "tiny-imagenet")  # data sets with tens of thousands of images
 # Options that were added after some results had been stored, with their neutral values. `identity` omits an option that
 # has its neutral value, so that the stored results keep their hash.
 NEUTRAL: dict[str, Any] = {"augment": None, "transform": None, "accumulate": 1, "task": None, "class_weight": None}
@@ -286,7 +287,7 @@ class TrainConfig:
         name, source = (data, DataConfig(**parts["data"])) if isinstance(data, str) else _source(data, parts["data"])
         method_config = MethodConfig.of(method, members, unit, parts["method"], task)
         network_config = NetworkConfig(name_of(network), exchange, preset, cut, parts["network"])
-        recipe = Recipe(**{**recipe_defaults(network), **parts["recipe"]})
+        recipe = Recipe(**{**recipe_defaults(network, name), **parts["recipe"]})
         machine = Machine(**parts["machine"])
         transform = None if transform is None else name_of(transform)
         return cls(
@@ -392,12 +393,17 @@ def _options(builder: Callable[..., Any]) -> list[str]:
     return [name for name in signature(builder).parameters if name not in ("classes", "dense", "cut")]
 
 
-def recipe_defaults(network: Any) -> Mapping[str, Any]:
-    """Return the fields of `Recipe` in which a pretrained network differs from the paper's recipe."""
+def recipe_defaults(network: Any, data: str) -> Mapping[str, Any]:
+    """Return the fields of `Recipe` in which a pretrained network differs from the paper's recipe.
+
+    Its number of epochs applies to large data sets only. A few hundred images need more epochs for as many steps.
+    """
     from torchmcl import networks
 
     expected = networks.input_of(network) if isinstance(network, str) and not network.startswith(OWN) else None
-    return {} if expected is None else expected.recipe
+    if expected is None:
+        return {}
+    return {name: value for name, value in expected.recipe.items() if name != "epochs" or data in LARGE}
 
 
 def defaults(builder: Callable[..., Any]) -> dict[str, Any]:
