@@ -32,9 +32,9 @@ LONG = ("tutorial.md", "export.md")
 BLOCK = re.compile(r"(?:<!-- test: (?P<mark>.*?) -->\n)?^```(?P<about>[^\n`]*)\n(?P<code>.*?)^```$", re.DOTALL | re.M)
 SHOWN = ("text", "yaml", "json", "toml")  # not code, or files that a later block reads
 TARGETS = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
-# What a page reads from CIFAR-10 is real where it is at hand, and otherwise these.
-SMALL = {"400": "60"}  # images a class
-STAND_IN = {"cifar10": "digits", "airplane,cat,frog,ship": "0,1,2,3", "horse,truck": "7,8"}
+# What the tutorial reads from Tiny-ImageNet is real where it is at hand, and otherwise these.
+STAND_IN = {"tiny-imagenet": "digits", "candle,lemon,lion,tractor": "0,1,2,3", "bison,limousine,pretzel,sandal": "7,8"}
+PHOTOS = "backpack,"  # the first of the tutorial's classes
 
 
 class Block(NamedTuple):
@@ -102,14 +102,15 @@ def core(example: str) -> str:
 
 
 def expanded(word: str, data: str | None) -> list[str]:
-    """A word as a shell would, files in order; what needs CIFAR-10 from its stand-in where that is not at hand."""
-    word = (SMALL if data else SMALL | STAND_IN).get(word, word)
+    """A word as a shell would, files in order; what needs Tiny-ImageNet from its stand-in where that is not at hand."""
+    if data is None:
+        word = "0,1,2,3,4,5" if word.startswith(PHOTOS) else STAND_IN.get(word, word)
     return sorted(glob(word)) or [word] if "*" in word else [word]
 
 
 @pytest.fixture
 def data(monkeypatch, tmp_path, untouched):
-    """The folder of real data, if CIFAR-10 is in it; a working folder with a picture, and nothing else changed."""
+    """The folder of real data, if Tiny-ImageNet is in it; a working folder with a picture, and nothing else changed."""
     found = os.environ.get("TORCHMCL_DATA", "")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", sys.argv)
@@ -117,7 +118,7 @@ def data(monkeypatch, tmp_path, untouched):
     Image.new("L", (8, 8), 128).save("photo.png")
     logger = logging.getLogger("torchmcl")
     handlers, level = list(logger.handlers), logger.level
-    yield found if any(Path(found).glob("cifar-10-*")) and found else None
+    yield found if any(Path(found).glob("tiny-imagenet*")) and found else None
     for handler in [one for one in logger.handlers if one not in handlers]:
         logger.removeHandler(handler)
         handler.close()

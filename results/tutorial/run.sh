@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The commands of docs/tutorial.md, as they stand, into output.txt; TORCHMCL_DATA names a folder with CIFAR-10.
+# The commands of docs/tutorial.md, as they stand, into output.txt; TORCHMCL_DATA names a folder with Tiny-ImageNet.
 set -euo pipefail
 out=$(realpath "$(dirname "$0")")/output.txt
 examples=$(realpath "$(dirname "$0")/../../examples")
@@ -7,5 +7,7 @@ cd "$(mktemp -d)" && ln -s "$examples" examples
 grep -oP '^(torchmcl (train|evaluate|calibrate|predict|export)|python) .*' "$(dirname "$out")/../../docs/tutorial.md" |
   while read -r line; do
     echo "\$ $line"
+    started=$SECONDS
     eval "$line" < /dev/null 2>&1
-  done | tee "$out"
+    [[ $line != "torchmcl train"* ]] || echo "# $((SECONDS - started)) s"
+  done | sed "s|${XDG_CACHE_HOME:-$HOME/.cache}|~/.cache|" | tee "$out"

@@ -90,7 +90,8 @@ def json_of(run):
 
 
 SHARED = """
-import sys
+import faulthandler, sys
+faulthandler.dump_traceback_later(150, exit=True)  # says where a process hangs
 sys.path[:0] = {paths!r}
 from test_own_data import Noisy, digits
 from torch.utils.data import TensorDataset

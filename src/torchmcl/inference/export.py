@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from torchmcl import networks
 from torchmcl._utils import atomic
 from torchmcl._utils.logs import muted
 from torchmcl.errors import UsageError
@@ -28,6 +29,7 @@ from torchmcl.tasks.labels import percent
 OUTPUTS = ("label", "probabilities", "members", "auxiliary", "accepted")
 BATCH_SIZES = (1, 3, 17)  # the batch sizes at which the exported graph is compared with the model
 TOLERANCE = 1e-5
+PRETRAINED_TOLERANCE = 1e-3  # in deep networks, rounding adds up to differences of about 1e-4
 DYNAMIC_SHAPES = ({0: torch.export.Dim("batch", min=1)},)
 CALIBRATION_EXAMPLES = 256  # the maximum number of training examples that determine the ranges of 8-bit values
 
@@ -185,9 +187,11 @@ def compare(graph: Graph, run: Runner) -> float:
     Labels and acceptance are compared only where they do not depend on rounding.
 
     Raises:
-        UsageError: if the exported form fails, or if its outputs differ by more than `TOLERANCE`.
+        UsageError: if the exported form fails, or if its outputs differ by more than the tolerance.
     """
     worst = 0.0
+    pretrained = networks.is_pretrained(graph.specialists.model_config.network or "")
+    tolerance = PRETRAINED_TOLERANCE if pretrained else TOLERANCE
     threshold = graph.specialists.model_config.rejection.threshold
     for size in BATCH_SIZES:
         x = random_input(graph.specialists, size)
@@ -200,10 +204,10 @@ def compare(graph: Graph, run: Runner) -> float:
             ) from problem
         off = max(float((expected[name] - got[name]).abs().max()) for name in ("probabilities", "members", "auxiliary"))
         first, second = expected["probabilities"].topk(2, dim=1).values.unbind(1)
-        clear = {"label": first - second > TOLERANCE, "accepted": (per_example(first) - threshold).abs() > TOLERANCE}
+        clear = {"label": first - second > tolerance, "accepted": (per_example(first) - threshold).abs() > tolerance}
         same = all(bool(((expected[name] == got[name]) | ~clear[name]).all()) for name in clear)
         worst = max(worst, off)
-        if not same or not worst <= TOLERANCE:
+        if not same or not worst <= tolerance:
             raise UsageError(
                 f"The exported graph and the model give different outputs for a batch of size {size} "
                 f"(largest difference {off:.2g}). Nothing was written."
