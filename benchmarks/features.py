@@ -2,10 +2,10 @@
 
 python benchmarks/features.py --out benchmarks/features.json
 
-Extraction and session, and training on cached features and on tensors, alternate in every round in one process, and the
-median of the rounds' ratios is reported. Extraction includes hashing, rounding to float16 and writing the files; the
-conversion of the network to ONNX is reported apart. Training is `fit` after the cache is filled, without the time to
-load the data; the tensors are the same heads on the same features as a data set in memory.
+Extraction and session, and training on cached features and on tensors, alternate in one process, each of them first in
+every other round, and the median of the rounds' ratios is reported. Extraction includes hashing, rounding to float16
+and writing the files; the conversion of the network to ONNX is reported apart. Training is `fit` after the cache is
+filled, without the time to load the data; the tensors are the same heads on the same features as a data set in memory.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,8 +42,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=4000)
     parser.add_argument("--side", type=int, default=128, help="height and width of the network's input")
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--weights", default="pretrained", help="pretrained or none")
     parser.add_argument("--peak", action="store_true", help=argparse.SUPPRESS)  # print the peak memory of a run
     parser.add_argument("--out", type=Path, default=None, help="JSON file to write")
@@ -75,21 +76,19 @@ def extraction(images: Examples, options: argparse.Namespace) -> dict[str, Any]:
     settings.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
     pixels = images.images.numpy()
-    rounds = []
-    for number in range(options.rounds + 1):
-        started = time.perf_counter()
+
+    def bare() -> None:
         for at in range(0, len(pixels), features.BATCH):
             session.run(None, {"images": pixels[at : at + features.BATCH]})
-        bare = time.perf_counter() - started
+
+    def ours() -> None:
         with tempfile.TemporaryDirectory() as place:
-            converted = features.module_to_onnx
-            features.module_to_onnx = lambda *_: content  # counted apart
-            started = time.perf_counter()
             features.cached_features([images], trunk, config, root=Path(place))
-            ours = time.perf_counter() - started
-            features.module_to_onnx = converted
-        if number:  # the first round warms up
-            rounds.append((bare, ours))
+
+    converted = features.module_to_onnx
+    features.module_to_onnx = lambda *_: content  # counted apart
+    rounds = alternating(lambda: seconds(bare), lambda: seconds(ours), options.rounds)
+    features.module_to_onnx = converted
     return {
         "ratio": round(median(bare / ours for bare, ours in rounds), 3),
         "images_per_second": round(len(images) / median(ours for _, ours in rounds)),
@@ -106,30 +105,36 @@ def training(images: Examples, options: argparse.Namespace) -> dict[str, Any]:
         prepared = features.Trunk(rows, preprocess(options.side))
         with torch.no_grad():
             table = torch.cat([prepared(part) for part in images.images.split(64)])
-        rounds = []
-        for number in range(options.rounds + 1):
-            cached = seconds(
-                lambda: train_on_images(images, options), lambda: train_on_images(images, options, epochs=1)
-            )
-            plain = seconds(
-                lambda: train_on_table(table, images, options), lambda: train_on_table(table, images, options, epochs=1)
-            )
-            if number:
-                rounds.append((plain, cached))
+        rounds = alternating(
+            lambda: more_epochs(lambda **epochs: train_on_table(table, images, options, **epochs)),
+            lambda: more_epochs(lambda **epochs: train_on_images(images, options, **epochs)),
+            options.rounds,
+        )
     return {
         "ratio": round(median(plain / cached for plain, cached in rounds), 3),
         "examples_per_second": round(0.8 * len(images) * (options.epochs - 1) / median(cached for _, cached in rounds)),
     }
 
 
-def seconds(long: Any, short: Any) -> float:
-    """Return the time of the epochs that `long` trains more than `short`."""
+def alternating(one: Callable[[], float], two: Callable[[], float], rounds: int) -> list[tuple[float, float]]:
+    """Return the times of both in each round, except in the first, which warms up; each is first in turn."""
     times = []
-    for one in (long, short):
-        started = time.perf_counter()
-        one()
-        times.append(time.perf_counter() - started)
-    return times[0] - times[1]
+    for number in range(rounds + 1):
+        first, second = (one, two)[:: 1 if number % 2 else -1]
+        pair = first(), second()
+        times.append(pair[:: 1 if number % 2 else -1])
+    return times[1:]
+
+
+def seconds(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def more_epochs(train: Callable[..., object]) -> float:
+    """Return the time of the epochs after the first."""
+    return seconds(train) - seconds(lambda: train(epochs=1))
 
 
 def preprocess(side: int) -> str:

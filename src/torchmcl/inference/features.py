@@ -213,7 +213,7 @@ def _compute(
     waiting: list[tuple[Keys, Tensor]] = []
     engine = engine.split()[0]
     report(LOGGER, f"Computing features of {len(index):,} images with {engine}; they are cached in {store.folder}.")
-    with _bar(len(index)) as advance, _flushing(store, waiting):
+    with _bar(len(index)) as advance, _flushing(store, waiting), _torch_threads(1 if engine == "onnxruntime" else None):
         for number, batch in enumerate(np.split(index, range(BATCH, len(index), BATCH))):
             features = extract(_read(parts, ends, batch)).cpu()
             rounded = features.half()
@@ -234,6 +234,17 @@ def _compute(
 
 
 @contextmanager
+def _torch_threads(count: int | None) -> Iterator[None]:
+    """Set the number of threads of torch, unless None; waiting threads of torch would slow ONNX Runtime down."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if count is None else count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def _flushing(store: FeatureStore, waiting: list[tuple[Keys, Tensor]]) -> Iterator[None]:
     """Write the features that wait at the end, even after an interruption."""
     try:
@@ -249,7 +260,7 @@ def _read(parts: Sequence[Examples], ends: NDArray[np.int64], index: NDArray[np.
         chosen = index[(index >= start) & (index < end)] - start
         if len(chosen):
             images.append(part.images[torch.from_numpy(chosen)])
-    return torch.cat(images)
+    return images[0] if len(images) == 1 else torch.cat(images)
 
 
 def _flush(store: FeatureStore, waiting: list[tuple[Keys, Tensor]]) -> None:
