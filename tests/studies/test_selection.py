@@ -7,7 +7,7 @@ from torchmcl import studies
 from torchmcl.studies.definitions import overlap
 from torchmcl.studies.scales import scale
 from torchmcl.studies.store import pack
-from torchmcl.studies.study import Results, compare, oracle_errors, paired_difference, top1_errors
+from torchmcl.studies.study import Results, compare, compare_all, oracle_errors, paired_difference, top1_errors
 
 SCALE = scale("smoke", "overlap")
 
@@ -62,7 +62,10 @@ def test_comparisons_are_paired_by_seed_and_test_set():
     good, bad = [result(1, 1, seed=s, wrong=right) for s in (0, 1)], [result(1, 1, seed=s, wrong=wrong) for s in (1, 2)]
     assert paired_difference(good, bad, top1_errors).value == -100
     assert paired_difference(good, bad, oracle_errors).value == -50
-    assert "oracle error -50.00" in compare("a", good, "b", bad)[0]
+    assert compare("a", good, "b", bad) == [
+        "a minus b: oracle error -50.00 (one seed; bootstrap over examples [-65.00, -35.00]), "
+        "top-1 error -100.00 (one seed; bootstrap over examples [-100.00, -100.00])"
+    ]
     other = [result(1, 1, seed=1, wrong=wrong, test_set="two")]
     assert paired_difference(good, other, top1_errors) is None
     assert compare("a", good, "b", other) == []
@@ -78,10 +81,37 @@ def test_one_test_set_for_all_seeds_is_resampled_once():
         [result(1, 1, seed=s, wrong=two) for s in range(3)],
         top1_errors,
     )
-    assert several == pytest.approx(single)
+    assert several.bootstrap == pytest.approx(single.bootstrap)
     apart = paired_difference(
         [result(1, 1, seed=s, wrong=one, test_set=str(s)) for s in range(3)],
         [result(1, 1, seed=s, wrong=two, test_set=str(s)) for s in range(3)],
         top1_errors,
     )
+    apart, single = apart.bootstrap, single.bootstrap
     assert apart.high - apart.low < 0.75 * (single.high - single.low)
+
+
+def with_errors(counts):
+    """One result per seed, with this number of wrong answers in 100."""
+    return [result(1, 1, seed=seed, wrong=np.tile(np.arange(100) < count, (3, 1))) for seed, count in enumerate(counts)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "note"),
+    [
+        ([6, 5, 7, 5, 6, 7], "-14.00 [-14.94, -13.06] (clear, 6 seeds; bootstrap over examples ["),
+        ([6, 5, 7, 5, 6, 21], "-11.67 [-18.23, -5.11] (not clear, 6 seeds; bootstrap over examples ["),
+        ([6, 5, 7], "-14.00 [-16.48, -11.52] (not clear, 3 seeds; bootstrap over examples ["),
+        ([20, 20], "+0.00 [+0.00, +0.00] (not clear, 2 seeds; bootstrap over examples [+0.00, +0.00])"),
+        ([6], "-14.00 (one seed; bootstrap over examples ["),
+    ],
+)
+def test_notes_say_whether_the_seeds_agree(counts, note):
+    one, two = with_errors(counts), with_errors([20] * 6)
+    (found,) = compare("a", one, "b", two)
+    assert found.startswith(f"a minus b: oracle error {note}")
+    assert f", top-1 error {note}" in found
+    difference = paired_difference(one, two, top1_errors)
+    assert difference.seeds == len(counts)
+    assert difference.bootstrap.value == pytest.approx(difference.value)
+    assert compare_all("a", {"a": one, "b": two}, "here: ") == [f"here: {found}"]

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -9,7 +9,7 @@ from torchmcl.studies import store
 from torchmcl.studies.published import Published
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.statistics import Interval, mean_std, paired_bootstrap
+from torchmcl.studies.statistics import Difference, Interval, mean_std, paired_bootstrap, paired_seeds
 from torchmcl.studies.store import Result
 from torchmcl.studies.tables import MISSING, Table
 
@@ -133,16 +133,34 @@ def compare(name: str, one: Sequence[Result], other: str, two: Sequence[Result])
     """Compare the results `one` of the configuration `name` with the results `two` of `other`, for their common seeds.
 
     Returns:
-        A note such as "A minus B: oracle error -1.2 [-1.9, -0.5], …" with 95 % intervals from `paired_difference`, or
+        A note such as "A minus B: oracle error -1.20 [-1.90, -0.50] (clear, 6 seeds; …), …" (see `difference_note`), or
         an empty list if the configurations have no seed in common.
     """
     parts = [
-        f"{label} error {difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
-        + ("" if difference.clear else " (not clear)")
+        f"{label} error {difference_note(difference)}"
         for label, error in (("oracle", oracle_errors), ("top-1", top1_errors))
         if (difference := paired_difference(one, two, error)) is not None
     ]
     return [f"{name} minus {other}: {', '.join(parts)}"] if parts else []
+
+
+def difference_note(difference: Difference) -> str:
+    """Format a difference, its 95 % interval over the seeds and whether it is clear; one seed has no such interval.
+
+    >>> difference_note(paired_seeds([3, 4, 3, 5, 4, 3], [2, 2, 2, 3, 3, 1]))
+    '+1.50 [+0.93, +2.07] (clear, 6 seeds)'
+    >>> difference_note(replace(paired_seeds([3.0], [4.0]), bootstrap=Interval(-1.0, -1.5, -0.5)))
+    '-1.00 (one seed; bootstrap over examples [-1.50, -0.50])'
+    """
+    over_examples = f"; bootstrap over examples {_bounds(difference.bootstrap)}" if difference.bootstrap else ""
+    if difference.seeds == 1:
+        return f"{difference.value:+.2f} (one seed{over_examples})"
+    verdict = f"{'clear' if difference.clear else 'not clear'}, {difference.seeds} seeds"
+    return f"{difference.value:+.2f} {_bounds(difference)} ({verdict}{over_examples})"
+
+
+def _bounds(interval: Interval | Difference) -> str:
+    return f"[{interval.low:+.2f}, {interval.high:+.2f}]"
 
 
 def compare_all(name: str, by_name: Mapping[str, Sequence[Result]], prefix: str = "") -> list[str]:
@@ -153,19 +171,24 @@ def compare_all(name: str, by_name: Mapping[str, Sequence[Result]], prefix: str 
 
 def paired_difference(
     one: Sequence[Result], two: Sequence[Result], error: Callable[[Result], NDArray[np.float64]]
-) -> Interval | None:
-    """Compute the difference in error between two configurations in percentage points, paired by seed and example.
+) -> Difference | None:
+    """Compute the difference in error between two configurations in percentage points, paired by seed and test set.
 
-    The bootstrap resamples examples. If all seeds share one test set, each example's errors are averaged over seeds.
+    The tests and the interval are computed over the seeds. The bootstrap resamples examples; if all seeds share one
+    test set, each example's errors are averaged over seeds.
+
+    Returns:
+        The difference with its bootstrap interval, or None if the configurations have no seed in common.
     """
     others = {(result["seed"], result["test_set"]): result for result in two}
     pairs = [(a, others[key]) for a in one if (key := (a["seed"], a["test_set"])) in others]
     if not pairs:
         return None
-    sides = ([error(pair[side]) for pair in pairs] for side in (0, 1))
+    sides = [[error(pair[side]) for pair in pairs] for side in (0, 1)]
+    over_seeds = paired_seeds(*([100 * per_example.mean() for per_example in side] for side in sides))
     same_test_set = len({pair[0]["test_set"] for pair in pairs}) == 1
     left, right = (np.stack(side).mean(0) if same_test_set else np.concatenate(side) for side in sides)
-    return paired_bootstrap(100 * left, 100 * right)
+    return replace(over_seeds, bootstrap=paired_bootstrap(100 * left, 100 * right))
 
 
 def oracle_errors(result: Result) -> NDArray[np.float64]:
