@@ -64,7 +64,7 @@ def test_parts_add_up_to_what_is_built_and_trained(method, exchange, preset):
         output = ensemble(torch.zeros(2, *shape))
         forward = counter.get_total_flops()
         (output.logits.sum() + (0 if output.gate is None else output.gate.sum())).backward()
-    work = cost.count(method, "resnet10", 3, 10, cost.DATA["cifar10"], exchange, preset, 8)
+    work = cost.count(method, "resnet10", 3, 10, cost.DATA["cifar10"], exchange, preset, (("width", 8),))
     assert work.parameters == sum(p.numel() for p in ensemble.parameters())
     assert (2 * work.forward, 2 * work.step) == (forward, counter.get_total_flops())
 

@@ -76,12 +76,13 @@ def study_ls(names: list[str]) -> int:
     from rich.table import Table
 
     from torchmcl import studies
-    from torchmcl.studies import scales
+    from torchmcl.studies import scales, tuning
 
     table = Table("study", "about", *(f"runs: {name}" for name in scales.NAMES), box=None, padding=(0, 2))
     for name in study_names(names) or studies.names():
         study = studies.load(name)
-        counts = [str(len(study.runs(scales.scale(scale, name)))) for scale in scales.NAMES]
+        sizes = [scales.scale(scale, name) for scale in scales.NAMES]
+        counts = [str(tuning.number_of_runs(study.runs(size), size)) for size in sizes]
         table.add_row(f"[bold]{name}[/]", study.title, *counts)
     wide_console().print(table)
     return 0

@@ -17,6 +17,7 @@ from torchmcl import methods, networks
 from torchmcl.ensemble import exchange as exchanges
 from torchmcl.ensemble.gate import Gate
 from torchmcl.errors import UsageError, known_name
+from torchmcl.networks.backbone import Frozen
 from torchmcl.structures.split import Split
 from torchmcl.studies import load
 from torchmcl.studies import names as all_studies
@@ -30,6 +31,7 @@ GPUS = (1, 8, 64)
 RATE = 10.0  # TFLOP/s, sustained
 LINK = 12.5  # GB/s: 100 Gbit/s
 BATCH = Recipe().batch_size
+NETWORK_OPTIONS = ("network", "data", "data_classes", "width", "hidden", "trunk", "freeze", "image_size", "weights")
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,15 @@ DATA = {
 
 @dataclass(frozen=True)
 class Work:
-    """The number of parameters, and the operations per image of a forward pass and of a training step."""
+    """The number of parameters, and the operations per image: of a forward pass, of a training step, and once.
+
+    What is computed `once` per image are the features of a frozen trunk, which are cached.
+    """
 
     parameters: int
     forward: int
     step: int
+    once: int = 0
 
 
 def operations(spec: Spec) -> float:
@@ -77,7 +83,18 @@ def operations(spec: Spec) -> float:
     validation = round(count * config.source.validation)
     epochs = config.recipe.length(config.data)
     per_epoch = (count - validation) * work.step + validation * work.forward
-    return epochs * per_epoch + data.test * fraction * work.forward
+    test = data.test * fraction
+    return epochs * per_epoch + test * work.forward + (count + test) * work.once
+
+
+def in_networks(spec: Spec) -> float:
+    """Return the operations per training step of a run in units of one network that is trained alone.
+
+    >>> in_networks(Spec({"method": "ie", "members": 5, "network": "resnet10", "data": "cifar10"}))
+    5.0
+    """
+    alone = {name: spec.options[name] for name in NETWORK_OPTIONS if name in spec.options}
+    return work_of(spec).step / work_of(Spec({**alone, "method": "ie", "members": 1, "exchange": "default"})).step
 
 
 def work_of(spec: Spec) -> Work:
@@ -85,8 +102,11 @@ def work_of(spec: Spec) -> Work:
     config, data = TrainConfig.of(**spec.options), data_of(spec)
     classes = data.classes if data.groups else round(data.classes * class_fraction(spec))
     method, network = config.method, config.network
-    options = (network.exchange, network.preset, network.options.get("width"))
-    return count(method.name, network.name, method.members, classes, data, *options)
+    own = tuple(
+        (name, network.options[name]) for name in ("width", "hidden", "trunk", "freeze") if name in network.options
+    )
+    size = network.options.get("image_size")
+    return count(method.name, network.name, method.members, classes, data, network.exchange, network.preset, own, size)
 
 
 @cache
@@ -98,17 +118,17 @@ def count(
     data: DataShape,
     exchange: str = "default",
     preset: str = "default",
-    width: int | None = None,
+    options: tuple[tuple[str, Any], ...] = (),
+    image_size: int | None = None,
 ) -> Work:
     """Count the parameters and operations of an ensemble as the sum of its parts.
 
     >>> count("ie", "resnet18", 5, 10, DATA["cifar10"]).parameters
     55869810
     """
-    options: dict[str, Any] = {"k": 1} if "k" in methods.options(method) else {}
-    built = methods.build(method, members, classes, **options)
+    built = methods.build(method, members, classes, **({"k": 1} if "k" in methods.options(method) else {}))
     cut, dense = built.composition.cut, data.groups > 0
-    split, stem, body, shape = one_member(network, built.outputs, cut, data.shape, width, dense)
+    split, stem, body, shape = one_member(network, built.outputs, cut, data.shape, options, image_size, dense)
     device = "cpu" if preset == "light" else "meta"  # light fusion calls torch.autocast, which does not support meta
     features = [torch.zeros(shape, device=device, requires_grad=True)] * members
     with torch.device(device):
@@ -123,22 +143,28 @@ def count(
 
 @cache
 def one_member(
-    network: str, outputs: int, cut: str, shape: tuple[int, ...], width: int | None, dense: bool = False
+    network: str,
+    outputs: int,
+    cut: str,
+    shape: tuple[int, ...],
+    own: tuple[tuple[str, Any], ...] = (),
+    image_size: int | None = None,
+    dense: bool = False,
 ) -> tuple[Split, Work, Work, torch.Size]:
-    """Return a network on the meta device, the `Work` of its stem and of its body, and the shape of its features.
-
-    A frozen trunk counts in each epoch, although its features can be cached.
-    """
-    options = networks.input_options(network, shape, dense=dense) | ({} if width is None else {"width": width})
+    """Return a network on the meta device, the `Work` of its stem and of its body, and the shape of its features."""
+    options = networks.input_options(network, shape, dense=dense) | dict(own)
     if (expected := networks.input_of(network)) is not None and not dense:
-        shape = (3, expected.size, expected.size)
+        shape = (3, *[image_size or expected.size] * 2)
     with torch.device("meta"):
         split = networks.build(network, outputs, cut=cut, **options).eval()
         if not isinstance(split, Split):
             raise UsageError(f"Cannot estimate the cost of {network}: its builder must return a Split.")
         x = torch.empty(1, *shape)
         features = split.stem(x).detach().requires_grad_()
-    return split, count_module(split.stem, x), count_module(split.body, features), features.shape
+    stem = count_module(split.stem, x)
+    if any(isinstance(part, Frozen) for part in split.stem.modules()):
+        stem = Work(stem.parameters, 0, 0, once=stem.forward)
+    return split, stem, count_module(split.body, features), features.shape
 
 
 def count_module(module: nn.Module, x: Tensor | Sequence[Tensor]) -> Work:

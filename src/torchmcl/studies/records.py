@@ -10,14 +10,17 @@ from torch import Tensor
 
 from torchmcl import data as data_sets
 from torchmcl.analysis.density import MAX_CROSS_ENTROPY, bin_counts
+from torchmcl.assignment import top_k
 from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
 from torchmcl.inference.features import feature_loader
 from torchmcl.inference.predictor import Specialists
 from torchmcl.metrics import auroc
 from torchmcl.serialization.data_config import load_run_data
+from torchmcl.serialization.model_files import training_config
+from torchmcl.studies.cost import in_networks
+from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import pack_bytes
-from torchmcl.tasks.classification import collected
 from torchmcl.tasks.labels import percent
 from torchmcl.training.evaluate import evaluation_batches
 from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, read_assignment_history
@@ -84,24 +87,48 @@ def flow(trained: Trained, argument: str) -> list[Any]:
 
 
 def top_m(trained: Trained, argument: str) -> float:
-    """Compute the percentage of examples whose class is not among the M most probable ones, for M members."""
+    """Compute the percentage of examples whose class is not among the M most probable ones.
+
+    `argument` is M; by default, M is the number of members.
+    """
     combined, target = require_labels(trained.combined), trained.examples.target
-    likely = combined.topk(min(len(require_labels(trained.members)), combined.shape[1])).indices
+    likely = combined.topk(min(int(argument or len(require_labels(trained.members))), combined.shape[1])).indices
     return percent((likely != target[:, None]).all(1).double().mean())
 
 
-def training(trained: Trained, argument: str) -> dict[str, float]:
-    """Compute errors on the training set, in percent: the ensemble's, and that of members on their own classes."""
+@torch.no_grad()
+def training(trained: Trained, argument: str) -> dict[str, Any]:
+    """Compute errors on the training set, in percent: `top1_error` of the ensemble, `own_error` of its members.
+
+    `own_error` is the error of all members, and `own_errors` that of each member, on the examples assigned to it: by
+    the memory if it is fixed, otherwise by the smallest cross-entropy after training. A member without examples has
+    None.
+    """
     specialists, examples = trained.specialists, load_run_data(trained.run, "train")[1].train
+    method, memory = specialists.method, specialists.memory
+    wrong, own, top1 = [], [], []
     with feature_loader(specialists, examples) as loader:
-        batches = evaluation_batches(specialists.method, specialists.ensemble, loader)
-        members, combined, target = (part.cpu() for part in collected(batches))
-    own = owners(trained)[target].T  # (M, N)
-    wrong = members[:, :, : specialists.method.classes].argmax(2) != target
+        for batch in evaluation_batches(method, specialists.ensemble, loader):
+            logits, target = batch.output.logits, batch.target
+            if memory is not None and memory.fixed:
+                taken = memory.flags.to(target.device)[target].T
+            else:
+                index = target[None, :, None].expand(len(logits), -1, 1)
+                taken = top_k(logits.float().log_softmax(2).gather(2, index)[:, :, 0], method.k, dim=0)
+            wrong.append((logits[:, :, : method.classes].argmax(2) != target).cpu())
+            own.append(taken.cpu())
+            top1.append((batch.combined.argmax(1) != target).cpu())
+    errors, taken = torch.cat(wrong, 1), torch.cat(own, 1)
     return {
-        "top1_error": percent((combined.argmax(1) != target).double().mean()),
-        "own_error": percent(wrong[own].double().mean()),
+        "top1_error": percent(torch.cat(top1).double().mean()),
+        "own_error": percent(errors[taken].double().mean()),
+        "own_errors": [percent(a[b].double().mean()) if b.any() else None for a, b in zip(errors, taken, strict=True)],
     }
+
+
+def cost(trained: Trained, argument: str) -> float:
+    """Compute the operations per training step in units of one network that is trained alone."""
+    return round(in_networks(Spec(training_config(trained.run))), 3)
 
 
 def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
@@ -156,4 +183,5 @@ RECORDS: dict[str, Callable[[Trained, str], Any]] = {
     "grad_cam": grad_cam,
     "top_m": top_m,
     "training": training,
+    "cost": cost,
 }

@@ -20,7 +20,7 @@ from typing import Literal
 
 from torchmcl._utils import atomic, imports
 from torchmcl.errors import TorchmclError, UsageError
-from torchmcl.studies import load
+from torchmcl.studies import load, tuning
 from torchmcl.studies.progress import StudyProgress
 from torchmcl.studies.scales import scale as scale_of
 from torchmcl.studies.spec import Spec
@@ -74,18 +74,21 @@ def run(
         The number of runs that failed.
     """
     store = Store(results)
-    planned = {run.spec.hash: run for run in missing(names, scale, store, seeds)}
     atomic.make_folder(Path(work))
-    failed = 0
-    specs = [run.spec for run in planned.values()]
-    progress = StudyProgress(specs, Path(work), verbose=verbose)
-    with progress, interrupt_on_sigterm(), closing(runner(specs, Path(work))) as events:
-        for event in events:
-            if event.result is not None:
-                for study in planned[event.spec.hash].studies:
-                    store.write(study, scale, event.spec, event.result)
-            failed += event.status == "failed"
-            progress.update(event.spec, event.status, event.result, event.reason, event.epochs)
+    failed, finished = 0, 1
+    # A scale with a grid has two rounds: the runs that tune each configuration, and the runs with the chosen settings.
+    while finished and not failed:
+        finished, planned = 0, {run.spec.hash: run for run in missing(names, scale, store, seeds)}
+        specs = [run.spec for run in planned.values()]
+        progress = StudyProgress(specs, Path(work), verbose=verbose)
+        with progress, interrupt_on_sigterm(), closing(runner(specs, Path(work))) as events:
+            for event in events:
+                if event.result is not None:
+                    finished += 1
+                    for study in planned[event.spec.hash].studies:
+                        store.write(study, scale, event.spec, event.result)
+                failed += event.status == "failed"
+                progress.update(event.spec, event.status, event.result, event.reason, event.epochs)
     return failed
 
 
@@ -99,7 +102,9 @@ def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = 
     """
     planned: dict[str, PlannedRun] = {}
     for name in dict.fromkeys(names):
-        for spec in load(name).runs(scale_of(scale, name, seeds=seeds)):
+        size = scale_of(scale, name, seeds=seeds)
+        stored = store.read(name, scale) if size.grid else {}
+        for spec in tuning.needed(load(name).runs(size), size, stored):
             if store.has(name, scale, spec):
                 continue
             if (result := store.find(name, scale, spec)) is not None:

@@ -1,7 +1,9 @@
-"""The scales `smoke`, `mini` and `paper`, which determine the size of each study.
+"""The scales, which determine the size of each study.
 
-`paper` uses the settings of Kim et al. 2022 (the defaults of `fit` come from appendix B.2). `mini` trains narrow
-networks with short schedules on real data. `smoke` trains on digits in seconds. No method is tuned more than another.
+`paper` uses the settings of Kim et al. 2022 (the defaults of `fit` come from appendix B.2). `standard` trains heads on
+frozen features of a pretrained network, and tunes every configuration on the same grid (see `tuning`). `mini` trains
+narrow networks with short schedules on real data, to notice changes; no statement rests on it. `smoke` trains on digits
+in seconds.
 """
 
 from collections.abc import Sequence
@@ -11,8 +13,8 @@ from typing import Any
 from torchmcl.errors import UsageError, known_name
 from torchmcl.studies.spec import Spec
 
-NAMES = ("smoke", "mini", "paper")
-SEEDS = {"smoke": 1, "mini": 3, "paper": 3}
+NAMES = ("smoke", "mini", "standard", "paper")
+SEEDS = {"smoke": 1, "mini": 3, "standard": 6, "paper": 3}
 # Studies with many runs, or beyond the focus of the paper, have one seed at `mini` by default.
 SEEDS_OF_STUDY = {"mini": dict.fromkeys(("penalties", "size", "non_mcl", "leaderboard", "networks"), 1)}
 SEEDS_OF_STUDY["mini"]["pretrained"] = 6
@@ -26,6 +28,8 @@ _CIFAR10: Options = {"data": "cifar10", "data_validation": 0.0, "network": "simp
 _CIFAR10 |= {"epochs": 12, "precision": "32"}
 _ICOSEG: Options = {"data": "icoseg", "data_validation": 0.0, "network": "fcn"}
 _TWO_CLASSES: Options = {"data_classes": "dog,airplane", "data_validation": 0.0, "width": 32}
+_TRANSFER: Options = {"network": "efficientnet_lite0", "image_size": 128, "hidden": 64, "data_validation": 0.1}
+_TRANSFER |= dict.fromkeys(("width", "exchange", "preset"))  # members share the pretrained network, and nothing else
 SETTINGS: dict[str, dict[str, Options]] = {
     "smoke": {
         "images": {**_DIGITS, "data_limit": 200, "data_validation": 0.2},
@@ -38,6 +42,7 @@ SETTINGS: dict[str, dict[str, Options]] = {
         "confidence": {**_CIFAR10, **_TWO_CLASSES},
         "segmentation": {**_CIFAR10, **_ICOSEG, "epochs": 30, "batch_size": 32, "drop_every": 8},
     },
+    "standard": {"images": _TRANSFER},
     "paper": {
         "images": {"data_validation": 0.0},
         "choice": {"data_validation": 0.1},  # these studies choose K on the validation split
@@ -51,8 +56,15 @@ SETTINGS: dict[str, dict[str, Options]] = {
 METHODS: dict[str, dict[str, Options]] = {
     "smoke": {"amcl": {"warmup": 1}, "mcl": {"round": 1}, "mcl_kd": {"pretrain": 1}, "one": {"rampup": 2}},
     "mini": {"amcl": {"warmup": 5}, "annealed": {"decay": 0.95}, "mcl_kd": {"pretrain": 4}, "one": {"rampup": 10}},
+    "standard": {"annealed": {"decay": 0.56}, "mcl_kd": {"pretrain": 4}, "one": {"rampup": 3}},
     "paper": {"annealed": {"decay": 0.95}, "one": {"rampup": 80}},
 }
+# The settings among which every configuration chooses on the validation split, with the first seeds only.
+GRID: dict[str, tuple[Options, ...]] = {
+    "standard": tuple({"learning_rate": rate, "weight_decay": decay} for rate in (1e-3, 3e-3) for decay in (0.05, 0.5))
+}
+TUNING_SEEDS = (0, 1)
+RECORDS = {"standard": ("cost", "top_m", "training")}  # records of every run
 
 # Replacements for the paper's networks in studies that compare networks.
 NETWORKS: dict[str, dict[str, Options]] = {
@@ -70,10 +82,11 @@ NETWORKS: dict[str, dict[str, Options]] = {
         "mobilenet_v2": {"network": "mobilenet_v2", "width": 8},
     },
 }
-DATA = {"smoke": ("cifar10",), "mini": ("cifar10",)}  # the paper's data sets that a scale includes
+# The paper's data sets that a scale includes.
+DATA = {"smoke": ("cifar10",), "mini": ("cifar10",), "standard": ("cifar10", "cifar100")}
 MAX_MEMBERS = {"smoke": 3}
-UNSEEN = {"smoke": "digits/7,8,9", "mini": "svhn", "paper": "svhn"}
-FLOW_WARMUP = {"smoke": 1, "mini": 5, "paper": 10}
+UNSEEN = {"smoke": "digits/7,8,9", "mini": "svhn", "standard": "svhn", "paper": "svhn"}
+FLOW_WARMUP = {"smoke": 1, "mini": 5, "standard": 5, "paper": 10}
 
 
 @dataclass(frozen=True)
@@ -88,6 +101,8 @@ class Scale:
 
     name: str
     seeds: tuple[int, ...] = (0,)
+    grid: tuple[Options, ...] = ()  # the settings among which each configuration chooses
+    tuning_seeds: tuple[int, ...] = TUNING_SEEDS
 
     def spec(
         self,
@@ -112,7 +127,8 @@ class Scale:
         of_scale = SETTINGS[self.name].get(kind, SETTINGS[self.name]["images"])
         own = {"method": method, "members": self._limit_members(members), "seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
-        return Spec({**METHODS[self.name].get(method, {}), **given, **of_scale, **own}, tuple(record))
+        records = (*record, *RECORDS.get(self.name, ()))
+        return Spec({**METHODS[self.name].get(method, {}), **given, **of_scale, **own}, records)
 
     def network_spec(self, network: str, method: str, *, seed: int, **options: Any) -> Spec:
         """Return a run specification for a comparison of networks; the scale can replace `network` with another one."""
@@ -148,7 +164,7 @@ def scale(name: str, study: str | None = None, *, seeds: int | None = None) -> S
     """Return a scale by its name.
 
     Args:
-        name: smoke, mini or paper
+        name: smoke, mini, standard or paper
         study: name of a study, which may have fewer seeds than others
         seeds: number of seeds; overrides the default of the scale and the study
 
@@ -159,4 +175,4 @@ def scale(name: str, study: str | None = None, *, seeds: int | None = None) -> S
     count = seeds if seeds is not None else SEEDS_OF_STUDY.get(name, {}).get(study or "", SEEDS[name])
     if count < 1:
         raise UsageError(f"Expected seeds >= 1, got {count}.")
-    return Scale(name, tuple(range(count)))
+    return Scale(name, tuple(range(count)), GRID.get(name, ()))

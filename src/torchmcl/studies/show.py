@@ -7,7 +7,7 @@ from typing import IO
 
 from torchmcl._utils import atomic, imports
 from torchmcl.errors import UsageError, known_name
-from torchmcl.studies import load, tables
+from torchmcl.studies import load, tables, tuning
 from torchmcl.studies.caption import caption
 from torchmcl.studies.scales import scale as scale_of
 from torchmcl.studies.store import Store
@@ -27,10 +27,11 @@ def show(
     """
     known_name("split", select, ("validation", "test"))
     study, size = load(name), scale_of(scale, name, seeds=seeds)
-    stored, needed = Store(results).read(name, scale), study.runs(size)
+    stored = Store(results).read(name, scale)
+    needed = list(tuning.needed(study.runs(size), size, stored))
     if seeds is None:
         size = replace(size, seeds=tuple(sorted({*size.seeds, *(result["seed"] for result in stored.values())})))
-    specs = study.runs(size)
+    specs = list(tuning.needed(study.runs(size), size, stored))
     available = [spec for spec in specs if spec.hash in stored]
     own = Results(size, {spec.hash: stored[spec.hash] for spec in available}, select)
     table = study.table(own)

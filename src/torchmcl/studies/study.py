@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmcl.studies import store
+from torchmcl.studies import store, tuning
 from torchmcl.studies.published import Published
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
@@ -28,9 +28,26 @@ class Results:
     select: Select = "validation"  # the split on which options such as K are chosen
 
     def of(self, spec: Callable[..., Spec], *arguments: Any, **options: Any) -> list[Result]:
-        """Return the available results of the runs `spec(*arguments, seed=seed, **options)` for all seeds."""
-        hashes = (spec(*arguments, seed=seed, **options).hash for seed in self.scale.seeds)
-        return [self.by_hash[hash] for hash in hashes if hash in self.by_hash]
+        """Return the available results of the runs `spec(*arguments, seed=seed, **options)` for all seeds.
+
+        If the scale has a grid, the results are those of the setting that comparisons use (see `tuning.Choice`). The
+        list is empty if no setting could be chosen yet.
+        """
+        return self.by_setting(spec, *arguments, **options)[-1]
+
+    def by_setting(self, spec: Callable[..., Spec], *arguments: Any, **options: Any) -> list[list[Result]]:
+        """Return the available results of a configuration with each of its chosen settings; see `of`.
+
+        There are two settings if the one with the smallest validation error does not fit the training examples; the one
+        that comparisons use is the last.
+        """
+        specs = [spec(*arguments, seed=seed, **options) for seed in self.scale.seeds]
+        settings: Sequence[tuning.Setting] = [{}]
+        if tuning.tuned(specs[0], self.scale):
+            choice = tuning.choose(specs, self.scale, self.by_hash)
+            settings = [] if choice is None else choice.settings
+        hashes = [[tuning.with_setting(one, setting).hash for one in specs] for setting in settings]
+        return [[self.by_hash[hash] for hash in own if hash in self.by_hash] for own in hashes] or [[]]
 
     def best(self, candidates: Mapping[Any, list[Result]]) -> Any | None:
         """Return the candidate with the smallest harmonic mean of oracle and top-1 error on the split `select`."""
@@ -76,6 +93,34 @@ def spread(numbers: Sequence[float], digits: int = 2) -> str:
 def errors(results: Sequence[Result]) -> list[str]:
     """Return the table cells for the oracle and top-1 errors."""
     return [spread(values(results, "oracle_error")), spread(values(results, "top1_error"))]
+
+
+PROTOCOL = ("strict oracle", "top-M", "own training", "training", "cost", "rate", "decay")
+
+
+def protocol_columns(scale: Scale) -> tuple[str, ...]:
+    """Return the columns that every table of classification has at a scale with a grid."""
+    return PROTOCOL if scale.grid else ()
+
+
+def protocol_cells(results: Results, own: Sequence[Result]) -> list[str]:
+    """Return the cells of `protocol_columns` for the results of a row."""
+    if not results.scale.grid:
+        return []
+    if not own:
+        return [MISSING] * len(PROTOCOL)
+    records, configuration = [result["records"] for result in own], own[0]["configuration"]
+    fitted = spread([one["training"]["own_error"] for one in records])
+    top_m = [next(value for name, value in sorted(one.items(), reverse=True) if "top_m" in name) for one in records]
+    return [
+        spread(values(own, "oracle_error_strict")),
+        spread(top_m),
+        fitted if tuning.fits(own) else f"{fitted} (not judged)",
+        spread([one["training"]["top1_error"] for one in records]),
+        f"{records[0]['cost']:.1f}",
+        f"{configuration['learning_rate']:g}",
+        f"{configuration['weight_decay']:g}",
+    ]
 
 
 def published_errors(row: Published | None) -> list[str]:

@@ -2,13 +2,24 @@
 
 The study trains 5 ResNet-18 networks on CIFAR-10 with K = 1, which is inferred from sMCL's published
 top-1 error of 57 %. CMCL and vMCL keep their own exchanges (feature sharing and weight sharing, respectively).
+At `standard`, members share a frozen network and exchange nothing else, so there are no rows with feature fusion, and
+there are two more rows: a single network, and AMCL with a warm-up of 5 epochs instead of 5 % of the epochs.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.published import find
-from torchmcl.studies.study import check_mark, compare_all, errors, published_errors, purity_cell
+from torchmcl.studies.study import (
+    check_mark,
+    compare_all,
+    errors,
+    protocol_cells,
+    protocol_columns,
+    published_errors,
+    purity_cell,
+)
 
 ROWS = (  # method, memory, fusion
     ("ie", False, False),
@@ -20,31 +31,49 @@ ROWS = (  # method, memory, fusion
     ("amcl", False, True),
     ("amcl", True, True),
 )
+MEMBERS = 5
+Row = tuple[str, bool, bool, Mapping[str, Any]]
 
 
-def spec(scale: Scale, method: str, memory: bool, fusion: bool, *, seed: int) -> Spec:
+def rows(scale: Scale) -> dict[str, Row]:
+    """Return the method, the memory, the fusion and further options of each row."""
+    published: dict[str, Row] = {label(*row): (*row, {}) for row in ROWS if not (row[2] and scale.grid)}
+    if not scale.grid:
+        return published
+    alone: dict[str, Row] = {"one network": ("ie", False, False, {"members": 1, "record": (f"top_m:{MEMBERS}",)})}
+    return alone | published | {"amcl, warm-up of 5 epochs": ("amcl", True, False, {"warmup": 5})}
+
+
+def label(method: str, memory: bool, fusion: bool) -> str:
+    """Return the name of a row in comparisons."""
+    absent = [part for part, present in (("memory", memory), ("fusion", fusion)) if not present]
+    return f"amcl without {' and '.join(absent)}" if method == "amcl" and absent else method
+
+
+def spec(scale: Scale, method: str, memory: bool, fusion: bool, more: Mapping[str, Any], *, seed: int) -> Spec:
     """Return the specification of the run for one row."""
     own: dict[str, Any] = {"memory": memory, "exchange": None if fusion else "none"} if method == "amcl" else {}
     k = None if method == "ie" else 1
-    return scale.spec(method, network="resnet18", data="cifar10", k=k, seed=seed, **own)
+    return scale.spec(method, network="resnet18", data="cifar10", k=k, seed=seed, **own, **more)
 
 
 def runs(scale: Scale) -> list[Spec]:
     """Return 8 configurations per seed."""
-    return [spec(scale, *row, seed=seed) for seed in scale.seeds for row in ROWS]
+    return [spec(scale, *row, seed=seed) for seed in scale.seeds for row in rows(scale).values()]
 
 
 def table(results: Results) -> Table:
     """Show the errors with and without each component."""
-    rows = []
-    for method, memory, fusion in ROWS:
-        own = results.of(spec, results.scale, method, memory, fusion)
-        published = find("ablation", method=method, memory=memory, fusion=fusion)
-        marks = check_mark(memory), check_mark(fusion)
-        rows.append((method, *marks, *errors(own), purity_cell(own), *published_errors(published)))
-    columns = ("method", "memory", "fusion", "oracle", "top-1", "purity", "paper oracle", "paper top-1")
-    compared = {method: (method, *parts) for method, *parts in ROWS if method != "amcl"}
-    compared |= {"amcl without memory": ("amcl", False, True), "amcl without fusion": ("amcl", True, False)}
-    compared["amcl"] = ("amcl", True, True)
-    notes = compare_all("amcl", {name: results.of(spec, results.scale, *row) for name, row in compared.items()})
-    return Table("Contribution of each component of AMCL", columns, rows, "Percent of the test set; K = 1.", notes)
+    cells, by_name = [], {}
+    for name, row in rows(results.scale).items():
+        method, memory, fusion, more = row
+        by_name[name] = results.of(spec, results.scale, *row)
+        published = None if more else find("ablation", method=method, memory=memory, fusion=fusion)
+        for own in results.by_setting(spec, results.scale, *row):
+            line = (name if more else method, check_mark(memory), check_mark(fusion), *errors(own))
+            cells.append((*line, *protocol_cells(results, own), purity_cell(own), *published_errors(published)))
+    columns = ("method", "memory", "fusion", "oracle", "top-1", *protocol_columns(results.scale), "purity")
+    columns = (*columns, "paper oracle", "paper top-1")
+    best = "amcl without fusion" if results.scale.grid else "amcl"
+    notes = compare_all(best, {name: own for name, own in by_name.items() if name != "amcl without memory and fusion"})
+    return Table("Contribution of each component of AMCL", columns, cells, "Percent of the test set; K = 1.", notes)
