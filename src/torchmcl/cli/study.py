@@ -1,4 +1,4 @@
-"""Reproduce the paper's tables and figures: list, run and show studies, and estimate their cost."""
+"""Reproduce the paper's tables and figures: list, run, show and verify studies, and estimate their cost."""
 
 import shlex
 import sys
@@ -27,11 +27,13 @@ def add_arguments(parser: Any) -> None:
         about = f"one or more of {', '.join(names())}, or files with your own studies, such as ./my_study.py"
         about += "" if required else "; by default, all"
         own.add_argument("names", type=str, nargs="+" if required else "*", help=about)
-        if action != "ls":
+        if action == "verify":
+            add_option(own, "scale", f"one of {', '.join(scales.NAMES)}; by default, all")
+        elif action != "ls":
             scale = "paper" if action == "cost" else "smoke"
             add_option(own, "scale", f"one of {', '.join(scales.NAMES)}", str, scale)
             add_option(own, "seeds", "number of seeds; by default, set by the scale", int)
-        if required:
+        if action in ("run", "show", "verify"):
             add_option(own, "results", "folder for the results", str, "results")
         if action == "run":
             add_run_options(own)
@@ -49,6 +51,8 @@ def add_run_options(parser: Any) -> None:
     """Add the options of `study run`, such as the number of parallel runs and the cluster."""
     add_option(parser, "workers", "number of parallel runs; 0 trains in this process, one run at a time", int, 1)
     add_option(parser, "work", "folder for the run folders", str, "runs/studies")
+    about = "number of seeds whose weights are stored next to the results, without frozen weights, for `study verify`"
+    add_option(parser, "weights", about, int, 0)
     cluster = parser.add_argument_group(
         "cluster", "These options need the extra torchmcl[cluster]; see docs/cluster.md."
     )
@@ -121,6 +125,36 @@ def study_show(names: list[str], scale: str, seeds: int | None, results: str, ou
     return 0
 
 
+def study_verify(names: list[str], scale: str | None, results: str) -> int:
+    """Derive the tables again from stored errors, and the errors from stored weights; fail if anything differs."""
+    from rich.table import Table
+
+    from torchmcl import studies
+    from torchmcl.errors import known_name
+    from torchmcl.studies import scales, verify
+
+    if scale is not None:
+        known_name("scale", scale, scales.NAMES)
+    table = Table("study", "scale", "results", "from weights", "changed", "verdict", box=None, padding=(0, 2))
+    lines, wrong = [], 0
+    found = verify.verify(study_names(names) or studies.names(), scales.NAMES if scale is None else [scale], results)
+    for check in found:
+        verdict = "differs" if check.problems else "not complete" if check.skipped else "verified"
+        counts = [str(count) for count in (check.results, check.weights, check.changed)]
+        table.add_row(check.study, check.scale, *counts, verdict)
+        lines += [*check.problems, *(f"Not verified: {line}" for line in check.skipped)]
+        wrong += bool(check.problems)
+    if not table.row_count:
+        raise UsageError(f"There are no results in {results}. Run a study first: torchmcl study run NAME --scale SCALE")
+    console = wide_console()
+    console.print(table)
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    if wrong:
+        raise UsageError(f"The results of {wrong} stud{'y' if wrong == 1 else 'ies'} differ from what is stored.")
+    return 0
+
+
 def study_cost(names: list[str], scale: str, seeds: int | None, tflops: float, gpus: list[int]) -> int:
     """Estimate the number of runs, the GPU-hours and the network traffic of studies, without training."""
     from torchmcl.studies import cost, tables
@@ -139,4 +173,10 @@ def wide_console() -> "Console":
     return Console(width=max(Console().width, 140))
 
 
-ACTIONS: dict[str, Callable[..., int]] = {"ls": study_ls, "run": study_run, "show": study_show, "cost": study_cost}
+ACTIONS: dict[str, Callable[..., int]] = {
+    "ls": study_ls,
+    "run": study_run,
+    "show": study_show,
+    "verify": study_verify,
+    "cost": study_cost,
+}

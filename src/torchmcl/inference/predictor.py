@@ -1,5 +1,5 @@
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -298,15 +298,27 @@ class Specialists:
         """
         model_config, tensors = model_files.read(Path(folder))
         method, ensemble = model_config.build(network, method=method)
-        weights = {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}
-        _load_tensors(ensemble, weights, folder)
-        memory = memory_of(method.new_objective())
-        if memory is not None and "memory.flags" in tensors:
-            _load_tensors(memory, {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}, folder)
-            memory.fixed = bool(memory.flags.any())
-        specialists = cls(model_config, method, ensemble, memory).to(device)
+        specialists = cls.of_tensors(model_config, method, ensemble, tensors, folder).to(device)
         specialists.metrics = hub.read_metrics(Path(folder))
         return specialists
+
+    @classmethod
+    def of_tensors(
+        cls,
+        model_config: ModelConfig,
+        method: methods.Method,
+        ensemble: Ensemble,
+        tensors: Mapping[str, Tensor],
+        path: str | Path,
+    ) -> "Specialists":
+        """Return a model with the stored tensors of its ensemble and its memory; `path` names their file in errors."""
+        weights = {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}
+        _load_tensors(ensemble, weights, path)
+        memory = memory_of(method.new_objective())
+        if memory is not None and "memory.flags" in tensors:
+            _load_tensors(memory, {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}, path)
+            memory.fixed = bool(memory.flags.any())
+        return cls(model_config, method, ensemble, memory)
 
     def push_to_hub(self, repo: str, *, private: bool = False, api: hub.Api | None = None) -> str:
         """Upload the model to the Hugging Face hub and return the URL of the upload; log in first with `hf auth login`.

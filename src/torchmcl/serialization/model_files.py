@@ -21,24 +21,28 @@ TRAINED = ("method", "network", "members", "exchange", "preset", "unit")  # stor
 
 def write(folder: Path, model_config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
     """Write a model. Its configuration is also written to config.yaml, unless the folder contains that of a run."""
-    from safetensors.torch import save
-
-    tensors = _unshared({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-    about = model_config.as_dict()
-    digest = checksum(about, tensors)
     atomic.make_folder(folder)
     of_run = (folder / CONFIG).is_file() and "sha256" not in read_config(folder)
     if of_run and (other := _mismatch(read_config(folder), model_config, folder)):
         raise UsageError(other)
-    # The metadata is a single entry, because safetensors writes several entries in arbitrary order, and equal models
-    # must give equal bytes.
-    metadata = {"torchmcl": json.dumps({**about, "sha256": digest})}
     if not of_run:
         (folder / CONFIG).unlink(missing_ok=True)  # removed first, so that an interruption leaves no mismatch
-    atomic.write(folder / MODEL, save(tensors, metadata=metadata))
+    about = write_file(folder / MODEL, model_config, tensors)
     if not of_run:
-        text = yaml.safe_dump({**about, "sha256": digest}, sort_keys=False, allow_unicode=True)
-        atomic.write(folder / CONFIG, text)
+        atomic.write(folder / CONFIG, yaml.safe_dump(about, sort_keys=False, allow_unicode=True))
+
+
+def write_file(path: Path, model_config: ModelConfig, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Write a configuration and tensors to one file; return the configuration with the checksum."""
+    from safetensors.torch import save
+
+    tensors = _unshared({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    about = model_config.as_dict()
+    about = {**about, "sha256": checksum(about, tensors)}
+    # The metadata is a single entry, because safetensors writes several entries in arbitrary order, and equal models
+    # must give equal bytes.
+    atomic.write(path, save(tensors, metadata={"torchmcl": json.dumps(about)}))
+    return about
 
 
 def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -59,11 +63,19 @@ def read(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
         UsageError: if the folder contains no model.
         DamagedFileError: if the model is damaged, or its config.yaml belongs to another model.
     """
-    from safetensors import SafetensorError, safe_open
-
     path = folder / MODEL
     if not path.is_file():
         raise UsageError(f"There is no {MODEL} in {folder}. Train a model with: torchmcl train")
+    model_config, tensors, digest = read_file(path)
+    if (folder / CONFIG).is_file() and (other := _mismatch(read_config(folder), model_config, folder, digest)):
+        raise DamagedFileError(other)
+    return model_config, tensors
+
+
+def read_file(path: Path) -> tuple[ModelConfig, dict[str, Tensor], str | None]:
+    """Read the configuration, the tensors and the checksum in a file; raise DamagedFileError if it is damaged."""
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["torchmcl"])
@@ -74,9 +86,7 @@ def read(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
         raise damaged(f"Cannot read the model {path}: {problem}.", problem) from problem
     if about["version"] > 1 and digest != checksum(about, tensors):  # version 1 has no checksum
         raise DamagedFileError(f"Cannot read the model {path}: checksum mismatch. Copy or save the model again.")
-    if (folder / CONFIG).is_file() and (other := _mismatch(read_config(folder), model_config, folder, digest)):
-        raise DamagedFileError(other)
-    return model_config, tensors
+    return model_config, tensors, digest
 
 
 def checksum(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:

@@ -126,7 +126,9 @@ def count(
     >>> count("ie", "resnet18", 5, 10, DATA["cifar10"]).parameters
     55869810
     """
-    built = methods.build(method, members, classes, **({"k": 1} if "k" in methods.options(method) else {}))
+    built = methods.build(
+        method, members, classes, **dict[str, Any]({"k": 1} if "k" in methods.options(method) else {})
+    )
     cut, dense = built.composition.cut, data.groups > 0
     split, stem, body, shape = one_member(network, built.outputs, cut, data.shape, options, image_size, dense)
     device = "cpu" if preset == "light" else "meta"  # light fusion calls torch.autocast, which does not support meta

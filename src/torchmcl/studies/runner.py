@@ -57,6 +57,7 @@ def run(
     results: str | Path = "results",
     work: str | Path = "runs/studies",
     seeds: int | None = None,
+    weights: int = 0,
     verbose: bool = True,
 ) -> int:
     """Train the missing runs of studies and store each result as soon as it is available.
@@ -68,6 +69,7 @@ def run(
         results: folder for the results
         work: folder for the run folders
         seeds: number of seeds; the default depends on the scale and the study
+        weights: number of seeds whose weights are stored next to the results
         verbose: whether to print progress, which is always logged to `torchmcl.studies`
 
     Returns:
@@ -89,7 +91,20 @@ def run(
                         store.write(study, scale, event.spec, event.result)
                 failed += event.status == "failed"
                 progress.update(event.spec, event.status, event.result, event.reason, event.epochs)
+    if weights and not failed:
+        store_weights(names, scale, store, Path(work), range(weights))
     return failed
+
+
+def store_weights(names: Sequence[str], scale: str, store: Store, work: Path, seeds: Sequence[int]) -> None:
+    """Copy the weights of the runs with the chosen settings and the given seeds from their run folders."""
+    from torchmcl.studies.verify import write_weights
+
+    for name in dict.fromkeys(names):
+        size = scale_of(scale, name)
+        for spec in tuning.final(load(name).runs(size), size, store.read(name, scale)):
+            if spec.options["seed"] in seeds and (work / spec.hash / "model.safetensors").is_file():
+                write_weights(work / spec.hash, store.path(name, scale, spec).with_suffix(".safetensors"))
 
 
 def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = None) -> list[PlannedRun]:

@@ -101,6 +101,15 @@ def needed(specs: Sequence[Spec], scale: Scale, stored: Mapping[str, Result]) ->
             yield from (with_setting(spec, setting) for setting in choice.settings for spec in rest)
 
 
+def final(specs: Sequence[Spec], scale: Scale, stored: Mapping[str, Result]) -> Iterator[Spec]:
+    """Yield the runs of a study with the settings that were chosen for them."""
+    for group in configurations(specs):
+        if not tuned(group[0], scale):
+            yield from group
+        elif (choice := choose(group, scale, stored)) is not None:
+            yield from (with_setting(spec, setting) for setting in choice.settings for spec in group)
+
+
 def configurations(specs: Sequence[Spec]) -> list[list[Spec]]:
     """Group runs that differ in their seeds only."""
     groups: dict[Spec, list[Spec]] = {}

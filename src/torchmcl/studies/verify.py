@@ -1,0 +1,143 @@
+"""Verification of stored results: tables are derived again from stored errors, and errors from stored weights."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchmcl.ensemble import Ensemble
+from torchmcl.errors import TorchmclError, UsageError
+from torchmcl.inference.predictor import Specialists
+from torchmcl.serialization import model_files
+from torchmcl.studies import tables
+from torchmcl.studies.execute import load as load_data
+from torchmcl.studies.execute import predict
+from torchmcl.studies.records import Trained, require_labels
+from torchmcl.studies.show import show
+from torchmcl.studies.spec import Spec
+from torchmcl.studies.store import Result, Store, example_errors
+
+MARGIN = 1e-3  # predictions whose two largest probabilities differ by less may change on another machine
+SUFFIX = ".safetensors"
+
+
+@dataclass
+class Check:
+    """The outcome of verifying one study at one scale.
+
+    Args:
+        study: name of the study
+        scale: name of the scale
+        results: number of results that were read; each has a valid checksum and errors that match its bits
+        weights: number of results that were computed again from stored weights
+        changed: number of predictions that changed, all of them between two almost equally probable classes
+        problems: what is wrong, one line each
+        skipped: what could not be verified here and what it needs, one line each
+    """
+
+    study: str
+    scale: str
+    results: int = 0
+    weights: int = 0
+    changed: int = 0
+    problems: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+def verify(names: Sequence[str], scales: Sequence[str], results: str | Path = "results") -> Iterator[Check]:
+    """Verify the stored results of studies, and yield one `Check` per study and scale that has results.
+
+    Args:
+        names: names of studies
+        scales: names of scales
+        results: folder of the results
+    """
+    for name in names:
+        for scale in scales:
+            if any((Path(results) / name / scale).glob("*.json")):
+                check = Check(name, scale)
+                try:
+                    _verify(check, Path(results))
+                except TorchmclError as problem:
+                    check.problems.append(str(problem))
+                yield check
+
+
+def _verify(check: Check, results: Path) -> None:
+    stored = Store(results).read(check.study, check.scale)
+    check.results = len(stored)
+    table = tables.markdown(show(check.study, check.scale, results=results)[0])
+    path = results / check.study / f"{check.scale}.md"
+    if not path.is_file():
+        check.problems.append(f"The table {path} is missing.")
+    elif path.read_text(encoding="utf-8") != table:
+        check.problems.append(f"The table {path} differs from the stored results.")
+    for hash, result in stored.items():
+        weights = results / check.study / check.scale / f"{hash}{SUFFIX}"
+        if weights.is_file():
+            _verify_weights(check, weights, result)
+
+
+def _verify_weights(check: Check, path: Path, result: Result) -> None:
+    try:
+        trained = evaluate(path, result)
+    except TorchmclError as problem:
+        check.skipped.append(f"{path.name}: {problem}")
+        return
+    check.weights += 1
+    changed, unexplained = compare(trained, result)
+    check.changed += changed
+    if unexplained:
+        check.problems.append(f"{path}: {unexplained} of {trained.wrong.numel():,} predictions differ from the result.")
+
+
+def evaluate(path: Path, result: Result) -> Trained:
+    """Evaluate stored weights on the test set of a result."""
+    specialists = read_weights(path)
+    test = load_data(Spec(result["configuration"])).test
+    if test.fingerprint != result["test_set"]:
+        raise UsageError("The test set differs from the one of the result. Use the same data.")
+    return predict(specialists, test, path.parent)
+
+
+def compare(trained: Trained, result: Result) -> tuple[int, int]:
+    """Return how many errors differ from the stored ones, and how many of them are not due to a small `MARGIN`."""
+    expected = torch.from_numpy(example_errors(result))
+    if trained.combined is None:  # masks
+        different = (trained.wrong.double() - expected).abs() > MARGIN
+        return int(different.sum()), int(different.sum())
+    classes = trained.combined.shape[1]
+    members = require_labels(trained.members)[:, :, :classes]
+    different = trained.wrong.double() != expected
+    close = torch.cat([margin(part) < MARGIN for part in (trained.combined[None], members)])
+    return int(different.sum()), int((different & ~close).sum())
+
+
+def margin(probabilities: Tensor) -> Tensor:
+    """Return the difference between the two largest probabilities, (M, N, C) -> (M, N)."""
+    first, second = probabilities.topk(2, dim=2).values.unbind(2)
+    return first - second
+
+
+def write_weights(run: Path, path: Path) -> None:
+    """Write the weights of a run to one file, without those of a frozen trunk, which a package provides."""
+    model_config, tensors = model_files.read(run)
+    absent = trunk_names(model_config.build()[1])
+    model_files.write_file(path, model_config, {name: part for name, part in tensors.items() if name not in absent})
+
+
+def read_weights(path: Path) -> Specialists:
+    """Load a model from a file that `write_weights` has written."""
+    model_config, tensors, _ = model_files.read_file(path)
+    method, ensemble = model_config.build(pretrained=True)
+    state = {f"ensemble.{name}": tensor for name, tensor in ensemble.state_dict().items()}
+    trunk = {name: state[name] for name in trunk_names(ensemble)}
+    return Specialists.of_tensors(model_config, method, ensemble, {**trunk, **tensors}, path)
+
+
+def trunk_names(ensemble: Ensemble) -> set[str]:
+    """Return the names under which a model stores the tensors of its frozen trunk."""
+    prefixes = [f"ensemble.{name}." for name, module in ensemble.named_modules() if module is ensemble.trunk]
+    return {name for name in (f"ensemble.{one}" for one in ensemble.state_dict()) if name.startswith(tuple(prefixes))}
