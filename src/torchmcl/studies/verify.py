@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchmcl.ensemble import Ensemble
-from torchmcl.errors import TorchmclError, UsageError
+from torchmcl.errors import DamagedFileError, TorchmclError, UsageError
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization import model_files
 from torchmcl.studies import tables
@@ -83,7 +83,9 @@ def _verify(check: Check, results: Path) -> None:
 def _verify_weights(check: Check, path: Path, result: Result) -> None:
     try:
         trained = evaluate(path, result)
-    except TorchmclError as problem:
+    except DamagedFileError:
+        raise
+    except TorchmclError as problem:  # the data or a package is missing
         check.skipped.append(f"{path.name}: {problem}")
         return
     check.weights += 1

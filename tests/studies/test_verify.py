@@ -1,0 +1,107 @@
+"""Tables follow from stored errors, and errors from stored weights; a change in either is noticed."""
+
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from torchmcl import cli, studies
+from torchmcl.serialization import checksum, model_files
+from torchmcl.studies.verify import SUFFIX, verify
+
+STUDY = '''
+"""Two small runs."""
+from torchmcl.studies import Spec, Table
+from torchmcl.studies.study import errors
+
+def spec(method, *, seed):
+    options = {"network": "mlp", "data": "digits", "width": 8, "members": 2, "epochs": 1}
+    return Spec({"method": method, "seed": seed, **options})
+
+def runs(scale):
+    return [spec(method, seed=seed) for seed in scale.seeds for method in ("ie", "amcl")]
+
+def table(results):
+    return Table("Small", ("method", "oracle", "top-1"), [(m, *errors(results.of(spec, m))) for m in ("ie", "amcl")])
+'''
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished study of two runs, with weights, in a folder with the study's file."""
+    folder = tmp_path_factory.mktemp("verify")
+    (folder / "small.py").write_text(STUDY)
+    options = ["--scale", "smoke", "--results", str(folder / "results")]
+    run = ["study", "run", str(folder / "small.py"), *options, "--work", str(folder / "work"), "--workers", "0"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(studies, "_REGISTERED", copy.copy(studies._REGISTERED))
+        assert cli.main([*run, "--weights", "1"]) == 0
+        assert cli.main(["study", "show", str(folder / "small.py"), *options]) == 0
+    return folder
+
+
+@pytest.fixture
+def check(finished, tmp_path, untouched, monkeypatch):
+    """A copy of the results to break, in the current folder; the command that verifies it."""
+    shutil.copytree(finished / "results", tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    return lambda: cli.main(["study", "verify", str(finished / "small.py"), "--scale", "smoke"])
+
+
+def results():
+    return sorted(Path("results/small/smoke").glob("*.json"))
+
+
+def test_what_is_stored_is_verified(check, capsys):
+    assert check() == 0
+    said = capsys.readouterr().out
+    assert "verified" in said
+    assert [word for line in said.splitlines() if line.strip().startswith("small") for word in line.split()] == [
+        *("small", "smoke", "2", "2", "0", "verified")
+    ]
+
+
+def test_a_changed_digit_in_a_result_is_noticed(check, capsys):
+    path = results()[0]
+    content = json.loads(path.read_text())
+    content["test"]["top1_error"] += 1
+    path.write_text(json.dumps(checksum.add_checksum({k: v for k, v in content.items() if k != "sha256"})))
+    assert check() == 2
+    assert "damaged" in capsys.readouterr().out
+
+
+def test_a_changed_digit_in_a_table_is_noticed(check, capsys):
+    path = Path("results/small/smoke.md")
+    path.write_text(path.read_text().replace("1", "2", 1))
+    assert check() == 2
+    assert "smoke.md differs from the stored results" in capsys.readouterr().out
+
+
+def test_other_weights_are_noticed(check, capsys):
+    path = results()[0].with_suffix(SUFFIX)
+    model_config, tensors, _ = model_files.read_file(path)
+    model_files.write_file(path, model_config, {name: tensor.flip(0) for name, tensor in tensors.items()})
+    assert check() == 2
+    assert "predictions differ from the result" in " ".join(capsys.readouterr().out.split())
+
+
+def test_damaged_weights_are_noticed(check, capsys):
+    path = results()[0].with_suffix(SUFFIX)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert check() == 2
+    assert "checksum" in capsys.readouterr().out
+
+
+def test_a_folder_without_results_gives_one_line(tmp_path, capsys):
+    assert cli.main(["study", "verify", "ablation", "--results", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_all_committed_tables_follow_from_the_stored_results():
+    root = Path(__file__).parents[2] / "results"
+    found = list(verify(["confidence"], ["mini"], root))
+    assert [(one.problems, one.skipped) for one in found] == [([], [])]
