@@ -21,10 +21,10 @@ def build(case, options):
     name, _ = case.split()
     if name.startswith("cmcl"):
         return methods.build("cmcl", M, C, stochastic=name == "cmcl_v1", **options), 1
-    if name == "mcl_kd":  # the mean over classes is a factor 1 / C
-        return methods.build("mcl_kd", M, C, **options | {"beta": options["beta"] / C, "pretrain": 0}), 1
+    if name == "mcl_kd":
+        return methods.build("mcl_kd", M, C, **options, pretrain=0, class_mean=True), 1
     if name == "one":
-        return methods.build("one", M, C, **options), epoch
+        return methods.build("one", M, C, **options, first_epoch=0), epoch + 1
     assert options.pop("hard_below") == 5e-4
     return methods.build("annealed", M, C, **options), epoch + 1
 

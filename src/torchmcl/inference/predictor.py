@@ -298,8 +298,7 @@ class Specialists:
         """
         model_config, tensors = model_files.read(Path(folder))
         method, ensemble = model_config.build(network, method=method)
-        weights = {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}
-        _load_tensors(ensemble, weights, folder)
+        _load_tensors(ensemble, _ensemble_tensors(tensors), folder)
         memory = memory_of(method.new_objective())
         if memory is not None and "memory.flags" in tensors:
             _load_tensors(memory, {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}, folder)
@@ -328,6 +327,15 @@ class Specialists:
     def from_pretrained(cls, repo: str | Path, *, revision: str | None = None, **options: Any) -> "Specialists":
         """Load a model from a folder or a repository "owner/name" on the Hugging Face hub; see `load` for `options`."""
         return cls.load(hub.fetch(repo, revision=revision), **options)
+
+
+def load_weights(ensemble: Ensemble, folder: Path) -> None:
+    """Load the weights of a run or a saved model into an ensemble; raise UsageError if they do not match it."""
+    _load_tensors(ensemble, _ensemble_tensors(model_files.read(folder)[1]), folder)
+
+
+def _ensemble_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}
 
 
 def _load_tensors(module: torch.nn.Module, tensors: dict[str, Tensor], folder: str | Path) -> None:
