@@ -214,7 +214,7 @@ def test_bad_input():
     split = Split(nn.Conv2d(3, 8, 3), nn.Flatten())
     with pytest.raises(UsageError, match=r"Unknown kind of exchange .* none, weight_sharing"):
         exchange.build("gossip", split, 3)
-    with pytest.raises(UsageError, match=r"Unknown preset .* default, paper_count, light"):
+    with pytest.raises(UsageError, match=r"Unknown preset .* default, paper_count, light, bam, cbam"):
         exchange.build("feature_fusion", split, 3, preset="heavy")
     with pytest.raises(UsageError, match=r"8 channels at the cut, got \(2, 9\)"):
         FeatureFusion(8, 3)(features(3, 2, 9))
@@ -484,3 +484,32 @@ def test_masks_differ_between_examples_where_vmap_is_told_so():
         assert ((mixed == 1) | (mixed == 11)).all()
         assert abs(float(kept.mean()) - 0.7) < 0.02
         assert torch.equal(kept[0], kept[1]) == alike
+
+
+def test_bam_is_that_of_its_official_code():
+    """F (1 + sigmoid(channel * spatial)), reduction 16, two dilated convolutions, step by step."""
+    fusion = FeatureFusion(16, 2, preset="bam").train()
+    attention, x = fusion.together[0], torch.randn(5, 32, 9, 9)
+    first, norm, _, last = attention.channel
+    assert (first.out_features, norm.num_features) == (2, 2)
+    dilated = [layer for layer in attention.spatial if isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3)]
+    assert [(layer.dilation, layer.padding, layer.out_channels) for layer in dilated] == [((4, 4), (4, 4), 2)] * 2
+    channel = last(norm(first(x.mean((2, 3)))).relu())[:, :, None, None]
+    expected = x * (1 + torch.sigmoid(channel * attention.spatial(x)))
+    assert attention(x).allclose(expected, atol=1e-6)
+    assert not attention(x).allclose(x * (1 + torch.sigmoid(channel + attention.spatial(x))), atol=1e-3)
+
+
+def test_cbam_is_that_of_its_official_code():
+    """Channel gate and then spatial gate of averages and maxima, with batch normalisation after the 7x7 convolution."""
+    fusion = FeatureFusion(16, 2, preset="cbam").train()
+    attention, x = fusion.together[0], torch.randn(5, 32, 9, 9)
+    first, _, last = attention.channel
+    convolution, norm = attention.spatial
+    assert (first.out_features, convolution.kernel_size, convolution.bias, norm.momentum) == (2, (7, 7), None, 0.01)
+    raw = sum(last(first(pool(x, (2, 3))).relu()) for pool in (torch.mean, torch.amax))
+    gated = x * torch.sigmoid(raw)[:, :, None, None]
+    maps = convolution(torch.stack([gated.mean(1), gated.amax(1)], 1))
+    mean, variance = maps.mean(), maps.var(unbiased=False)
+    expected = gated * torch.sigmoid((maps - mean) / (variance + 1e-5).sqrt())
+    assert attention(x).allclose(expected, atol=1e-5)

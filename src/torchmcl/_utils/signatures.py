@@ -81,7 +81,7 @@ def constant(module: str, name: str) -> Any:
     """Return the literal that a module of this package assigns to a name.
 
     >>> constant("ensemble.feature_fusion", "PRESETS")
-    ('default', 'paper_count', 'light')
+    ('default', 'paper_count', 'light', 'bam', 'cbam')
     """
     for node in _tree(module).body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:

@@ -18,6 +18,7 @@ def add_arguments(parser: Any) -> None:
     """Add the options of the model, the data, the training recipe, the machine and the run folder."""
     from torchmcl.serialization.data_config import DataConfig
     from torchmcl.training.machine import Machine
+    from torchmcl.training.published_recipes import OPTIONS
     from torchmcl.training.recipe import Recipe
 
     parser.add_argument("--config", action="config", help="YAML file with options, such as the config.yaml of a run")
@@ -25,11 +26,13 @@ def add_arguments(parser: Any) -> None:
     data = parser.add_argument_group("data")
     sources = "name of a data set (see torchmcl ls), or folder:PATH, segmentation-folder:PATH or npz:PATH"
     add_option(data, "data", sources, str, "digits")
-    shared.add_fields(data, DataConfig, "data_")
+    shared.add_fields(data, DataConfig, "data_", later=True)
     recipe = parser.add_argument_group(
         "training recipe",
         "The defaults are those of the paper. A pretrained network has its own; see docs/pretrained.md.",
     )
+    published = "published for the options of the method's official code, which other options replace"
+    add_option(recipe, "recipe", f"{published}; for {', '.join(OPTIONS)}")
     shared.add_fields(recipe, Recipe, later=True)
     shared.add_fields(parser.add_argument_group("machine"), Machine)
     folder = parser.add_argument_group("run folder and output")
@@ -55,6 +58,8 @@ def add_model(parser: Any) -> None:
         model, "exchange", f"how members share features: default (set by the method), {exchanges}", str, "default"
     )
     add_option(model, "preset", f"variant of the exchange: {presets}", str, "default")
+    add_option(model, "norm_eps", "epsilon of batch normalisation; by default 1e-5", float)
+    add_option(model, "initial_weights", "folder of a run with the same networks, whose weights are the initial ones")
     add_option(model, "unit", "unit that is assigned to members in segmentation: image or pixel", str, "image")
     add_option(model, "cut", SUPPRESS, int)  # only for networks that are defined in Python
     of_networks = shared.network_options()

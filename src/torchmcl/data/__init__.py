@@ -3,6 +3,7 @@ and that split, augment, preprocess and batch it. Losses, metrics and training l
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from torchmcl._utils.logs import VERBOSE, verbosity
 from torchmcl._utils.registry import Registry
@@ -15,6 +16,7 @@ from torchmcl.data.external import from_loaders
 from torchmcl.data.image_files import ImageFiles, read_image
 from torchmcl.data.lazy import Lazy
 from torchmcl.data.loader import Batch, Loader
+from torchmcl.data.preprocess import split_whitening
 from torchmcl.data.selection import read_if_smaller, select
 from torchmcl.data.streaming import from_dataset
 from torchmcl.errors import UsageError, known_name
@@ -95,6 +97,7 @@ def load(
     parts: Sequence[str] = ("train", "test"),
     verbose: bool = True,
     in_memory: float = 2.0,
+    preprocess: str | None = None,
 ) -> DataSet:
     """Load a data set by name, or from the user's folder or file.
 
@@ -113,6 +116,7 @@ def load(
         verbose: whether to show the progress of a download; see `fit` for logging
         in_memory: the size in gigabytes below which the images of a part are read into memory; the files of a larger
             part are read on demand
+        preprocess: a name in `preprocess.names()`, or steps joined by "+"; by default, that of the data set
 
     Returns:
         A `DataSet` with the requested parts, and a part "validation" if `validation` is not 0.
@@ -124,7 +128,10 @@ def load(
     >>> digits.train, digits.validation, digits.test
     (Examples(256 of (1, 8, 8), 2 classes), Examples(29 of (1, 8, 8), 2 classes), Examples(72 of (1, 8, 8), 2 classes))
     """
-    options = {"limit": limit, "validation": validation, "size": size, "seed": seed, "in_memory": in_memory}
+    options: dict[str, Any] = {"limit": limit, "validation": validation, "size": size, "seed": seed}
+    options |= {"in_memory": in_memory, "preprocess": preprocess}
+    if preprocess is not None:
+        split_whitening(preprocess)  # raises UsageError if the name is unknown
     validate_types({"name": name, "directory": directory, "parts": parts, **options}, load)
     if not parts or not set(parts) <= {"train", "test"}:
         raise UsageError(f"Expected parts to be train, test or both, got {', '.join(parts) or 'none'}.")
@@ -136,7 +143,8 @@ def load(
     selected = classes if classes is None or isinstance(classes, str) else tuple(map(str, classes))
     # Images are read after the selection, so that only the selected images are read.
     loaded = {part: read_if_smaller(examples, in_memory * 1e9) for part, examples in data.parts.items()}
-    return replace(data, parts=loaded, source={"dir": directory, "classes": selected, **options})
+    source = {"dir": directory, "classes": selected, **options}
+    return replace(data, parts=loaded, source=source, preprocess=preprocess or data.preprocess)
 
 
 def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, size: tuple[int, int] | None) -> DataSet:

@@ -49,7 +49,8 @@ def from_arrays(
         validation: the fraction of each class to hold out for validation after `limit` is applied
         limit: the maximum number of training examples; each class keeps its proportion
         seed: the seed for choosing the examples for `test`, `limit` and `validation`
-        preprocess: a name in `preprocess.names()`; by default "gcn" for uint8 and "none" for float
+        preprocess: a name in `preprocess.names()`, or steps joined by "+"; by default "gcn" for uint8 and "none" for
+            float
         name: the name of the data set
 
     Returns:
@@ -65,7 +66,7 @@ def from_arrays(
     options: dict[str, Any] = {"test": test, "validation": validation, "limit": limit, "seed": seed}
     validate_types({**options, "preprocess": preprocess, "name": name}, from_arrays)
     if preprocess is not None:
-        preprocessing.get(preprocess)  # raises UsageError if the name is unknown
+        preprocessing.split_whitening(preprocess)  # raises UsageError if the name is unknown
     x, y = _arrays(x, y, "x and y")
     label = _labels(y, "y")
     names = _class_names(label, classes)

@@ -1,7 +1,8 @@
 """Preprocessing: functions that convert a batch (B, …) of raw examples to network inputs.
 
 A preprocessing is given by name, such as "gcn". Steps with numbers, "resize:HEIGHTxWIDTH" and "normalize:MEAN/STD",
-can be joined with other ones by "+".
+can be joined with other ones by "+". The last step can be "zca", which depends on the training set. It is not one of
+these functions: the ensemble computes and stores it (`ensemble.whitening`).
 """
 
 from collections.abc import Callable, Sequence
@@ -128,6 +129,20 @@ def register(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
     return _PREPARATIONS.register(function)
 
 
+def split_whitening(name: str) -> tuple[str, bool]:
+    """Return the steps without a last step "zca", and whether there is such a step.
+
+    Raises:
+        UsageError: if a step is unknown
+
+    >>> split_whitening("gcn+zca"), split_whitening("gcn")
+    (('gcn', True), ('gcn', False))
+    """
+    steps = name.removesuffix("+zca") if isinstance(name, str) else name
+    get(steps)  # raises UsageError if the name is unknown
+    return steps, steps != name
+
+
 def default(dtype: torch.dtype) -> str:
     """Return "gcn" for uint8 examples, and "none" for float examples, which are assumed to be preprocessed already."""
     return "gcn" if dtype == torch.uint8 else "none"
@@ -155,6 +170,8 @@ def get(name: str) -> Callable[[Tensor], Tensor]:
 
 def _step(text: str) -> Callable[[Tensor], Tensor]:
     name, _, numbers = text.partition(":")
+    if name == "zca":
+        raise UsageError("The step zca must be the last one of a data set's preprocessing, which fit applies.")
     if name not in ("resize", "normalize"):
         return _PREPARATIONS.find(text)
     try:

@@ -66,7 +66,7 @@ def from_dataset(
     """
     validate_types({"limit": limit, "seed": seed, "preprocess": preprocess, "name": name}, from_dataset)
     if preprocess is not None:
-        preprocessing.get(preprocess)  # raises UsageError if the name is unknown
+        preprocessing.split_whitening(preprocess)  # raises UsageError if the name is unknown
     if classes is None and _are_names(known := getattr(train, "classes", None)):
         classes = known
     parts = {"train": _examples(train, targets, "train", classes)}

@@ -52,6 +52,7 @@ class Ensemble(nn.Module):
         self.outputs: int | None = None  # the number of outputs per member, if known
         self.image_size: tuple[int, ...] | None = None  # set by `expect_features`
         self.auxiliary = False  # whether the last output is the auxiliary class
+        self.whitening: nn.Module = nn.Identity()  # or `Whitening`, applied to the inputs of all members
         self.exchange = exchanges.check_module(exchange or exchanges.NoExchange())
         self.gate = gate
         splits = [member if isinstance(member, Split) else Split(nn.Identity(), member) for member in members]
@@ -200,6 +201,7 @@ class Ensemble(nn.Module):
 
     def forward(self, x: Tensor) -> EnsembleOutput:
         """Return the outputs of all members: (B, …) -> logits (M, B, C, …) and, if there is a gate, weights (M, B)."""
+        x = self.whitening(x)
         if self.gate is None and isinstance(self.exchange, exchanges.NoExchange) and isinstance(self.stems, MemberList):
             # Stem and body run for one member at a time, so that its features stay in the cache and are freed early.
             logits = [self.forward_member(m, stem(x), x) for m, stem in enumerate(self.stems)]
@@ -209,7 +211,7 @@ class Ensemble(nn.Module):
         return EnsembleOutput(self.stack_logits(logits), None if self.gate is None else self.gate(features))
 
     def exchange_features(self, x: Tensor) -> list[Tensor]:
-        """Return the inputs of the bodies, the features after the exchange: (B, …) -> M of (B, D, …)."""
+        """Return the inputs of the bodies, the features after the exchange: whitened (B, …) -> M of (B, D, …)."""
         features, members = self.stems([x] * len(self.stems)), len(self.bodies)
         # The exchange may modify the list of features, so their shapes are stored first.
         shapes = [tuple(h.shape) if isinstance(h, Tensor) else None for h in features]
@@ -243,6 +245,7 @@ class Ensemble(nn.Module):
         part = "The ensemble"
         try:
             with isolated(), evaluating(self):
+                x = self.whitening(x)
                 for m, stem in enumerate(self.stems if isinstance(self.stems, MemberList) else ()):
                     part = f"Member {m}"
                     stem(x)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torchmcl._utils.autograd import custom_grad, in_functorch_transform
 from torchmcl.errors import UsageError, known_name
 
-PRESETS = ("default", "paper_count", "light")
+PRESETS = ("default", "paper_count", "light", "bam", "cbam")
 
 
 class FeatureFusion(nn.Module):
@@ -23,7 +23,8 @@ class FeatureFusion(nn.Module):
         preset: "default" is BAM with reduction 2 and one dilated convolution, followed by a 3x3 convolution to D
             channels, batch normalisation and ReLU. "paper_count" is the same BAM and a sum over members, with the
             paper's number of parameters. "light" is CBAM's channel attention, a 1x1 convolution to D channels and
-            CBAM's spatial attention, at a twentieth of the default's cost
+            CBAM's spatial attention, at a twentieth of the default's cost. "bam" and "cbam" are the modules of their
+            official code, followed by the default's 3x3 convolution
 
     Raises:
         UsageError: if the preset is unknown, or inputs do not have D channels
@@ -44,8 +45,12 @@ class FeatureFusion(nn.Module):
             self.together: nn.Module = Concatenated(Attention(width), convolution(width, features, 3))
         elif preset == "paper_count":
             self.together = Concatenated(Attention(width), MemberSum(members))
-        else:
+        elif preset == "light":
             self.together = LightFusion(features, members)
+        else:
+            bam = preset == "bam"
+            attention = Attention(width, reduction=16, dilated=2, product=True) if bam else SequentialAttention(width)
+            self.together = Concatenated(attention, convolution(width, features, 3))
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, D, …) -> M times the same (B, D, …)."""
@@ -66,30 +71,36 @@ class Concatenated(nn.Sequential):
 
 
 class Attention(nn.Module):
-    """BAM with one dilated convolution, F + F * sigmoid(channel(F) + spatial(F)) (Park et al. 2018)."""
+    """BAM, F + F * sigmoid(channel(F) + spatial(F)) (Park et al. 2018).
 
-    def __init__(self, width: int, *, reduction: int = 2, dilation: int = 4) -> None:
+    The official code has a `product` in place of the sum, reduction 16 and two dilated convolutions.
+    """
+
+    def __init__(
+        self, width: int, *, reduction: int = 2, dilation: int = 4, dilated: int = 1, product: bool = False
+    ) -> None:
         super().__init__()
-        narrow = max(width // reduction, 1)
+        narrow, self.product = max(width // reduction, 1), product
         hidden = (nn.Linear(width, narrow), PooledNorm(narrow), nn.ReLU(inplace=True))
         self.channel = nn.Sequential(*hidden, nn.Linear(narrow, width))
         self.spatial = nn.Sequential(
             *convolution(width, narrow, 1, bias=True),
-            *convolution(narrow, narrow, 3, bias=True, dilation=dilation),
+            *(layer for _ in range(dilated) for layer in convolution(narrow, narrow, 3, bias=True, dilation=dilation)),
             nn.Conv2d(narrow, 1, 1),
         )
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, D, H, W) -> (B, D, H, W)."""
         average = maps.sum((2, 3)) / maps[0, 0].numel()  # mean() would expand its gradient in memory
-        gate = _gate(maps, self.channel(average), self.spatial(maps))
+        gate = _gate(maps, self.channel(average), self.spatial(maps), product=self.product)
         return _Gated.apply(maps, gate) if custom_grad() else torch.addcmul(maps, maps, gate)  # type: ignore[no-untyped-call]
 
 
-def _gate(maps: Tensor, channel: Tensor, spatial: Tensor) -> Tensor:
-    """Return sigmoid(channel (B, D) + spatial (B, 1, H, W)) in the channels-last layout, (B, D, H, W)."""
+def _gate(maps: Tensor, channel: Tensor, spatial: Tensor, *, product: bool) -> Tensor:
+    """Return sigmoid(channel (B, D) + or * spatial (B, 1, H, W)) in the channels-last layout, (B, D, H, W)."""
     # With the memory layout of a plain sum, operations with the maps take up to six times as long.
-    total = channel.to(maps.dtype)[:, None, None] + spatial.to(maps.dtype).permute(0, 2, 3, 1)
+    channel, spatial = channel.to(maps.dtype)[:, None, None], spatial.to(maps.dtype).permute(0, 2, 3, 1)
+    total = channel * spatial if product else channel + spatial
     return total.sigmoid_().permute(0, 3, 1, 2)
 
 
@@ -105,6 +116,26 @@ class _Gated(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         maps, gate = ctx.saved_tensors
         return torch.addcmul(gradient, gradient, gate), gradient * maps
+
+
+class SequentialAttention(nn.Module):
+    """CBAM as in its official code: F' = F * channel(F), then F' * spatial(F') (Woo et al. 2018).
+
+    Both gates are sigmoids of averages and maxima. The 7x7 convolution of the spatial gate has batch normalisation.
+    """
+
+    def __init__(self, width: int, *, reduction: int = 16, window: int = 7) -> None:
+        super().__init__()
+        narrow = max(width // reduction, 1)
+        self.channel = nn.Sequential(nn.Linear(width, narrow), nn.ReLU(inplace=True), nn.Linear(narrow, width))
+        layer = nn.Conv2d(2, 1, window, padding=window // 2, bias=False)
+        self.spatial = nn.Sequential(layer, nn.BatchNorm2d(1, momentum=0.01))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(B, D, H, W) -> (B, D, H, W)."""
+        gate = torch.sigmoid(self.channel(maps.mean((2, 3))) + self.channel(maps.amax((2, 3))))
+        maps = maps * gate.to(maps.dtype)[:, :, None, None]
+        return maps * torch.sigmoid(self.spatial(_summary(maps)))
 
 
 class LightFusion(nn.Module):

@@ -312,8 +312,7 @@ class Specialists:
         path: str | Path,
     ) -> "Specialists":
         """Return a model with the stored tensors of its ensemble and its memory; `path` names their file in errors."""
-        weights = {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}
-        _load_tensors(ensemble, weights, path)
+        _load_tensors(ensemble, _ensemble_tensors(tensors), path)
         memory = memory_of(method.new_objective())
         if memory is not None and "memory.flags" in tensors:
             _load_tensors(memory, {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}, path)
@@ -340,6 +339,15 @@ class Specialists:
     def from_pretrained(cls, repo: str | Path, *, revision: str | None = None, **options: Any) -> "Specialists":
         """Load a model from a folder or a repository "owner/name" on the Hugging Face hub; see `load` for `options`."""
         return cls.load(hub.fetch(repo, revision=revision), **options)
+
+
+def load_weights(ensemble: Ensemble, folder: Path) -> None:
+    """Load the weights of a run or a saved model into an ensemble; raise UsageError if they do not match it."""
+    _load_tensors(ensemble, _ensemble_tensors(model_files.read(folder)[1]), folder)
+
+
+def _ensemble_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}
 
 
 def _load_tensors(module: torch.nn.Module, tensors: dict[str, Tensor], folder: str | Path) -> None:

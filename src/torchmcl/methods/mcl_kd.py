@@ -16,16 +16,20 @@ def mcl_kd(
     beta: float = 1.0,
     temperature: float = 2.0,
     pretrain: Duration = "30%",
+    class_mean: bool = False,
 ) -> Composition:
     """MCL with knowledge distillation, Mun et al. 2018: members leave examples by keeping their earlier predictions.
 
     Args:
         beta: The factor applied to the leave cost.
         temperature: The temperature of the distillation.
-        pretrain: The duration of independent training, after which members become their own teachers [I].
+        pretrain: The duration of independent training, after which members become their own teachers [I]. In the
+            official code, members start from trained weights, which is `pretrain=0` with `fit(initial_weights=…)`.
+        class_mean: Whether to divide the leave cost by the number of classes, as the official code does.
     """
     check_duration(pretrain, "pretrain", least=0)
-    leave = Scaled(ToTeacher(temperature=temperature, after=pretrain), beta)
+    weight = beta / (task.classes or 1) if class_mean else beta
+    leave = Scaled(ToTeacher(temperature=temperature, after=pretrain), weight)
     first, then = Objective(task, nothing, everyone), Objective(task, leave, TopK(k))
     names = ("independent", "specialising")
     return Composition(Phases(first, then, after=pretrain, names=names, option="pretrain"), k)

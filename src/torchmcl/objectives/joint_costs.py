@@ -94,19 +94,22 @@ class GatedTeacher:
     """The loss of ONE, Lan et al. 2018: members learn from the gated sum of their logits, z_e = sum_m g_m z_m.
 
     The loss is CE(z_e) + ramp sum_m T^2 KL(softmax(z_e / T) || softmax(z_m / T)). The teacher z_e carries no gradient
-    in the second term. The factor ramp is exp(-5 (1 - epoch / rampup)^2) up to the epoch `rampup` and 1 afterwards.
+    in the second term. The factor ramp is exp(-5 (1 - epoch / rampup)^2) up to the epoch `rampup` and 1 afterwards,
+    with epochs counted from `first_epoch`.
     """
 
     temperature: float
     rampup: Duration
+    first_epoch: int = 1
 
     def ramp(self, state: State) -> float:
         """Return the weight of the second term in an epoch."""
-        return exp(-5 * (1 - min(state.at_epoch() / self._rampup(state), 1)) ** 2)
+        epoch = state.at_epoch() - 1 + self.first_epoch
+        return exp(-5 * (1 - min(epoch / self._rampup(state), 1)) ** 2)
 
     def schedule_end(self, epochs: int, members: int) -> int:
         """Return the number of epochs before the end of the ramp."""
-        return self._rampup(State(1, epochs)) - 1
+        return self._rampup(State(1, epochs)) - self.first_epoch
 
     def _rampup(self, state: State) -> int:
         return state.epochs_in(self.rampup, "rampup", remaining=0)

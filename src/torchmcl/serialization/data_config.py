@@ -23,6 +23,7 @@ class DataConfig:
         size: height and width to which images of folder:PATH are resized, or the side of a square
         seed: seed for the splits and the limit; by default, the seed of the run
         in_memory: size in gigabytes below which a data set is read into memory; larger ones are read on demand
+        preprocess: preprocessing of the examples, such as gcn, gcn+zca or scale; by default, that of the data set
     """
 
     dir: str | None = None
@@ -32,6 +33,7 @@ class DataConfig:
     size: int | tuple[int, int] | None = None
     seed: int | None = None
     in_memory: float = 2.0
+    preprocess: str | None = None
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -51,8 +53,8 @@ class DataConfig:
     def of(cls, config: Mapping[str, Any]) -> "DataConfig":
         """Read the fields from a run's config.yaml.
 
-        >>> DataConfig.of({"data": "digits", "data_limit": 9, "epochs": 3})
-        DataConfig(dir=None, classes=None, limit=9, validation=0.1, size=None, seed=None, in_memory=2.0)
+        >>> DataConfig.of({"data": "digits", "data_limit": 9, "epochs": 3}) == DataConfig(limit=9)
+        True
         """
         given = {field.name: config.get(f"data_{field.name}") for field in fields(cls)}
         return cls(**{name: value for name, value in given.items() if value is not None})

@@ -92,7 +92,8 @@ def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:
         f"# {repo}",
         f"A specialist ensemble of {model_config.members} `{model_config.network or 'custom'}` networks, trained with "
         f"the method `{model_config.method or 'custom'}` of torchmcl.\n"
-        f"Input: {model_config.shape} {model_config.dtype}, preprocessed by `{model_config.preprocess}`. "
+        f"Input: {model_config.shape} {model_config.dtype}, preprocessed by "
+        f"`{model_config.preprocess}{'+zca' * model_config.whiten}`. "
         f"Output: one of {len(model_config.classes)} classes, {classes}.",
     ]
     if rows := [f"| {text} | {_shown(metrics[name])} |" for name, text in CARD_METRICS.items() if name in metrics]:

@@ -3,10 +3,14 @@ from functools import partial
 from reprlib import repr as shown
 from typing import Any
 
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
 from torchmcl import methods, networks, tasks
 from torchmcl._utils.validation import validate_types
 from torchmcl.data import preprocess
 from torchmcl.ensemble import Ensemble, Network
+from torchmcl.ensemble.whitening import Whitening
 from torchmcl.errors import UsageError, known_name
 from torchmcl.serialization.legacy import upgraded_options
 from torchmcl.structures.rejection import Rejection
@@ -29,7 +33,7 @@ class ModelConfig:
         classes: names of the classes
         network: name of the network, or None if it is not registered
         shape: shape of one example before preprocessing
-        preprocess: name of the preprocessing
+        preprocess: name of the preprocessing, without whitening
         dtype: type of an example before preprocessing, uint8 or float32
         exchange: kind of exchange between members, a name in `exchange.names()`
         preset: name of the variant of the exchange
@@ -39,6 +43,8 @@ class ModelConfig:
         task: name of the task, or None for segmentation if `dense` is True and classification otherwise
         method_options: options of the method, including defaults
         network_options: options of the network, including defaults
+        whiten: whether the ensemble whitens its preprocessed inputs
+        norm_eps: epsilon of batch normalisation, or None for PyTorch's default
         rejection: threshold and temperature for accepting predictions
         version: version of this format
     """
@@ -58,6 +64,8 @@ class ModelConfig:
     task: str | None = None
     method_options: dict[str, Any] = field(default_factory=dict)
     network_options: dict[str, Any] = field(default_factory=dict)
+    whiten: bool = False
+    norm_eps: float | None = None
     rejection: Rejection = field(default_factory=Rejection)
     version: int = VERSION
 
@@ -107,6 +115,13 @@ class ModelConfig:
         ensemble = Ensemble.build(
             method, network, exchange=self.exchange, preset=self.preset, cut=self.cut, seed=seed, **options
         )
+        if self.whiten:
+            example = torch.zeros(1, *self.shape, dtype=getattr(torch, self.dtype))
+            ensemble.whitening = Whitening(preprocess.get(self.preprocess)(example).shape[1:])
+        if self.norm_eps is not None:
+            for part in ensemble.modules():
+                if isinstance(part, _BatchNorm):
+                    part.eps = self.norm_eps
         return method, ensemble
 
     def _sized(self, network: Network, method: methods.Method) -> Network:

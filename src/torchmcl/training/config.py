@@ -12,6 +12,7 @@ from torchmcl._utils.validation import OWN, plain_fields, plain_number, validate
 from torchmcl.errors import UsageError, known_name
 from torchmcl.serialization.data_config import DataConfig
 from torchmcl.training.machine import Machine
+from torchmcl.training.published_recipes import with_published
 from torchmcl.training.recipe import PUBLISHED_EPOCHS, Recipe
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ LARGE = ("cifar10", "cifar100", "svhn", "tiny-imagenet")  # data sets with tens 
 # Options that were added after some results had been stored, with their neutral values. `identity` omits an option that
 # has its neutral value, so that the stored results keep their hash.
 NEUTRAL: dict[str, Any] = {"augment": None, "transform": None, "accumulate": 1, "task": None, "class_weight": None}
-NEUTRAL |= {"sampling": "examples", "backbone_rate": None}
+NEUTRAL |= {"sampling": "examples", "backbone_rate": None, "initial_weights": None, "norm_eps": None}
+NEUTRAL |= {"weight_decay_on": "all", "drop_at": None, "data_preprocess": None, "class_mean": False, "first_epoch": 1}
 # Options that do not affect the results.
 WITHOUT_EFFECT = {"checkpoint_steps", "tensorboard", "data_dir", "data_in_memory"}
 WITHOUT_EFFECT |= {one.name for one in fields(Machine)} - {"precision"}
@@ -158,15 +160,19 @@ class NetworkConfig:
     preset: str = "default"
     cut: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    norm_eps: float | None = None
 
     def __post_init__(self) -> None:
         from torchmcl.ensemble import exchange
 
         plain_fields(self)
-        validate_types({"exchange": self.exchange, "preset": self.preset, "cut": self.cut}, NetworkConfig)
+        names = ("exchange", "preset", "cut", "norm_eps")
+        validate_types({name: getattr(self, name) for name in names}, NetworkConfig)
         known_name("kind of exchange", self.exchange, ("default", *exchange.names()), register=True)
         known_name("preset", self.preset, exchange.PRESETS)
         object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
+        if self.norm_eps is not None and not 0 < self.norm_eps <= 1:
+            raise UsageError(f"Expected 0 < norm_eps <= 1, got {self.norm_eps}.")
         if self.cut is not None and not self.custom:
             raise UsageError(f"The option cut applies only to custom networks, not to {self.name}. Omit the option.")
 
@@ -245,10 +251,12 @@ class TrainConfig:
     checkpoint_steps: int = 1000
     tensorboard: bool = False
     transform: str | None = None
+    initial_weights: str | None = None
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        validate_types({name: getattr(self, name) for name in ("seed", "checkpoint_steps", "tensorboard")}, TrainConfig)
+        names = ("seed", "checkpoint_steps", "tensorboard", "initial_weights")
+        validate_types({name: getattr(self, name) for name in names}, TrainConfig)
         if self.seed < 0 or self.checkpoint_steps < 1:
             raise UsageError(
                 f"Expected seed >= 0 and checkpoint_steps >= 1, got {self.seed} and {self.checkpoint_steps}."
@@ -271,13 +279,22 @@ class TrainConfig:
         checkpoint_steps: int = 1000,
         tensorboard: bool = False,
         transform: Any = None,
+        recipe: str | None = None,
+        norm_eps: float | None = None,
+        initial_weights: Any = None,
         **options: Any,
     ) -> "TrainConfig":
         """Create the configuration from the arguments and options of `fit`. A value of None selects the default.
 
+        The configuration contains the options of a published `recipe`, not its name.
+
         Raises:
             UsageError: If an option is unknown or has an invalid value.
         """
+        if recipe is not None:
+            given = {**options, "norm_eps": norm_eps, "initial_weights": initial_weights}
+            options = with_published(recipe, method, network, data, given)
+            norm_eps, initial_weights = options.pop("norm_eps"), options.pop("initial_weights")
         converted = {name: name_of(options[name]) for name in ("optimizer", "schedule") if callable(options.get(name))}
         if options.get("class_weight") is not None:
             converted["class_weight"] = class_weight_text(options["class_weight"])
@@ -286,13 +303,13 @@ class TrainConfig:
         parts = group_options({**options, **converted}, method, network)
         name, source = (data, DataConfig(**parts["data"])) if isinstance(data, str) else _source(data, parts["data"])
         method_config = MethodConfig.of(method, members, unit, parts["method"], task)
-        network_config = NetworkConfig(name_of(network), exchange, preset, cut, parts["network"])
-        recipe = Recipe(**{**recipe_defaults(network, name), **parts["recipe"]})
+        network_config = NetworkConfig(name_of(network), exchange, preset, cut, parts["network"], norm_eps)
+        settings = Recipe(**{**recipe_defaults(network, name), **parts["recipe"]})
         machine = Machine(**parts["machine"])
         transform = None if transform is None else name_of(transform)
-        return cls(
-            method_config, network_config, name, source, recipe, machine, seed, checkpoint_steps, tensorboard, transform
-        )
+        initial = None if initial_weights is None else str(initial_weights)
+        run = (seed, checkpoint_steps, tensorboard, transform, initial)
+        return cls(method_config, network_config, name, source, settings, machine, *run)
 
     def resolved(self) -> "TrainConfig":
         """Return the configuration with a value for every default.
@@ -312,6 +329,7 @@ class TrainConfig:
         method, network = self.method, self.network
         options = {"method": method.name, "network": network.name, "data": self.data, "members": method.members}
         options |= {"exchange": network.exchange, "preset": network.preset, "unit": method.unit, "task": method.task}
+        options |= {"norm_eps": network.norm_eps, "initial_weights": self.initial_weights}
         options |= {"cut": network.cut, "seed": self.seed, "checkpoint_steps": self.checkpoint_steps}
         options |= {"tensorboard": self.tensorboard, "transform": self.transform, **method.options, **network.options}
         options |= {f"data_{name}": value for name, value in asdict(self.source).items()}

@@ -25,9 +25,10 @@ from torchmcl.data.external import External, ExternalLoader
 from torchmcl.data.loader import Loader, inference_batch_size
 from torchmcl.data.transforms import Transform
 from torchmcl.ensemble import Ensemble, Network
+from torchmcl.ensemble.whitening import Whitening
 from torchmcl.errors import UsageError
 from torchmcl.inference.features import Features, cached_features, trunk_digest
-from torchmcl.inference.predictor import ModelConfig, Specialists
+from torchmcl.inference.predictor import ModelConfig, Specialists, load_weights
 from torchmcl.methods import Method
 from torchmcl.objectives.dataset_pass import DatasetPass, outputs
 from torchmcl.objectives.objective import memory_of
@@ -81,6 +82,9 @@ def fit(
     checkpoint_steps: int = 1000,
     tensorboard: bool = False,
     transform: Transform | str | None = None,
+    recipe: str | None = None,
+    norm_eps: float | None = None,
+    initial_weights: str | Path | None = None,
     callbacks: Sequence[Any] = (),
     loggers: Sequence[Any] = (),
     metrics: Any = None,
@@ -108,6 +112,11 @@ def fit(
         checkpoint_steps: The number of steps between checkpoints within an epoch.
         tensorboard: Write a TensorBoard log to the folder.
         transform: A custom transform of training batches, applied after those in `augment`. See `data.transforms`.
+        recipe: "published" for the options of the method's official code; see `training.published_recipes`. Other
+            options that you pass replace those of the recipe.
+        norm_eps: The epsilon of batch normalisation. By default, PyTorch's 1e-5.
+        initial_weights: The folder of a run or a saved model with the same networks, members and exchange, whose
+            weights are the initial ones.
         callbacks: Objects with hooks that are called during training. See `Callback`.
         loggers: Lightning loggers such as `CSVLogger` or `WandbLogger`. They receive the configuration, one row per
             epoch and the test metrics.
@@ -278,10 +287,7 @@ def prepare(
         raise UsageError(f"The data set {data.name} has no test set. Pass test=… when you create the data set.")
     if config.recipe.patience and data.validation is None:
         raise UsageError("The option patience needs a validation split. Set data_validation, for example to 0.1.")
-    if (own := config.network.preprocess(data.train.images.shape[1:], dense=data.train.dense)) is not None:
-        if data.train.images.dtype != torch.uint8 or data.train.images.shape[1] not in (1, 3):
-            raise UsageError(f"The network {config.network.name} needs color or gray images (uint8).")
-        data = replace(data, preprocess=own)
+    data, whiten = _preprocessed(config, data)
     _check_custom(config, {"transform": transform, "optimizer": optimizer, "schedule": schedule, "task": task})
     by_image = config.method.unit == "image"
     if not by_image and not data.train.dense:
@@ -293,12 +299,28 @@ def prepare(
     method = config.method.build(resolved_task, groups)
     if isinstance(data.train, External):
         _check_external(config, method)
-    model_config = _model_config(config, method, data)
+    model_config = _model_config(config, method, data, whiten=whiten)
     custom = network if config.network.custom else None
     method, ensemble = model_config.build(custom, method=method, seed=config.seed, pretrained=True)
     _check_networks(ensemble, model_config, custom=config.network.custom, mixed=config.machine.precision != "32")
+    if isinstance(ensemble.whitening, Whitening):
+        ensemble.whitening.fit(batch.x for batch in Loader(data.train, shuffle=False, preprocess=data.preprocess))
+    if config.initial_weights is not None:
+        load_weights(ensemble, Path(config.initial_weights))
     augment = transforms.build(config.recipe.augment, cast(Transform | None, transform))
     return Job(config, data, model_config, method, ensemble, augment, optimizer, schedule, extra or {})
+
+
+def _preprocessed(config: TrainConfig, data: DataSet) -> tuple[DataSet, bool]:
+    """Return the data with the preprocessing that the network expects, without whitening, and whether to whiten."""
+    name, images = config.network.name, data.train.images
+    if (own := config.network.preprocess(images.shape[1:], dense=data.train.dense)) is not None:
+        if config.source.preprocess not in (None, own):
+            raise UsageError(f"The network {name} has its own preprocessing. Leave data_preprocess out.")
+        if images.dtype != torch.uint8 or images.shape[1] not in (1, 3):
+            raise UsageError(f"The network {name} needs color or gray images (uint8).")
+    steps, whiten = preprocess.split_whitening(own or data.preprocess)
+    return replace(data, preprocess=steps), whiten
 
 
 def _check_custom(config: TrainConfig, given: dict[str, Any]) -> None:
@@ -325,7 +347,7 @@ def _check_external(config: TrainConfig, method: Method) -> None:
         raise UsageError(f"A custom data loader sets its own batch size. Leave batch_size={recipe.batch_size} out.")
 
 
-def _model_config(config: TrainConfig, method: Method, data: DataSet) -> ModelConfig:
+def _model_config(config: TrainConfig, method: Method, data: DataSet, *, whiten: bool) -> ModelConfig:
     images, options = data.train.images, dict(config.network.options)
     shape = tuple(images.shape[1:])
     if not config.network.custom:
@@ -348,6 +370,8 @@ def _model_config(config: TrainConfig, method: Method, data: DataSet) -> ModelCo
         task=None if custom_task else config.method.task,
         method_options={} if custom_method else dict(method.options),
         network_options=options,
+        whiten=whiten,
+        norm_eps=config.network.norm_eps,
     )
 
 

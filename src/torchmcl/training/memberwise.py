@@ -41,6 +41,7 @@ def memberwise_backward(
     (torch.Size([2, 5]), True)
     """
     separate = isinstance(ensemble.exchange, NoExchange) and ensemble.gate is None
+    x = ensemble.whitening(x)
     with autocast():
         shared = [] if separate else ensemble.exchange_features(x)
     leaves = {id(h): h.detach().requires_grad_(h.requires_grad) for h in shared}

@@ -1,8 +1,9 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import cos, pi
 from typing import TYPE_CHECKING, Any, Literal
 
+from torchmcl._utils.durations import Duration, check_duration, epochs_of, resolve_duration
 from torchmcl._utils.signatures import constant
 from torchmcl._utils.validation import OWN, plain_fields, validate_types
 from torchmcl.errors import UsageError, known_name
@@ -29,13 +30,15 @@ class Recipe:
         augment: transforms applied to the training images in order, such as flip,crop,color,cutout; by default none
         accumulate: number of parts into which each batch is split, to save memory
         class_weight: weights of the classes in the loss: balanced (inverse frequency), 1,2,0.5 or cat=2,dog=0.5
-        optimizer: sgd (with Nesterov momentum), adam or adamw
+        optimizer: sgd (with Nesterov momentum), heavy_ball (SGD with plain momentum), adam or adamw
         learning_rate: initial learning rate
         backbone_rate: initial learning rate of pretrained layers that are trained; by default a tenth of learning_rate
-        momentum: Nesterov momentum for sgd
-        weight_decay: weight decay, applied to all weights
+        momentum: momentum for sgd and heavy_ball
+        weight_decay: weight decay, applied to the parameters in weight_decay_on
+        weight_decay_on: all (every parameter) or weights (those of convolution and linear layers, without biases)
         schedule: learning rate schedule: step (multiply by drop_to every drop_every epochs), cosine or constant
         drop_every: number of epochs between drops of the learning rate; by default the paper's 25, scaled with epochs
+        drop_at: numbers of epochs, or shares such as 50%,75%, after which the rate drops; replaces drop_every
         drop_to: factor by which each drop multiplies the learning rate
         clip: maximum norm of the gradient; by default no clipping
         ema: decay of an exponential moving average of the weights, which is evaluated and saved; by default none
@@ -59,8 +62,10 @@ class Recipe:
     backbone_rate: float | None = None
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    weight_decay_on: Literal["all", "weights"] = "all"
     schedule: str = "step"
     drop_every: int | None = None
+    drop_at: str | None = None
     drop_to: float = 0.2
     clip: float | None = None
     ema: float | None = None
@@ -70,12 +75,14 @@ class Recipe:
         plain_fields(self)
         validate_types(vars(self), Recipe)
         if not self.optimizer.startswith(OWN):
-            known_name("kind of optimizer", self.optimizer, ("sgd", "adam", "adamw"))
+            known_name("kind of optimizer", self.optimizer, ("sgd", "heavy_ball", "adam", "adamw"))
         if not self.schedule.startswith(OWN):
             known_name("schedule", self.schedule, ("step", "cosine", "constant"))
         if self.augment is not None:
             for name in self.augment.split(","):
                 known_name("transform", name.strip(), constant("data.transforms", "NAMES"))
+        for duration in self._drops():
+            check_duration(duration, "drop_at")
         self._check_numbers()
 
     def _check_numbers(self) -> None:
@@ -99,7 +106,9 @@ class Recipe:
         >>> Recipe().resolved("cifar100").epochs, Recipe(epochs=20).resolved("cifar100").drop_every
         (125, 4)
         """
-        return replace(self, epochs=self.length(data), drop_every=self._drop(data))
+        epochs = self.length(data)
+        drops = [str(resolve_duration(duration, epochs, "drop_at")) for duration in self._drops()]
+        return replace(self, epochs=epochs, drop_every=self._drop(data), drop_at=",".join(drops) or None)
 
     def length(self, data: str = "") -> int:
         """Return the number of epochs for a data set.
@@ -118,12 +127,20 @@ class Recipe:
         return float(self.learning_rate) * self.factor(epoch, data)
 
     def factor(self, epoch: int, data: str = "") -> float:
-        """Return the learning rate in an epoch divided by the initial learning rate."""
+        """Return the learning rate in an epoch divided by the initial learning rate.
+
+        >>> [Recipe(drop_at="50%,75%", drop_to=0.1, epochs=300).factor(epoch) for epoch in (150, 151, 225)]
+        [1.0, 0.1, 0.1]
+        """
         match self.schedule:
             case "cosine":
                 return 0.5 * (1 + cos(pi * (epoch - 1) / self.length(data)))
             case "constant":
                 return 1.0
+            case _ if self.drop_at:
+                epochs = self.length(data)
+                drops = (one if isinstance(one, int) else epochs_of(one, epochs, "drop_at") for one in self._drops())
+                return float(self.drop_to) ** sum(epoch > drop for drop in drops)
             case _:
                 return float(self.drop_to) ** ((epoch - 1) // self._drop(data))
 
@@ -131,10 +148,15 @@ class Recipe:
         published = EPOCHS.get(data, DEFAULT_EPOCHS)
         return self.drop_every or max(round(PUBLISHED_DROP * self.length(data) / published), 1)
 
+    def _drops(self) -> list[Duration]:
+        parts = [part.strip() for part in self.drop_at.split(",")] if self.drop_at else []
+        return [int(part) if part.isdecimal() and len(part) < 10 else part for part in parts]
+
     def groups(self, network: "nn.Module") -> list[dict[str, Any]]:
         """Return the parameter groups of a network: its weights and, with the rate `backbone_rate`, pretrained ones.
 
-        The weights of a frozen trunk are in none of the groups.
+        With `weight_decay_on="weights"`, parameters that do not decay are in groups of their own. The weights of a
+        frozen trunk are in none of the groups.
         """
         from torchmcl.networks.backbone import Frozen, Pretrained
 
@@ -146,18 +168,41 @@ class Recipe:
         groups: list[dict[str, Any]] = [{"params": [weight for weight in weights if weight not in pretrained]}]
         if slow := [weight for weight in weights if weight in pretrained]:
             groups.append({"params": slow, "lr": self.backbone_rate or 0.1 * self.learning_rate})
-        return groups
+        if self.weight_decay_on == "all":
+            return groups
+        decayed = set(_layer_weights(network))
+        parts = [
+            {**group, "params": [one for one in group["params"] if (one in decayed) == decays], **options}
+            for group in groups
+            for decays, options in ((True, {}), (False, {"weight_decay": 0.0}))
+        ]
+        return [part for part in parts if part["params"]]
 
     def build(self, parameters: "Iterable[Tensor] | Iterable[dict[str, Any]]") -> "Optimizer":
         """Return an optimiser for parameters or parameter groups."""
         from torch.optim import SGD, Adam, AdamW
 
         common: dict[str, Any] = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
-        if self.optimizer == "sgd":
-            return SGD(parameters, momentum=self.momentum, nesterov=self.momentum > 0, **common)
+        if self.optimizer in ("sgd", "heavy_ball"):
+            nesterov = self.optimizer == "sgd" and self.momentum > 0
+            return SGD(parameters, momentum=self.momentum, nesterov=nesterov, **common)
         if self.optimizer == "adam":
             return Adam(parameters, **common)
         groups: list[Any] = list(parameters)
         weights = [weight for one in groups for weight in (one["params"] if isinstance(one, dict) else [one])]
         # On the CPU, the fused step takes a seventh of the time. On other devices, torch chooses.
         return AdamW(groups, fused=all(weight.device.type == "cpu" for weight in weights) or None, **common)
+
+
+def _layer_weights(network: "nn.Module") -> "Iterator[Tensor]":
+    """Yield the weights of convolution and linear layers, without biases."""
+    from torch import nn
+    from torch.nn.modules.conv import _ConvNd
+
+    from torchmcl.ensemble.members import BatchedMembers
+
+    for module in network.modules():
+        if isinstance(module, nn.Linear | _ConvNd):
+            yield module.weight
+        elif isinstance(module, BatchedMembers):
+            yield from (weight for name, weight in module.named_parameters() if name.endswith("_weight"))
