@@ -17,6 +17,7 @@ from torchmcl.data.image_files import ImageFiles, read_image
 from torchmcl.data.lazy import Lazy
 from torchmcl.data.loader import Batch, Loader
 from torchmcl.data.preprocess import split_whitening
+from torchmcl.data.samples import take_sample
 from torchmcl.data.selection import read_if_smaller, select
 from torchmcl.data.streaming import from_dataset
 from torchmcl.errors import UsageError, known_name
@@ -97,6 +98,7 @@ def load(
     parts: Sequence[str] = ("train", "test"),
     verbose: bool = True,
     in_memory: float = 2.0,
+    sample: str | None = None,
     preprocess: str | None = None,
 ) -> DataSet:
     """Load a data set by name, or from the user's folder or file.
@@ -116,6 +118,7 @@ def load(
         verbose: whether to show the progress of a download; see `fit` for logging
         in_memory: the size in gigabytes below which the images of a part are read into memory; the files of a larger
             part are read on demand
+        sample: the name of a published sample in `samples.names()` to use in place of the whole training set
         preprocess: a name in `preprocess.names()`, or steps joined by "+"; by default, that of the data set
 
     Returns:
@@ -129,7 +132,7 @@ def load(
     (Examples(256 of (1, 8, 8), 2 classes), Examples(29 of (1, 8, 8), 2 classes), Examples(72 of (1, 8, 8), 2 classes))
     """
     options: dict[str, Any] = {"limit": limit, "validation": validation, "size": size, "seed": seed}
-    options |= {"in_memory": in_memory, "preprocess": preprocess}
+    options |= {"in_memory": in_memory, "sample": sample, "preprocess": preprocess}
     if preprocess is not None:
         split_whitening(preprocess)  # raises UsageError if the name is unknown
     validate_types({"name": name, "directory": directory, "parts": parts, **options}, load)
@@ -139,6 +142,8 @@ def load(
         raise UsageError(f"Expected seed >= 0, got {seed}.")
     with verbosity(verbose and VERBOSE.get()):
         data = _read(name, directory, parts, seed, _height_and_width(name, size))
+    if sample is not None and "train" in data.parts:
+        data = replace(data, parts={**data.parts, "train": take_sample(data.train, sample)})
     data = select(data, classes=classes, limit=limit, validation=validation, seed=seed)
     selected = classes if classes is None or isinstance(classes, str) else tuple(map(str, classes))
     # Images are read after the selection, so that only the selected images are read.

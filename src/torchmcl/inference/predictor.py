@@ -346,7 +346,7 @@ def load_weights(ensemble: Ensemble, folder: Path) -> None:
     _load_tensors(ensemble, _ensemble_tensors(model_files.read(folder)[1]), folder)
 
 
-def _ensemble_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _ensemble_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}
 
 

@@ -32,7 +32,13 @@ LARGE = ("cifar10", "cifar100", "svhn", "tiny-imagenet")  # data sets with tens 
 # Options that were added after some results had been stored, with their neutral values. `identity` omits an option that
 # has its neutral value, so that the stored results keep their hash.
 NEUTRAL: dict[str, Any] = {"augment": None, "transform": None, "accumulate": 1, "task": None, "class_weight": None}
-NEUTRAL |= {"sampling": "examples", "backbone_rate": None, "initial_weights": None, "norm_eps": None}
+NEUTRAL |= {
+    "data_sample": None,
+    "sampling": "examples",
+    "backbone_rate": None,
+    "initial_weights": None,
+    "norm_eps": None,
+}
 NEUTRAL |= {"weight_decay_on": "all", "drop_at": None, "data_preprocess": None, "class_mean": False, "first_epoch": 1}
 # Options that do not affect the results.
 WITHOUT_EFFECT = {"checkpoint_steps", "tensorboard", "data_dir", "data_in_memory"}
