@@ -64,6 +64,7 @@ GRID: dict[str, tuple[Options, ...]] = {
     "standard": tuple({"learning_rate": rate, "weight_decay": decay} for rate in (1e-3, 3e-3) for decay in (0.05, 0.5))
 }
 TUNING_SEEDS = (0, 1)
+SAMPLES = {"standard": {"cifar100": "cifar100-20000"}}  # samples in place of whole training sets
 RECORDS = {"standard": ("cost", "top_m", "training")}  # records of every run
 
 # Replacements for the paper's networks in studies that compare networks.
@@ -124,9 +125,10 @@ class Scale:
             record: additional records to store
             options: further arguments of `fit`; values of None and options that the scale sets are ignored
         """
-        of_scale = SETTINGS[self.name].get(kind, SETTINGS[self.name]["images"])
+        of_scale = dict(SETTINGS[self.name].get(kind, SETTINGS[self.name]["images"]))
         own = {"method": method, "members": self._limit_members(members), "seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
+        of_scale |= {"data_sample": SAMPLES.get(self.name, {}).get(str({**given, **of_scale}.get("data")))}
         records = (*record, *RECORDS.get(self.name, ()))
         return Spec({**METHODS[self.name].get(method, {}), **given, **of_scale, **own}, records)
 
