@@ -42,8 +42,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=4000)
     parser.add_argument("--side", type=int, default=128, help="height and width of the network's input")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--weights", default="pretrained", help="pretrained or none")
     parser.add_argument("--peak", action="store_true", help=argparse.SUPPRESS)  # print the peak memory of a run
     parser.add_argument("--out", type=Path, default=None, help="JSON file to write")

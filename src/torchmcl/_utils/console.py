@@ -3,8 +3,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.live import Live
     from rich.progress import Progress
+
+
+def wide_console(least: int) -> "Console":
+    """Return a console with at least `least` columns, for tables that would be cut off in a narrow terminal."""
+    from rich.console import Console
+
+    return Console(width=max(Console().width, least))
 
 
 @contextmanager

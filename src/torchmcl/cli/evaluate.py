@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from torchmcl._utils.console import wide_console
 from torchmcl.cli.options import add_option, add_runs, data_config
 
 
@@ -23,10 +24,9 @@ def run(options: dict[str, Any]) -> int:
     if options["json"]:
         print(json.dumps(metrics if len(metrics) > 1 else metrics[0], indent=1))
         return 0
-    from rich.console import Console
 
     from torchmcl.cli.metric_tables import metric_tables
 
     for table in metric_tables(metrics):
-        Console(width=max(Console().width, 100)).print(table)
+        wide_console(100).print(table)
     return 0

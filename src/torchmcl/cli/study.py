@@ -4,14 +4,12 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchmcl._utils import imports
+from torchmcl._utils.console import wide_console
 from torchmcl.cli.options import add_import, add_option
 from torchmcl.errors import UsageError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def add_arguments(parser: Any) -> None:
@@ -88,7 +86,7 @@ def study_ls(names: list[str]) -> int:
         sizes = [scales.scale(scale, name) for scale in scales.NAMES]
         counts = [str(tuning.number_of_runs(study.runs(size), size)) for size in sizes]
         table.add_row(f"[bold]{name}[/]", study.title, *counts)
-    wide_console().print(table)
+    wide_console(140).print(table)
     return 0
 
 
@@ -117,7 +115,7 @@ def study_show(names: list[str], scale: str, seeds: int | None, results: str, ou
     """Show a study's table next to the published numbers, and write it as Markdown, LaTeX and PNG, without training."""
     from torchmcl.studies import show, tables
 
-    console = wide_console()
+    console = wide_console(140)
     for name in study_names(names):
         shown = show.show(name, scale, results=results, select=select, seeds=seeds)  # type: ignore[arg-type]
         console.print(tables.rich_table(shown[0]))
@@ -146,7 +144,7 @@ def study_verify(names: list[str], scale: str | None, results: str) -> int:
         wrong += bool(check.problems)
     if not table.row_count:
         raise UsageError(f"There are no results in {results}. Run a study first: torchmcl study run NAME --scale SCALE")
-    console = wide_console()
+    console = wide_console(140)
     console.print(table)
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
@@ -159,18 +157,11 @@ def study_cost(names: list[str], scale: str, seeds: int | None, tflops: float, g
     """Estimate the number of runs, the GPU-hours and the network traffic of studies, without training."""
     from torchmcl.studies import cost, tables
 
-    console = wide_console()
+    console = wide_console(140)
     costs = cost.studies_table(study_names(names), scale, seeds=seeds, tflops=tflops, gpus=gpus)
     console.print(tables.rich_table(costs))
     console.print(tables.rich_table(cost.traffic_table(tflops=tflops, gpus=gpus)))
     return 0
-
-
-def wide_console() -> "Console":
-    """Return a console with at least 140 columns."""
-    from rich.console import Console
-
-    return Console(width=max(Console().width, 140))
 
 
 ACTIONS: dict[str, Callable[..., int]] = {
