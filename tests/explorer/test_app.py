@@ -122,7 +122,7 @@ def test_rows_of_a_table_are_no_pictures(digits_test):
 
 def test_cells_of_a_table_are_text():
     table = Table("t", ("<a>", "paper top-1"), [("<b>", "1.5"), ("c", "–")])  # noqa: RUF001
-    html = studies_page.render_table(table, [], results=True)
+    html = studies_page.render_table(table, results=True)
     assert "<b>" not in html
     assert html.count('class="number paper"') == 3
 

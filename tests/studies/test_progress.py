@@ -2,10 +2,14 @@
 
 import logging
 import sys
+import time
 
 import pytest
 
-from torchmcl.studies.runner import Event, run
+from torchmcl.studies.progress import StudyProgress
+from torchmcl.studies.runner import Event, later, run
+from torchmcl.studies.spec import Spec
+from torchmcl.studies.store import Store
 
 
 def unlucky(specs, work):
@@ -35,3 +39,22 @@ def test_reports(verbose, handler, tmp_path, capsys, caplog):
     assert (printed.out if handler else printed.err) == ""
     assert shown.count("started again because its worker was lost") == (2 if verbose or handler else 0)
     assert shown.count("failed, out of luck") == (2 if verbose or handler else 0)
+
+
+def test_the_remaining_time_is_that_of_the_finished_runs(tmp_path):
+    specs = [Spec({"method": "ie", "seed": seed}) for seed in range(3)]
+    progress = StudyProgress(specs, tmp_path, later=4, verbose=False)
+    progress.update(specs[0], "started", None, "", 0)
+    assert progress.left() == ""
+    progress.start = time.monotonic() - 600
+    progress.update(specs[0], "failed", None, "bad luck", 0)
+    assert progress.left() == "; about 1 h 0 min left"  # six runs
+    progress.later = 0
+    for spec in specs[1:]:
+        progress.update(spec, "failed", None, "bad luck", 0)
+    assert progress.left() == ""
+
+
+def test_runs_with_settings_that_are_not_chosen_yet_count(tmp_path):
+    assert later(["ablation"], "smoke", Store(tmp_path)) == 0
+    assert later(["ablation"], "standard", Store(tmp_path), seeds=6) == 4 * 8  # eight rows, four seeds without a grid

@@ -4,10 +4,19 @@ import numpy as np
 import pytest
 
 from torchmcl import studies
+from torchmcl.studies.comparison import (
+    caption,
+    compare,
+    compare_all,
+    oracle_errors,
+    paired_difference,
+    rows,
+    top1_errors,
+)
 from torchmcl.studies.definitions import overlap
 from torchmcl.studies.scales import scale
 from torchmcl.studies.store import pack
-from torchmcl.studies.study import Results, compare, compare_all, oracle_errors, paired_difference, top1_errors
+from torchmcl.studies.study import Results
 
 SCALE = scale("smoke", "overlap")
 
@@ -25,6 +34,7 @@ def result(validation, test, *, seed=0, wrong=None, test_set="one"):
         "examples": {},
         "epochs": 1,
         "purity": 1.0,
+        "records": {},
         "parameters": 1,
     }
 
@@ -62,9 +72,9 @@ def test_comparisons_are_paired_by_seed_and_test_set():
     good, bad = [result(1, 1, seed=s, wrong=right) for s in (0, 1)], [result(1, 1, seed=s, wrong=wrong) for s in (1, 2)]
     assert paired_difference(good, bad, top1_errors).value == -100
     assert paired_difference(good, bad, oracle_errors).value == -50
-    assert compare("a", good, "b", bad) == [
-        "a minus b: oracle error -50.00 (one seed; bootstrap over examples [-65.00, -35.00]), "
-        "top-1 error -100.00 (one seed; bootstrap over examples [-100.00, -100.00])"
+    assert rows(compare("a", good, "b", bad)) == [
+        ("a minus b", "oracle", "-50.00", "", "", "", "[-65.00, -35.00]", "not judged: 1 seed"),
+        ("a minus b", "top-1", "-100.00", "", "", "", "[-100.00, -100.00]", "not judged: 1 seed"),
     ]
     other = [result(1, 1, seed=1, wrong=wrong, test_set="two")]
     assert paired_difference(good, other, top1_errors) is None
@@ -97,21 +107,47 @@ def with_errors(counts):
 
 
 @pytest.mark.parametrize(
-    ("counts", "note"),
+    ("counts", "cells"),
     [
-        ([6, 5, 7, 5, 6, 7], "-14.00 [-14.94, -13.06] (clear, 6 seeds; bootstrap over examples ["),
-        ([6, 5, 7, 5, 6, 21], "-11.67 [-18.23, -5.11] (not clear, 6 seeds; bootstrap over examples ["),
-        ([6, 5, 7], "-14.00 [-16.48, -11.52] (not clear, 3 seeds; bootstrap over examples ["),
-        ([20, 20], "+0.00 [+0.00, +0.00] (not clear, 2 seeds; bootstrap over examples [+0.00, +0.00])"),
-        ([6], "-14.00 (one seed; bootstrap over examples ["),
+        ([6, 5, 7, 5, 6, 7], ("-14.00", "[-14.94, -13.06]", "clear")),
+        ([6, 5, 7, 5, 6, 21], ("-11.67", "[-18.23, -5.11]", "not clear")),
+        ([6, 5, 7], ("-14.00", "[-16.48, -11.52]", "not judged: 3 seeds")),
+        ([20] * 6, ("+0.00", "[+0.00, +0.00]", "not clear, within 0.5")),
+        ([6], ("-14.00", "", "not judged: 1 seed")),
     ],
 )
-def test_notes_say_whether_the_seeds_agree(counts, note):
+def test_comparisons_say_whether_the_seeds_agree(counts, cells):
     one, two = with_errors(counts), with_errors([20] * 6)
-    (found,) = compare("a", one, "b", two)
-    assert found.startswith(f"a minus b: oracle error {note}")
-    assert f", top-1 error {note}" in found
+    for row, error in zip(rows(compare("a", one, "b", two)), ("oracle", "top-1"), strict=True):
+        assert (row[0], row[1], row[2], row[3], row[7]) == ("a minus b", error, *cells)
     difference = paired_difference(one, two, top1_errors)
     assert difference.seeds == len(counts)
     assert difference.bootstrap.value == pytest.approx(difference.value)
-    assert compare_all("a", {"a": one, "b": two}, "here: ") == [f"here: {found}"]
+    assert [one.name for one in compare_all("a", {"a": one, "b": two}, "here: ")] == ["here: a minus b"] * 2
+
+
+def test_p_values_are_corrected_for_all_rows():
+    """Of two errors with p-values 0.002 and below 0.001, the larger one stays and the smaller one is doubled."""
+    base = with_errors([20] * 6)
+    found = compare("a", with_errors([18, 19, 18, 18, 19, 17]), "b", base)[:1]
+    alone = rows(found)[0]
+    assert alone[4] == alone[5] != "<0.001"
+    both = rows([*found, *compare("c", with_errors([20, 21, 20, 20, 19, 20]), "b", base)[:1]])
+    assert float(both[0][5]) == pytest.approx(2 * float(alone[4]), abs=0.001)
+    assert both[1][4] == both[1][5] == "1.000"
+
+
+def test_members_that_do_not_fit_are_not_judged():
+    one, two = with_errors([6, 5, 7, 5, 6, 7]), with_errors([20] * 6)
+    for results, error in ((one, 2.5), (two, 1.0)):
+        for each in results:
+            each["records"] = {"training": {"own_error": error, "own_errors": [error]}}
+    found = compare("a", one, "b", two)
+    assert [row[7] for row in rows(found)] == ["not judged: training error"] * 2
+    assert "more than 2 %" in caption(found)
+    assert "by chance" not in caption(found)
+    for each in one:
+        each["records"]["training"]["own_error"] = 2.0
+    found = compare("a", one, "b", two)
+    assert [row[7] for row in rows(found)] == ["clear"] * 2
+    assert "If nothing differed, 0.1 of 2 differences would be clear by chance." in caption(found)

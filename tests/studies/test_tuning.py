@@ -20,7 +20,7 @@ def result(one, validation, own=0.0):
         "seed": one.options["seed"],
         "hash": one.hash,
         "validation": {"top1_error": validation},
-        "records": {"training": {"own_error": own, "top1_error": 0.0}},
+        "records": {"training": {"own_error": own, "own_errors": [own], "top1_error": 0.0}},
     }
 
 

@@ -1,6 +1,6 @@
 """The page of the studies: tables of stored results next to the published ones."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torchmcl.errors import TorchmclError
@@ -20,19 +20,20 @@ def first(results: Path) -> tuple[str, str]:
 
 
 def page(name: str, scale: str, results: Path) -> str:
-    """Render the table of a study with its caption and notes."""
+    """Render the table of a study with its caption, notes and comparisons."""
     try:
         table, own, _ = show(name, scale, results=results)
     except TorchmclError as error:
         return notice(str(error).replace(str(results), results.name), "problem")
     notes = [note.replace(f" --results {results}", "") for note in table.notes]
-    return render_table(table, notes, results=bool(own.by_hash))
+    parts = replace(table, notes=notes).parts
+    return "".join(render_table(part, results=bool(own.by_hash)) for part in parts)
 
 
-def render_table(table: Table, notes: Sequence[str], *, results: bool) -> str:
+def render_table(table: Table, *, results: bool) -> str:
     """Render a table that can be sorted by any column; columns with published numbers are marked."""
     columns = []
     for i, name in enumerate(table.columns):
         kinds = ("number" if table.numeric(i) else "", "paper" if name.lower().startswith("paper") else "")
         columns.append((name, " ".join(filter(None, kinds))))
-    return render("study", table=table, columns=columns, notes=notes, results=results)
+    return render("study", table=table, columns=columns, results=results)

@@ -21,9 +21,9 @@ def convolution(
     return [layer, nn.BatchNorm2d(outputs), activation()]
 
 
-def head(inputs: int, classes: int) -> tuple[nn.AdaptiveAvgPool2d, nn.Flatten, nn.Linear]:
-    """Build global average pooling and a linear layer: (B, inputs, H, W) -> (B, classes) for any H and W."""
-    return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes)
+def head(inputs: int, classes: int, *, side: int = 1) -> tuple[nn.AdaptiveAvgPool2d, nn.Flatten, nn.Linear]:
+    """Build average pooling to side x side positions and a linear layer: (B, inputs, H, W) -> (B, classes)."""
+    return nn.AdaptiveAvgPool2d(side), nn.Flatten(), nn.Linear(side * side * inputs, classes)
 
 
 def scale_channels(published: int, width: int, first: int) -> int:

@@ -25,12 +25,14 @@ class StudyProgress:
     Args:
         specs: The runs of the study.
         work: The folder that contains the run folders.
+        later: The number of runs that follow these, for the estimate of the remaining time.
         verbose: Show the table and the lines on the console.
     """
 
-    def __init__(self, specs: Sequence[Spec], work: Path, *, verbose: bool = True) -> None:
+    def __init__(self, specs: Sequence[Spec], work: Path, *, later: int = 0, verbose: bool = True) -> None:
         self.console, self.verbose = Console(highlight=False), verbose
-        self.total, self.work = len(specs), work
+        self.total, self.later, self.work = len(specs), later, work
+        self.start = time.monotonic()
         self.began: dict[Spec, float] = {}
         self.epochs: dict[Spec, int] = {}
         self.finished: list[tuple[Spec, str, str]] = []
@@ -62,8 +64,15 @@ class StudyProgress:
             test = result["test"]
             about = f"oracle error {test['oracle_error']:.2f} %, top-1 error {test['top1_error']:.2f} %"
         self.finished.append((spec, what, about))
-        line = f"{len(self.finished)}/{self.total}  {spec.label}: {what}, {about}  ({duration(seconds)})"
+        line = f"{len(self.finished)}/{self.total}  {spec.label}: {what}, {about}  ({duration(seconds)}{self.left()})"
         self.line(line, logging.ERROR if what == "failed" else logging.INFO)
+
+    def left(self) -> str:
+        """Return an estimate of the remaining time, if a run has finished: the others take as long on average."""
+        waiting = self.total - len(self.finished) + self.later
+        if not self.finished or not waiting:
+            return ""
+        return f"; about {duration((time.monotonic() - self.start) / len(self.finished) * waiting)} left"
 
     def line(self, text: str, level: int) -> None:
         """Log a message, and print it above the table if `verbose` is set."""
@@ -78,7 +87,8 @@ class StudyProgress:
         failed = sum(what == "failed" for _, what, _ in self.finished)
         waiting = self.total - len(self.finished) - len(self.began)
         title = f"{len(self.finished) - failed} of {self.total} done, {len(self.began)} running, {waiting} waiting"
-        table = Table(title=title + (f", {failed} failed" if failed else ""), title_justify="left")
+        title += (f", {failed} failed" if failed else "") + self.left()
+        table = Table(title=title, title_justify="left")
         for column in ("run", "epoch", "time"):
             table.add_column(column, no_wrap=True)
         for spec, began in list(self.began.items()):

@@ -82,7 +82,7 @@ def run(
     while finished and not failed:
         finished, planned = 0, {run.spec.hash: run for run in missing(names, scale, store, seeds)}
         specs = [run.spec for run in planned.values()]
-        progress = StudyProgress(specs, Path(work), verbose=verbose)
+        progress = StudyProgress(specs, Path(work), later=later(names, scale, store, seeds), verbose=verbose)
         with progress, interrupt_on_sigterm(), closing(runner(specs, Path(work))) as events:
             for event in events:
                 if event.result is not None:
@@ -129,6 +129,16 @@ def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = 
             merged = Spec(spec.options, (*before.spec.record, *spec.record))
             planned[spec.hash] = PlannedRun(merged, (*dict.fromkeys((*before.studies, name)),))
     return list(planned.values())
+
+
+def later(names: Sequence[str], scale: str, store: Store, seeds: int | None = None) -> int:
+    """Return the number of runs that are known only after the settings have been chosen, as far as it is certain."""
+    count = 0
+    for name in dict.fromkeys(names):
+        size = scale_of(scale, name, seeds=seeds)
+        specs, stored = load(name).runs(size), store.read(name, scale) if size.grid else {}
+        count += max(0, tuning.number_of_runs(specs, size) - len(list(tuning.needed(specs, size, stored))))
+    return count
 
 
 def in_process(specs: Sequence[Spec], work: Path) -> Generator[Event]:

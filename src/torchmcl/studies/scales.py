@@ -14,10 +14,8 @@ from torchmcl.errors import UsageError, known_name
 from torchmcl.studies.spec import Spec
 
 NAMES = ("smoke", "mini", "standard", "paper")
-SEEDS = {"smoke": 1, "mini": 3, "standard": 6, "paper": 3}
-# Studies with many runs, or beyond the focus of the paper, have one seed at `mini` by default.
-SEEDS_OF_STUDY = {"mini": dict.fromkeys(("penalties", "size", "non_mcl", "leaderboard", "networks"), 1)}
-SEEDS_OF_STUDY["mini"]["pretrained"] = 6
+SEEDS = {"smoke": 1, "mini": 1, "standard": 6, "paper": 3}
+SEEDS_OF_STUDY = {"standard": dict.fromkeys(("penalties", "pretrained_masks", "fine_tuning"), 3)}
 
 Options = dict[str, Any]
 
@@ -30,6 +28,7 @@ _ICOSEG: Options = {"data": "icoseg", "data_validation": 0.0, "network": "fcn"}
 _TWO_CLASSES: Options = {"data_classes": "dog,airplane", "data_validation": 0.0, "width": 32}
 _TRANSFER: Options = {"network": "efficientnet_lite0", "image_size": 128, "hidden": 64, "data_validation": 0.1}
 _TRANSFER |= dict.fromkeys(("width", "exchange", "preset"))  # members share the pretrained network, and nothing else
+_MASKS = {**_CIFAR10, **_ICOSEG, "epochs": 30, "batch_size": 32, "drop_every": 8}
 SETTINGS: dict[str, dict[str, Options]] = {
     "smoke": {
         "images": {**_DIGITS, "data_limit": 200, "data_validation": 0.2},
@@ -40,9 +39,9 @@ SETTINGS: dict[str, dict[str, Options]] = {
     "mini": {
         "images": {**_CIFAR10, "data_limit": 10_000, "data_validation": 0.1, "batch_size": 128, "drop_every": 4},
         "confidence": {**_CIFAR10, **_TWO_CLASSES},
-        "segmentation": {**_CIFAR10, **_ICOSEG, "epochs": 30, "batch_size": 32, "drop_every": 8},
+        "segmentation": _MASKS,
     },
-    "standard": {"images": _TRANSFER},
+    "standard": {"images": _TRANSFER, "segmentation": {**_MASKS, "learning_rate": 0.1, "weight_decay": 5e-4}},
     "paper": {
         "images": {"data_validation": 0.0},
         "choice": {"data_validation": 0.1},  # these studies choose K on the validation split
@@ -170,8 +169,8 @@ def scale(name: str, study: str | None = None, *, seeds: int | None = None) -> S
         study: name of a study, which may have fewer seeds than others
         seeds: number of seeds; overrides the default of the scale and the study
 
-    >>> scale("mini", "ablation").seeds, scale("mini", "penalties").seeds
-    ((0, 1, 2), (0,))
+    >>> scale("standard", "ablation").seeds, scale("standard", "penalties").seeds
+    ((0, 1, 2, 3, 4, 5), (0, 1, 2))
     """
     known_name("scale", name, NAMES)
     count = seeds if seeds is not None else SEEDS_OF_STUDY.get(name, {}).get(study or "", SEEDS[name])

@@ -1,15 +1,14 @@
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from torchmcl.studies import store, tuning
+from torchmcl.studies import tuning
 from torchmcl.studies.published import Published
 from torchmcl.studies.scales import Scale
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.statistics import Difference, Interval, mean_std, paired_bootstrap, paired_seeds
+from torchmcl.studies.statistics import mean_std
 from torchmcl.studies.store import Result
 from torchmcl.studies.tables import MISSING, Table
 
@@ -95,7 +94,7 @@ def errors(results: Sequence[Result]) -> list[str]:
     return [spread(values(results, "oracle_error")), spread(values(results, "top1_error"))]
 
 
-PROTOCOL = ("strict oracle", "top-M", "own training", "training", "cost", "rate", "decay")
+PROTOCOL = ("strict oracle", "top-M", "own training", "worst member", "training", "cost", "rate", "decay")
 
 
 def protocol_columns(scale: Scale) -> tuple[str, ...]:
@@ -111,11 +110,13 @@ def protocol_cells(results: Results, own: Sequence[Result]) -> list[str]:
         return [MISSING] * len(PROTOCOL)
     records, configuration = [result["records"] for result in own], own[0]["configuration"]
     fitted = spread([one["training"]["own_error"] for one in records])
+    worst = max(error or 0.0 for one in records for error in one["training"]["own_errors"])
     top_m = [next(value for name, value in sorted(one.items(), reverse=True) if "top_m" in name) for one in records]
     return [
         spread(values(own, "oracle_error_strict")),
         spread(top_m),
-        fitted if tuning.fits(own) else f"{fitted} (not judged)",
+        fitted + ("" if tuning.fits(own) else " (not judged)"),
+        f"{worst:.2f}",
         spread([one["training"]["top1_error"] for one in records]),
         f"{records[0]['cost']:.1f}",
         f"{configuration['learning_rate']:g}",
@@ -172,75 +173,3 @@ def method_title(method: str) -> str:
     ('vMCL', 'AMCL')
     """
     return {"smcl": "sMCL", "vmcl": "vMCL"}.get(method, method.upper())
-
-
-def compare(name: str, one: Sequence[Result], other: str, two: Sequence[Result]) -> list[str]:
-    """Compare the results `one` of the configuration `name` with the results `two` of `other`, for their common seeds.
-
-    Returns:
-        A note such as "A minus B: oracle error -1.20 [-1.90, -0.50] (clear, 6 seeds; …), …" (see `difference_note`), or
-        an empty list if the configurations have no seed in common.
-    """
-    parts = [
-        f"{label} error {difference_note(difference)}"
-        for label, error in (("oracle", oracle_errors), ("top-1", top1_errors))
-        if (difference := paired_difference(one, two, error)) is not None
-    ]
-    return [f"{name} minus {other}: {', '.join(parts)}"] if parts else []
-
-
-def difference_note(difference: Difference) -> str:
-    """Format a difference, its 95 % interval over the seeds and whether it is clear; one seed has no such interval.
-
-    >>> difference_note(paired_seeds([3, 4, 3, 5, 4, 3], [2, 2, 2, 3, 3, 1]))
-    '+1.50 [+0.93, +2.07] (clear, 6 seeds)'
-    >>> difference_note(replace(paired_seeds([3.0], [4.0]), bootstrap=Interval(-1.0, -1.5, -0.5)))
-    '-1.00 (one seed; bootstrap over examples [-1.50, -0.50])'
-    """
-    over_examples = f"; bootstrap over examples {_bounds(difference.bootstrap)}" if difference.bootstrap else ""
-    if difference.seeds == 1:
-        return f"{difference.value:+.2f} (one seed{over_examples})"
-    verdict = f"{'clear' if difference.clear else 'not clear'}, {difference.seeds} seeds"
-    return f"{difference.value:+.2f} {_bounds(difference)} ({verdict}{over_examples})"
-
-
-def _bounds(interval: Interval | Difference) -> str:
-    return f"[{interval.low:+.2f}, {interval.high:+.2f}]"
-
-
-def compare_all(name: str, by_name: Mapping[str, Sequence[Result]], prefix: str = "") -> list[str]:
-    """Compare one configuration with every other one (see `compare`)."""
-    pairs = [(other, results) for other, results in by_name.items() if other != name]
-    return [prefix + note for other, results in pairs for note in compare(name, by_name[name], other, results)]
-
-
-def paired_difference(
-    one: Sequence[Result], two: Sequence[Result], error: Callable[[Result], NDArray[np.float64]]
-) -> Difference | None:
-    """Compute the difference in error between two configurations in percentage points, paired by seed and test set.
-
-    The tests and the interval are computed over the seeds. The bootstrap resamples examples; if all seeds share one
-    test set, each example's errors are averaged over seeds.
-
-    Returns:
-        The difference with its bootstrap interval, or None if the configurations have no seed in common.
-    """
-    others = {(result["seed"], result["test_set"]): result for result in two}
-    pairs = [(a, others[key]) for a in one if (key := (a["seed"], a["test_set"])) in others]
-    if not pairs:
-        return None
-    sides = [[error(pair[side]) for pair in pairs] for side in (0, 1)]
-    over_seeds = paired_seeds(*([100 * per_example.mean() for per_example in side] for side in sides))
-    same_test_set = len({pair[0]["test_set"] for pair in pairs}) == 1
-    left, right = (np.stack(side).mean(0) if same_test_set else np.concatenate(side) for side in sides)
-    return replace(over_seeds, bootstrap=paired_bootstrap(100 * left, 100 * right))
-
-
-def oracle_errors(result: Result) -> NDArray[np.float64]:
-    """Return the error of the best member on each test example, (N,)."""
-    return store.example_errors(result)[1:].min(0)
-
-
-def top1_errors(result: Result) -> NDArray[np.float64]:
-    """Return the error of the ensemble on each test example, (N,)."""
-    return store.example_errors(result)[0]

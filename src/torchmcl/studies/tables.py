@@ -7,10 +7,13 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from torchmcl.errors import UsageError
+from torchmcl.studies import comparison
+from torchmcl.studies.comparison import Comparison
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from rich.table import Table as RichTable
+    from rich.console import Group
 
 MISSING = "–"  # noqa: RUF001
 
@@ -30,7 +33,7 @@ LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text cells, with a caption and notes below it.
+    """A table of text cells, with a caption, notes and a table of comparisons below it.
 
     >>> print(markdown(Table("Errors", ("method", "top-1"), [("amcl", "9.74")], caption="Percent.")))
     ### Errors
@@ -48,43 +51,62 @@ class Table:
     rows: Sequence[Sequence[str]]
     caption: str = ""
     notes: Sequence[str] = field(default_factory=tuple)
+    comparisons: Sequence[Comparison] = field(default_factory=tuple)
 
     def __post_init__(self) -> None:
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise UsageError(f"Expected {len(self.columns)} cells per row, got {len(row)}: {' | '.join(row)}.")
 
+    @property
+    def parts(self) -> "list[Table]":
+        """This table and, if there are comparisons, the table of them."""
+        if not self.comparisons:
+            return [self]
+        rows, about = comparison.rows(self.comparisons), comparison.caption(self.comparisons)
+        return [self, Table(f"{self.title}: differences", comparison.COLUMNS, rows, about)]
+
     def numeric(self, column: int) -> bool:
         """Return whether a column holds numbers, which are right-aligned."""
         cells = [row[column] for row in self.rows if row[column] not in ("", MISSING)]
-        return bool(cells) and all(re.match(r"[-+]?[\d.,]+(\s|K?$)", cell) for cell in cells)
+        return bool(cells) and all(re.match(r"[-+<]?[\d.,]+(\s|K?$)", cell) for cell in cells)
 
 
-def rich_table(table: Table) -> "RichTable":
-    """Convert a table to a rich table for the terminal."""
+def rich_table(table: Table) -> "Group":
+    """Convert a table to rich tables for the terminal."""
+    from rich.console import Group
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    below = "\n".join([table.caption, *table.notes])
-    out = RichTable(title=Text(table.title), caption=Text(below), caption_justify="left", title_justify="left")
-    for column, name in enumerate(table.columns):
-        out.add_column(name, justify="right" if table.numeric(column) else "left", no_wrap=True)
-    for row in table.rows:
-        out.add_row(*(Text(cell) for cell in row))
-    return out
+    parts = []
+    for part in table.parts:
+        below = "\n".join([part.caption, *part.notes])
+        out = RichTable(title=Text(part.title), caption=Text(below), caption_justify="left", title_justify="left")
+        for column, name in enumerate(part.columns):
+            out.add_column(name, justify="right" if part.numeric(column) else "left", no_wrap=True)
+        for row in part.rows:
+            out.add_row(*(Text(cell) for cell in row))
+        parts.append(out)
+    return Group(*parts)
 
 
 def markdown(table: Table) -> str:
     """Convert a table to Markdown."""
-    rule = "".join("|---:" if table.numeric(column) else "|---" for column in range(len(table.columns))) + "|"
-    rows = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in table.rows]
-    body = [f"### {table.title}", "", f"| {' | '.join(table.columns)} |", rule, *rows, "", table.caption]
-    notes = ["", *(f"- {note}" for note in table.notes)] if table.notes else []
-    return "\n".join([*body, *notes]) + "\n"
+    lines = [f"### {table.title}"]
+    for part in table.parts:
+        rule = "".join("|---:" if part.numeric(column) else "|---" for column in range(len(part.columns))) + "|"
+        rows = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in part.rows]
+        lines += ["", f"| {' | '.join(part.columns)} |", rule, *rows, "", part.caption]
+        lines += ["", *(f"- {note}" for note in part.notes)] if part.notes else []
+    return "\n".join(lines) + "\n"
 
 
 def latex(table: Table) -> str:
     """Convert a table to LaTeX that requires booktabs and graphicx; a wide table is scaled to the line width."""
+    return "\n".join(map(_latex, table.parts))
+
+
+def _latex(table: Table) -> str:
     alignment = "".join("r" if table.numeric(column) else "l" for column in range(len(table.columns)))
     rows = [" & ".join(map(escape_latex, row)) + r" \\" for row in table.rows]
     caption = " ".join(escape_latex(part.rstrip(".") + ".") for part in (table.title, table.caption) if part)
@@ -124,26 +146,40 @@ def png(table: Table) -> "Figure":
     """Draw a table as a figure, with horizontal rules only, as in printed tables."""
     from matplotlib.figure import Figure
 
-    cells = [table.columns, *table.rows]
-    widths = [max(len(row[column]) for row in cells) + 3 for column in range(len(table.columns))]
-    total, line_height = sum(widths), 0.23
-    columns = int(1.55 * max(total, 60))  # characters per line of the caption, which has a smaller font
-    below = [line for part in (table.caption, *table.notes) if part for line in wrap(part, columns)]
-    depth = len(cells) + 1.2 + 0.8 * len(below)
-    across, height = 0.085 * max(total, 60) + 0.3, line_height * (depth + 1.2)
+    parts = table.parts
+    widths = [
+        [max(len(row[column]) for row in _lines(part)) + 3 for column in range(len(part.columns))] for part in parts
+    ]
+    total, line_height = max(60, *map(sum, widths)), 0.23
+    columns = int(1.55 * total)  # characters per line of the caption, which has a smaller font
+    below = [[line for text in (part.caption, *part.notes) if text for line in wrap(text, columns)] for part in parts]
+    depths = [len(_lines(part)) + 2.4 + 0.8 * len(lines) for part, lines in zip(parts, below, strict=True)]
+    across, height = 0.085 * total + 0.3, line_height * sum(depths)
     figure = Figure(figsize=(across, height))
     axes = figure.add_axes((0.15 / across, 0, 1 - 0.3 / across, 1))
-    axes.set(xlim=(0, max(total, 60)), ylim=(-depth, 1.2))
+    axes.set(xlim=(0, total), ylim=(-sum(depths), 0))
     axes.axis("off")
-    axes.text(0, 0.4, table.title, weight="bold", fontsize=10, va="center")
+    top = 0.0
+    for part, own, lines, depth in zip(parts, widths, below, depths, strict=True):
+        _draw(axes, part, own, lines, top - 1.2)
+        top -= depth
+    return figure
+
+
+def _lines(table: Table) -> list[Sequence[str]]:
+    return [table.columns, *table.rows]
+
+
+def _draw(axes: "Axes", table: Table, widths: Sequence[int], below: Sequence[str], top: float) -> None:
+    cells = _lines(table)
+    axes.text(0, top + 0.4, table.title, weight="bold", fontsize=10, va="center")
     for index, row in enumerate(cells):
         start = 0
         for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
             x, align = (start + width - 1.5, "right") if table.numeric(column) else (start + 0.5, "left")
-            axes.text(x, -index - 1, cell, ha=align, va="center", fontsize=9)
+            axes.text(x, top - index - 1, cell, ha=align, va="center", fontsize=9)
             start += width
     for y, weight in ((-0.5, 1.2), (-1.5, 0.6), (-len(cells) - 0.5, 1.2)):
-        axes.plot((0, total), (y, y), color="black", linewidth=weight, clip_on=False)
+        axes.plot((0, sum(widths)), (top + y, top + y), color="black", linewidth=weight, clip_on=False)
     for index, part in enumerate(below):
-        axes.text(0, -len(cells) - 1.2 - 0.8 * index, part, fontsize=7.5, color="#444444", va="center")
-    return figure
+        axes.text(0, top - len(cells) - 1.2 - 0.8 * index, part, fontsize=7.5, color="#444444", va="center")

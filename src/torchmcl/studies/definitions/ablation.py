@@ -10,16 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchmcl.studies import Results, Scale, Spec, Table
+from torchmcl.studies.comparison import compare_all
 from torchmcl.studies.published import find
-from torchmcl.studies.study import (
-    check_mark,
-    compare_all,
-    errors,
-    protocol_cells,
-    protocol_columns,
-    published_errors,
-    purity_cell,
-)
+from torchmcl.studies.study import check_mark, errors, protocol_cells, protocol_columns, published_errors, purity_cell
 
 ROWS = (  # method, memory, fusion
     ("ie", False, False),
@@ -75,5 +68,13 @@ def table(results: Results) -> Table:
     columns = ("method", "memory", "fusion", "oracle", "top-1", *protocol_columns(results.scale), "purity")
     columns = (*columns, "paper oracle", "paper top-1")
     best = "amcl without fusion" if results.scale.grid else "amcl"
-    notes = compare_all(best, {name: own for name, own in by_name.items() if name != "amcl without memory and fusion"})
-    return Table("Contribution of each component of AMCL", columns, cells, "Percent of the test set; K = 1.", notes)
+    compared = compare_all(
+        best, {name: own for name, own in by_name.items() if name != "amcl without memory and fusion"}
+    )
+    return Table(
+        "Contribution of each component of AMCL",
+        columns,
+        cells,
+        "Percent of the test set; K = 1.",
+        comparisons=compared,
+    )

@@ -11,9 +11,10 @@ import numpy as np
 from torchmcl.analysis import style
 from torchmcl.analysis.density import histogram
 from torchmcl.studies import Results, Scale, Spec, Table
+from torchmcl.studies.comparison import compare
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import SETTINGS
-from torchmcl.studies.study import compare, errors, method_title, published_errors, spread
+from torchmcl.studies.study import errors, method_title, published_errors, spread
 from torchmcl.studies.tables import MISSING
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def table(results: Results) -> Table:
         (*columns, "paper confidence", "paper oracle", "paper top-1"),
         rows,
         "Median probability of the true class; errors in percent of the test set; K = 1.",
-        compare("amcl", by_method["amcl"], "cmcl", by_method["cmcl"]),
+        comparisons=compare("amcl", by_method["amcl"], "cmcl", by_method["cmcl"]),
     )
 
 

@@ -5,8 +5,9 @@ the preset `paper_count` gives the published numbers of parameters.
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table
+from torchmcl.studies.comparison import compare_all
 from torchmcl.studies.published import find
-from torchmcl.studies.study import compare_all, errors, published_errors
+from torchmcl.studies.study import errors, published_errors
 from torchmcl.studies.tables import MISSING
 
 ROWS = ("weight_sharing", "feature_sharing", "feature_fusion")
@@ -36,5 +37,7 @@ def table(results: Results) -> Table:
         cells = [*errors(own), f"{count:,}" if count else MISSING, ratio]
         rows.append((name.replace("_", " "), *cells, *published_errors(published), published_count))
     columns = ("exchange", "oracle", "top-1", "parameters", "ratio", "paper oracle", "paper top-1", "paper parameters")
-    notes = compare_all("feature fusion", {name.replace("_", " "): own for name, own in by_name.items()})
-    return Table("Exchange between members", columns, rows, "AMCL, K = 1; percent of the test set.", notes)
+    compared = compare_all("feature fusion", {name.replace("_", " "): own for name, own in by_name.items()})
+    return Table(
+        "Exchange between members", columns, rows, "AMCL, K = 1; percent of the test set.", comparisons=compared
+    )

@@ -10,7 +10,8 @@ import numpy as np
 
 from torchmcl import methods
 from torchmcl.studies import Results, Scale, Spec, Table
-from torchmcl.studies.study import compare_all, errors, k_cell, purity_cell, spread, values
+from torchmcl.studies.comparison import compare_all
+from torchmcl.studies.study import errors, k_cell, purity_cell, spread, values
 from torchmcl.studies.tables import MISSING
 
 BALANCED = "amcl balanced"
@@ -62,5 +63,5 @@ def table(results: Results) -> Table:
         rows.append((name, k_cell(k, has_k=has_k(name)), *cells))
     columns = ("method", "K", "oracle", "top-1", "harmonic mean", "NLL", "ECE", "purity", "parameters")
     about = f"Percent of the test set, except NLL; K chosen by the harmonic mean on {results.chosen_on}."
-    notes = compare_all(order[0], {name: chosen[name][1] for name in order})
-    return Table("Leaderboard", columns, rows, about, notes)
+    compared = compare_all(order[0], {name: chosen[name][1] for name in order})
+    return Table("Leaderboard", columns, rows, about, comparisons=compared)

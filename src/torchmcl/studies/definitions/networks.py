@@ -5,9 +5,10 @@ split (the paper also chooses by the harmonic mean, but does not name the split)
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table
+from torchmcl.studies.comparison import compare_all
 from torchmcl.studies.definitions.overlap import DATA, METHODS, OVERLAPS
 from torchmcl.studies.published import find
-from torchmcl.studies.study import compare_all, errors, k_cell, published_errors
+from torchmcl.studies.study import errors, k_cell, published_errors
 
 NETWORKS = ("vgg16", "resnet34", "googlenet")
 
@@ -40,7 +41,7 @@ def runs(scale: Scale) -> list[Spec]:
 
 def table(results: Results) -> Table:
     """Show the errors with the chosen K."""
-    rows, notes, scale = [], [], results.scale
+    rows, compared, scale = [], [], results.scale
     for network, data in cells(scale):
         chosen = {}
         for method in METHODS:
@@ -51,7 +52,7 @@ def table(results: Results) -> Table:
             published = published_errors(find("networks", network=network, method=method, dataset=data))
             row = [k_cell(k, has_k=method != "ie"), *errors(chosen[method]), *published]
             rows.append((used["network"], used["data"], method, *row))
-        notes += compare_all("amcl", chosen, f"{used['network']}, {used['data']}: ")
+        compared += compare_all("amcl", chosen, f"{used['network']}, {used['data']}: ")
     columns = ("network", "data", "method", "K", "oracle", "top-1", "paper oracle", "paper top-1")
     about = f"Percent of the test set; K chosen by the harmonic mean on {results.chosen_on}."
-    return Table("Methods, networks and data sets", columns, rows, about, notes)
+    return Table("Methods, networks and data sets", columns, rows, about, comparisons=compared)

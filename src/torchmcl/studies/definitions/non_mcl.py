@@ -5,8 +5,9 @@ multi-branch networks"; here, EMADNN has the same number of members as the other
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table
+from torchmcl.studies.comparison import compare_all
 from torchmcl.studies.published import find
-from torchmcl.studies.study import compare_all, errors, published_errors
+from torchmcl.studies.study import errors, published_errors
 
 NETWORKS = ("preact_resnet10", "mobilenet_v2")
 DATA = ("cifar10", "cifar100")
@@ -32,13 +33,19 @@ def runs(scale: Scale) -> list[Spec]:
 
 def table(results: Results) -> Table:
     """Show the errors of each method."""
-    rows, notes = [], []
+    rows, compared = [], []
     for network, data in cells(results.scale):
         by_method = {method: results.of(spec, results.scale, network, data, method) for method in METHODS}
         used = spec(results.scale, network, data, "amcl", seed=0).options
         for method, own in by_method.items():
             published = find("non_mcl", network=network, method=method, dataset=data)
             rows.append((used["network"], used["data"], method, *errors(own), *published_errors(published)))
-        notes += compare_all("amcl", by_method, f"{used['network']}: ")
+        compared += compare_all("amcl", by_method, f"{used['network']}: ")
     columns = ("network", "data", "method", "oracle", "top-1", "paper oracle", "paper top-1")
-    return Table("Ensembles that do not specialise", columns, rows, "Percent of the test set; AMCL with K = 2.", notes)
+    return Table(
+        "Ensembles that do not specialise",
+        columns,
+        rows,
+        "Percent of the test set; AMCL with K = 2.",
+        comparisons=compared,
+    )

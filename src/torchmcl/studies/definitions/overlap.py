@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchmcl.studies import Results, Scale, Spec, Table
+from torchmcl.studies.comparison import compare
 from torchmcl.studies.published import find
-from torchmcl.studies.study import check_mark, compare, errors, published_errors, spread, values
+from torchmcl.studies.study import check_mark, errors, published_errors, spread, values
 
 DATA = ("cifar10", "cifar100", "tiny-imagenet")
 METHODS = ("ie", "smcl", "cmcl", "vmcl", "amcl")
@@ -41,9 +42,9 @@ def runs(scale: Scale) -> list[Spec]:
 def table(results: Results) -> Table:
     """Show the errors of each method and K, and mark the chosen K.
 
-    The notes compare AMCL with IE for every K, and with the other methods for the chosen values of K.
+    AMCL is compared with IE for every K, and with the other methods for the chosen values of K.
     """
-    cells, notes, scale = [], [], results.scale
+    cells, compared, scale = [], [], results.scale
     for data in scale.data_sets(DATA):
         own = {(method, k): results.of(spec, scale, data, method, k) for _, method, k in rows(scale, (data,))}
         name = spec(scale, data, "ie", None, seed=0).options["data"]
@@ -57,11 +58,10 @@ def table(results: Results) -> Table:
         pairs += [(chosen["amcl"], chosen[method]) for method in METHODS[1:-1]]
         for one, two in pairs:
             if one is not None and two is not None:
-                comparison = compare(row_name(*one), own[one], row_name(*two), own[two])
-                notes += [f"{name}: {note}" for note in comparison]
+                compared += compare(row_name(*one), own[one], row_name(*two), own[two], f"{name}: ")
     columns = ("data", "method", "K", "oracle", "top-1", "harmonic mean", "chosen", "paper oracle", "paper top-1")
     about = f"Percent of the test set; K chosen by the harmonic mean on {results.chosen_on}."
-    return Table("Number K of members per example", columns, cells, about, notes)
+    return Table("Number K of members per example", columns, cells, about, comparisons=compared)
 
 
 def row_name(method: str, k: int | None) -> str:

@@ -5,8 +5,9 @@ fixed, and gamma scales this cost afterwards.
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table
+from torchmcl.studies.comparison import compare
 from torchmcl.studies.published import find
-from torchmcl.studies.study import compare, errors, published_errors, spread
+from torchmcl.studies.study import errors, published_errors, spread
 
 BETAS = (0.01, 0.05, 0.1, 0.2, 0.5)
 GAMMAS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0)
@@ -36,7 +37,7 @@ def cell_name(cell: tuple[float, float]) -> str:
 def table(results: Results) -> Table:
     """Show the oracle and top-1 errors, the published errors and the busiest member's share, with one row per beta.
 
-    The notes compare the paper's choice with the other cells in its row and column, and with the best cell.
+    The paper's choice is compared with the other cells in its row and column, and with the best cell.
     """
     betas, gammas = results.scale.subset(BETAS), results.scale.subset(GAMMAS)
     own = {(b, g): results.of(spec, results.scale, b, g) for b in betas for g in gammas}
@@ -49,9 +50,10 @@ def table(results: Results) -> Table:
         paper.append(("paper", f"{beta:g}", *cells, ""))
     best = results.best(own)
     notes = [f"Smallest harmonic mean on {results.chosen_on}: {cell_name(best)}."] if best is not None else []
+    compared = []
     for cell in own:
         if cell != PUBLISHED and (cell == best or cell[0] == PUBLISHED[0] or cell[1] == PUBLISHED[1]):
-            notes += compare(cell_name(cell), own[cell], cell_name(PUBLISHED), own.get(PUBLISHED, []))
+            compared += compare(cell_name(cell), own[cell], cell_name(PUBLISHED), own.get(PUBLISHED, []))
     columns = ("", "beta", *(f"gamma {gamma:g}" for gamma in gammas), "largest share")
     about = "Oracle / top-1 error in percent of the test set; share of the busiest member in percent; K = 1."
-    return Table("Penalties beta and gamma", columns, [*here, *paper], about, notes)
+    return Table("Penalties beta and gamma", columns, [*here, *paper], about, notes, compared)

@@ -5,8 +5,9 @@ that of the best member for each image.
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table
+from torchmcl.studies.comparison import compare_all
 from torchmcl.studies.published import find
-from torchmcl.studies.study import compare_all, errors, published_errors, spread, values
+from torchmcl.studies.study import errors, published_errors, spread, values
 
 METHODS = ("ie", "smcl", "cmcl", "vmcl", "amcl")
 SIZES = (1, 2, 3, 4, 5)
@@ -34,7 +35,7 @@ def runs(scale: Scale) -> list[Spec]:
 
 def table(results: Results) -> Table:
     """Show the errors for each number of members."""
-    cells, notes = [], []
+    cells, compared = [], []
     for members, method in rows(results.scale):
         own = results.of(spec, results.scale, members, method)
         published = published_errors(find("segmentation", M=members, method=method))
@@ -42,6 +43,8 @@ def table(results: Results) -> Table:
         cells.append((str(members), method, *errors(own), iou, seeds, *published))
     for members in results.scale.up_to_members(SIZES[1:]):
         by_method = {method: results.of(spec, results.scale, members, method) for method in METHODS}
-        notes += compare_all("amcl", by_method, f"M = {members}: ")
+        compared += compare_all("amcl", by_method, f"M = {members}: ")
     columns = ("M", "method", "oracle", "top-1", "mean IoU", "runs", "paper oracle", "paper top-1")
-    return Table("Segmentation", columns, cells, "Percent of the pixels of the test images; K = 1.", notes)
+    return Table(
+        "Segmentation", columns, cells, "Percent of the pixels of the test images; K = 1.", comparisons=compared
+    )

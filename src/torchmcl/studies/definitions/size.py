@@ -4,9 +4,10 @@ The study trains 10 ResNet-10 networks on CIFAR-10 and CIFAR-100 with K = 1 and 
 """
 
 from torchmcl.studies import Results, Scale, Spec, Table
+from torchmcl.studies.comparison import compare
 from torchmcl.studies.definitions import overlap
 from torchmcl.studies.published import find
-from torchmcl.studies.study import compare, errors, published_errors
+from torchmcl.studies.study import errors, published_errors
 
 DATA = ("cifar10", "cifar100")
 OVERLAPS = (1, 4)
@@ -30,7 +31,7 @@ def runs(scale: Scale) -> list[Spec]:
 
 def table(results: Results) -> Table:
     """Show the errors of each method and K."""
-    cells, notes, scale = [], [], results.scale
+    cells, compared, scale = [], [], results.scale
     for data, method, k in rows(scale):
         own = results.of(spec, scale, data, method, k)
         published = published_errors(find("size", method=method, K=k, dataset=data))
@@ -40,6 +41,6 @@ def table(results: Results) -> Table:
             continue
         for same in scale.up_to_members(OVERLAPS, MEMBERS) if k is None else (k,):  # compare IE with AMCL for every K
             amcl = results.of(spec, scale, data, "amcl", same)
-            notes += [f"{name}, K = {same}: {note}" for note in compare("amcl", amcl, method, own)]
+            compared += compare("amcl", amcl, method, own, f"{name}, K = {same}: ")
     columns = ("data", "method", "K", "oracle", "top-1", "paper oracle", "paper top-1")
-    return Table("Ten members", columns, cells, "Percent of the test set.", notes)
+    return Table("Ten members", columns, cells, "Percent of the test set.", comparisons=compared)
