@@ -3,8 +3,8 @@ from typing import Literal
 from torch import nn
 
 from torchmcl.errors import known_name
-from torchmcl.networks.initialization import he_normal
 from torchmcl.networks import layers
+from torchmcl.networks.initialization import he_normal
 from torchmcl.networks.layers import Cut, check_sizes, convolution, split
 from torchmcl.structures.split import Split
 
@@ -21,9 +21,9 @@ def simple_cnn(
 
     The paper states "three convolutional layers with 32, 64 and 128 filters followed by a fully-connected layer". Batch
     normalisation, 3x3 kernels, 2x2 max pooling after each convolution, global average pooling before the linear layer
-    and He initialisation are inferred [I]. With `head="linear"`, the linear layer reads the 4x4 map of a 32x32 image and
-    keeps PyTorch's default initialisation; with He's, training diverges at the paper's learning rate of 0.1 (LOG.md,
-    2026-11-15).
+    and He initialisation are inferred [I]. With `head="linear"`, the linear layer reads the 4x4 map of a 32x32 image.
+    It keeps PyTorch's default initialisation, because training with He's diverges at the paper's learning rate of 0.1
+    (LOG.md, 2026-11-15).
 
     Args:
         classes: the number of outputs

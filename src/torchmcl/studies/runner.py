@@ -119,7 +119,10 @@ def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = 
     for name in dict.fromkeys(names):
         size = scale_of(scale, name, seeds=seeds)
         stored = store.read(name, scale) if size.grid else {}
-        for spec in tuning.needed(load(name).runs(size), size, stored):
+        specs = load(name).runs(size)
+        if not specs:
+            raise UsageError(f"The study {name!r} has no runs at the scale {scale}. See: torchmcl study ls")
+        for spec in tuning.needed(specs, size, stored):
             if store.has(name, scale, spec):
                 continue
             if (result := store.find(name, scale, spec)) is not None:

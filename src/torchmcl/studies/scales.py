@@ -41,7 +41,11 @@ SETTINGS: dict[str, dict[str, Options]] = {
         "confidence": {**_CIFAR10, **_TWO_CLASSES},
         "segmentation": _MASKS,
     },
-    "standard": {"images": _TRANSFER, "segmentation": {**_MASKS, "learning_rate": 0.1, "weight_decay": 5e-4}},
+    "standard": {
+        "images": _TRANSFER,
+        "confidence": {**_TRANSFER, "data": "cifar10", "data_classes": "dog,airplane"},
+        "segmentation": {**_MASKS, "learning_rate": 0.1, "weight_decay": 5e-4},
+    },
     "paper": {
         "images": {"data_validation": 0.0},
         "choice": {"data_validation": 0.1},  # these studies choose K on the validation split
@@ -80,6 +84,12 @@ NETWORKS: dict[str, dict[str, Options]] = {
         "googlenet": {"network": "simple_cnn", "width": 16},
         "preact_resnet10": {"network": "preact_resnet10", "width": 8},
         "mobilenet_v2": {"network": "mobilenet_v2", "width": 8},
+    },
+    "standard": {
+        "vgg16": {"network": "efficientnet_lite0"},
+        "resnet34": {"network": "efficientnet_lite1"},
+        "googlenet": {"network": "efficientnet_lite2"},
+        "preact_resnet10": {"network": "efficientnet_lite0"},
     },
 }
 # The paper's data sets that a scale includes.
@@ -130,6 +140,11 @@ class Scale:
         of_scale |= {"data_sample": SAMPLES.get(self.name, {}).get(str({**given, **of_scale}.get("data")))}
         records = (*record, *RECORDS.get(self.name, ()))
         return Spec({**METHODS[self.name].get(method, {}), **given, **of_scale, **own}, records)
+
+    @property
+    def transfer(self) -> bool:
+        """Whether members are heads on one frozen network, so that they exchange nothing else."""
+        return self.name == "standard"
 
     def network_spec(self, network: str, method: str, *, seed: int, **options: Any) -> Spec:
         """Return a run specification for a comparison of networks; the scale can replace `network` with another one."""

@@ -11,7 +11,7 @@ from torchmcl.studies import load, tables, tuning
 from torchmcl.studies.caption import caption
 from torchmcl.studies.scales import scale as scale_of
 from torchmcl.studies.store import Store
-from torchmcl.studies.study import Results, Select, Study
+from torchmcl.studies.study import PROTOCOL, PROTOCOL_CAPTION, Results, Select, Study, tuning_notes
 from torchmcl.studies.tables import Table
 
 
@@ -36,14 +36,15 @@ def show(
     own = Results(size, {spec.hash: stored[spec.hash] for spec in available}, select)
     table = study.table(own)
     title = f"{table.title}, {scale}" + (" (choices made on the TEST set)" if select == "test" else "")
-    notes = list(table.notes)
+    notes = [*table.notes, *tuning_notes(own, study.runs(size))]
     finished = sum(spec.hash in stored for spec in needed)
     if finished < len(needed):
         where = "" if str(results) == "results" else f" --results {shlex.quote(str(results))}"
         where += (f" --seeds {seeds}" if seeds else "") + imports.options(study.path)
         command = f"torchmcl study run {shlex.quote(study.path or name)} --scale {scale}{where}"
         notes.append(f"{finished} of {len(needed)} runs are available. Train the others: {command}")
-    text = f"{table.caption} {caption(available or needed, stored)}".strip()
+    explained = PROTOCOL_CAPTION if PROTOCOL[0] in table.columns else ""
+    text = " ".join(filter(None, (table.caption, explained, caption(available or needed, stored))))
     return replace(table, title=title, caption=text, notes=notes), own, study
 
 

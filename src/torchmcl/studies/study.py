@@ -32,21 +32,16 @@ class Results:
         If the scale has a grid, the results are those of the setting that comparisons use (see `tuning.Choice`). The
         list is empty if no setting could be chosen yet.
         """
-        return self.by_setting(spec, *arguments, **options)[-1]
-
-    def by_setting(self, spec: Callable[..., Spec], *arguments: Any, **options: Any) -> list[list[Result]]:
-        """Return the available results of a configuration with each of its chosen settings; see `of`.
-
-        There are two settings if the one with the smallest validation error does not fit the training examples; the one
-        that comparisons use is the last.
-        """
         specs = [spec(*arguments, seed=seed, **options) for seed in self.scale.seeds]
-        settings: Sequence[tuning.Setting] = [{}]
-        if tuning.tuned(specs[0], self.scale):
-            choice = tuning.choose(specs, self.scale, self.by_hash)
-            settings = [] if choice is None else choice.settings
-        hashes = [[tuning.with_setting(one, setting).hash for one in specs] for setting in settings]
-        return [[self.by_hash[hash] for hash in own if hash in self.by_hash] for own in hashes] or [[]]
+        if not tuning.tuned(specs[0], self.scale):
+            return self.with_setting(specs, {})
+        choice = tuning.choose(specs, self.scale, self.by_hash)
+        return [] if choice is None else self.with_setting(specs, choice.judged)
+
+    def with_setting(self, specs: Sequence[Spec], setting: tuning.Setting) -> list[Result]:
+        """Return the available results of runs with a setting of the grid."""
+        hashes = [tuning.with_setting(spec, setting).hash for spec in specs]
+        return [self.by_hash[hash] for hash in hashes if hash in self.by_hash]
 
     def best(self, candidates: Mapping[Any, list[Result]]) -> Any | None:
         """Return the candidate with the smallest harmonic mean of oracle and top-1 error on the split `select`."""
@@ -94,25 +89,33 @@ def errors(results: Sequence[Result]) -> list[str]:
     return [spread(values(results, "oracle_error")), spread(values(results, "top1_error"))]
 
 
+ERRORS = ("oracle", "top-1")
 PROTOCOL = ("strict oracle", "top-M", "own training", "worst member", "training", "cost", "rate", "decay")
+PROTOCOL_CAPTION = (
+    "strict oracle: the oracle error if the auxiliary class counts as wrong; top-M: test images whose class is not "
+    "among the M most probable ones; own training: error of the members on the training images assigned to them, and its "
+    "maximum over members and seeds; training: error of the ensemble on the training images; cost: operations per "
+    "training step in units of one network; rate and decay: chosen on the validation split."
+)
 
 
-def protocol_columns(scale: Scale) -> tuple[str, ...]:
-    """Return the columns that every table of classification has at a scale with a grid."""
-    return PROTOCOL if scale.grid else ()
+def error_columns(scale: Scale) -> tuple[str, ...]:
+    """Return the columns of `error_cells`: oracle and top-1 and, at a scale with a grid, those of `PROTOCOL`."""
+    return (*ERRORS, *PROTOCOL) if scale.grid else ERRORS
 
 
-def protocol_cells(results: Results, own: Sequence[Result]) -> list[str]:
-    """Return the cells of `protocol_columns` for the results of a row."""
-    if not results.scale.grid:
-        return []
+def error_cells(scale: Scale, own: Sequence[Result]) -> list[str]:
+    """Return the cells for the errors of a row and, at a scale with a grid, how it was trained."""
+    if not scale.grid:
+        return errors(own)
     if not own:
-        return [MISSING] * len(PROTOCOL)
+        return [MISSING] * len(error_columns(scale))
     records, configuration = [result["records"] for result in own], own[0]["configuration"]
     fitted = spread([one["training"]["own_error"] for one in records])
     worst = max(error or 0.0 for one in records for error in one["training"]["own_errors"])
     top_m = [next(value for name, value in sorted(one.items(), reverse=True) if "top_m" in name) for one in records]
     return [
+        *errors(own),
         spread(values(own, "oracle_error_strict")),
         spread(top_m),
         fitted + ("" if tuning.fits(own) else " (not judged)"),
@@ -122,6 +125,28 @@ def protocol_cells(results: Results, own: Sequence[Result]) -> list[str]:
         f"{configuration['learning_rate']:g}",
         f"{configuration['weight_decay']:g}",
     ]
+
+
+def tuning_notes(results: Results, specs: Sequence[Spec]) -> list[str]:
+    """Return a note for each configuration whose best setting on the validation split does not fit the training set."""
+    notes = []
+    for group in tuning.configurations(specs):
+        choice = tuning.choose(group, results.scale, results.by_hash) if tuning.tuned(group[0], results.scale) else None
+        if choice is None or choice.fitting == choice.best:
+            continue
+        name = group[0].label.partition(", seed")[0]
+        if choice.fitting is None:
+            notes.append(f"{name}: with no setting of the grid do the members fit their training examples.")
+            continue
+        own = results.with_setting(group, choice.best)
+        oracle, top1 = errors(own)
+        fitted = spread([result["records"]["training"]["own_error"] for result in own])
+        chosen = ", ".join(f"{option} {value:g}" for option, value in choice.best.items())
+        notes.append(
+            f"{name}: the best setting on the validation split ({chosen}) has oracle error {oracle}, top-1 error "
+            f"{top1} and own training error {fitted}, and does not fit. The table shows the best setting that does."
+        )
+    return notes
 
 
 def published_errors(row: Published | None) -> list[str]:

@@ -2,8 +2,9 @@
 
 The study trains 5 ResNet-18 networks on CIFAR-10 with K = 1, which is inferred from sMCL's published
 top-1 error of 57 %. CMCL and vMCL keep their own exchanges (feature sharing and weight sharing, respectively).
-At `standard`, members share a frozen network and exchange nothing else, so there are no rows with feature fusion, and
-there are two more rows: a single network, and AMCL with a warm-up of 5 epochs instead of 5 % of the epochs.
+At `standard`, members share a frozen network and exchange nothing else, so there are no rows with feature fusion. At
+`standard` and `scratch`, there are two more rows: a single network, and AMCL with a warm-up of 5 epochs instead of 5 %
+of the epochs.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Any
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare_all
 from torchmcl.studies.published import find
-from torchmcl.studies.study import check_mark, errors, protocol_cells, protocol_columns, published_errors, purity_cell
+from torchmcl.studies.study import check_mark, error_cells, error_columns, published_errors, purity_cell
 
 ROWS = (  # method, memory, fusion
     ("ie", False, False),
@@ -30,11 +31,15 @@ Row = tuple[str, bool, bool, Mapping[str, Any]]
 
 def rows(scale: Scale) -> dict[str, Row]:
     """Return the method, the memory, the fusion and further options of each row."""
-    published: dict[str, Row] = {label(*row): (*row, {}) for row in ROWS if not (row[2] and scale.grid)}
+    published: dict[str, Row] = {
+        label(method, memory, fusion or scale.transfer): (method, memory, fusion, {})
+        for method, memory, fusion in ROWS
+        if not (fusion and scale.transfer)
+    }
     if not scale.grid:
         return published
     alone: dict[str, Row] = {"one network": ("ie", False, False, {"members": 1, "record": (f"top_m:{MEMBERS}",)})}
-    return alone | published | {"amcl, warm-up of 5 epochs": ("amcl", True, False, {"warmup": 5})}
+    return alone | published | {"amcl, warm-up of 5 epochs": ("amcl", True, not scale.transfer, {"warmup": 5})}
 
 
 def label(method: str, memory: bool, fusion: bool) -> str:
@@ -58,23 +63,11 @@ def runs(scale: Scale) -> list[Spec]:
 def table(results: Results) -> Table:
     """Show the errors with and without each component."""
     cells, by_name = [], {}
-    for name, row in rows(results.scale).items():
-        method, memory, fusion, more = row
-        by_name[name] = results.of(spec, results.scale, *row)
+    for name, (method, memory, fusion, more) in rows(results.scale).items():
+        own = by_name[name] = results.of(spec, results.scale, method, memory, fusion, more)
         published = None if more else find("ablation", method=method, memory=memory, fusion=fusion)
-        for own in results.by_setting(spec, results.scale, *row):
-            line = (name if more else method, check_mark(memory), check_mark(fusion), *errors(own))
-            cells.append((*line, *protocol_cells(results, own), purity_cell(own), *published_errors(published)))
-    columns = ("method", "memory", "fusion", "oracle", "top-1", *protocol_columns(results.scale), "purity")
-    columns = (*columns, "paper oracle", "paper top-1")
-    best = "amcl without fusion" if results.scale.grid else "amcl"
-    compared = compare_all(
-        best, {name: own for name, own in by_name.items() if name != "amcl without memory and fusion"}
-    )
-    return Table(
-        "Contribution of each component of AMCL",
-        columns,
-        cells,
-        "Percent of the test set; K = 1.",
-        comparisons=compared,
-    )
+        line = (name if more else method, check_mark(memory), check_mark(fusion), *error_cells(results.scale, own))
+        cells.append((*line, purity_cell(own), *published_errors(published)))
+    columns = ("method", "memory", "fusion", *error_columns(results.scale), "purity", "paper oracle", "paper top-1")
+    about, compared = "Percent of the test set; K = 1.", compare_all("amcl", by_name)
+    return Table("Contribution of each component of AMCL", columns, cells, about, comparisons=compared)

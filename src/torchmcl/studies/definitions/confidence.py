@@ -14,7 +14,7 @@ from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import SETTINGS
-from torchmcl.studies.study import errors, method_title, published_errors, spread
+from torchmcl.studies.study import error_cells, error_columns, method_title, published_errors, spread
 from torchmcl.studies.tables import MISSING
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def table(results: Results) -> Table:
         medians = [spread([result["test"]["median_confidence"][name] for result in own], 3) for name in names]
         published = find("confidence", method=method)
         center = f"near {published.row['confidence']:g}" if published else MISSING
-        rows.append((method, *medians, *errors(own), center, *published_errors(published)))
-    columns = ("method", *(f"confidence: {name}" for name in names), "oracle", "top-1")
+        rows.append((method, *medians, *error_cells(results.scale, own), center, *published_errors(published)))
+    columns = ("method", *(f"confidence: {name}" for name in names), *error_columns(results.scale))
     return Table(
         "Confidence in the true class",
         (*columns, "paper confidence", "paper oracle", "paper top-1"),

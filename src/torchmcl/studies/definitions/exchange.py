@@ -7,7 +7,7 @@ the preset `paper_count` gives the published numbers of parameters.
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare_all
 from torchmcl.studies.published import find
-from torchmcl.studies.study import errors, published_errors
+from torchmcl.studies.study import error_cells, error_columns, published_errors
 from torchmcl.studies.tables import MISSING
 
 ROWS = ("weight_sharing", "feature_sharing", "feature_fusion")
@@ -20,8 +20,8 @@ def spec(scale: Scale, exchange: str, *, seed: int) -> Spec:
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """Return 3 configurations per seed."""
-    return [spec(scale, exchange, seed=seed) for seed in scale.seeds for exchange in ROWS]
+    """Return 3 configurations per seed; at `standard`, members share a frozen network and have nothing to exchange."""
+    return [] if scale.transfer else [spec(scale, exchange, seed=seed) for seed in scale.seeds for exchange in ROWS]
 
 
 def table(results: Results) -> Table:
@@ -34,9 +34,10 @@ def table(results: Results) -> Table:
         published_count = f"{published.row['parameters_thousands']:,}K" if published else MISSING
         count = own[0]["parameters"] if own else None
         ratio = f"{count / smallest:.3f}" if count and smallest else MISSING
-        cells = [*errors(own), f"{count:,}" if count else MISSING, ratio]
+        cells = [*error_cells(results.scale, own), f"{count:,}" if count else MISSING, ratio]
         rows.append((name.replace("_", " "), *cells, *published_errors(published), published_count))
-    columns = ("exchange", "oracle", "top-1", "parameters", "ratio", "paper oracle", "paper top-1", "paper parameters")
+    columns = ("exchange", *error_columns(results.scale), "parameters", "ratio")
+    columns = (*columns, "paper oracle", "paper top-1", "paper parameters")
     compared = compare_all("feature fusion", {name.replace("_", " "): own for name, own in by_name.items()})
     return Table(
         "Exchange between members", columns, rows, "AMCL, K = 1; percent of the test set.", comparisons=compared

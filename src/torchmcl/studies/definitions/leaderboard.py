@@ -11,7 +11,7 @@ import numpy as np
 from torchmcl import methods
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare_all
-from torchmcl.studies.study import errors, k_cell, purity_cell, spread, values
+from torchmcl.studies.study import error_cells, error_columns, k_cell, purity_cell, spread, values
 from torchmcl.studies.tables import MISSING
 
 BALANCED = "amcl balanced"
@@ -59,9 +59,10 @@ def table(results: Results) -> Table:
         digits = {"harmonic_mean": 2, "nll": 3, "ece": 1}
         metrics = [spread(values(of_name, metric), count) for metric, count in digits.items()]
         parameters = f"{of_name[0]['parameters']:,}" if of_name else MISSING
-        cells = [*errors(of_name), *metrics, purity_cell(of_name), parameters]
+        cells = [*error_cells(results.scale, of_name), *metrics, purity_cell(of_name), parameters]
         rows.append((name, k_cell(k, has_k=has_k(name)), *cells))
-    columns = ("method", "K", "oracle", "top-1", "harmonic mean", "NLL", "ECE", "purity", "parameters")
+    more = ("harmonic mean", "NLL", "ECE", "purity", "parameters")
+    columns = ("method", "K", *error_columns(results.scale), *more)
     about = f"Percent of the test set, except NLL; K chosen by the harmonic mean on {results.chosen_on}."
     compared = compare_all(order[0], {name: chosen[name][1] for name in order})
     return Table("Leaderboard", columns, rows, about, comparisons=compared)

@@ -8,7 +8,7 @@ from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare_all
 from torchmcl.studies.definitions.overlap import DATA, METHODS, OVERLAPS
 from torchmcl.studies.published import find
-from torchmcl.studies.study import errors, k_cell, published_errors
+from torchmcl.studies.study import error_cells, error_columns, k_cell, published_errors
 
 NETWORKS = ("vgg16", "resnet34", "googlenet")
 
@@ -50,9 +50,9 @@ def table(results: Results) -> Table:
             chosen[method] = own.get(k, [])
             used = spec(scale, network, data, method, k, seed=0).options
             published = published_errors(find("networks", network=network, method=method, dataset=data))
-            row = [k_cell(k, has_k=method != "ie"), *errors(chosen[method]), *published]
+            row = [k_cell(k, has_k=method != "ie"), *error_cells(scale, chosen[method]), *published]
             rows.append((used["network"], used["data"], method, *row))
         compared += compare_all("amcl", chosen, f"{used['network']}, {used['data']}: ")
-    columns = ("network", "data", "method", "K", "oracle", "top-1", "paper oracle", "paper top-1")
+    columns = ("network", "data", "method", "K", *error_columns(scale), "paper oracle", "paper top-1")
     about = f"Percent of the test set; K chosen by the harmonic mean on {results.chosen_on}."
     return Table("Methods, networks and data sets", columns, rows, about, comparisons=compared)

@@ -7,7 +7,7 @@ multi-branch networks"; here, EMADNN has the same number of members as the other
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare_all
 from torchmcl.studies.published import find
-from torchmcl.studies.study import errors, published_errors
+from torchmcl.studies.study import error_cells, error_columns, published_errors
 
 NETWORKS = ("preact_resnet10", "mobilenet_v2")
 DATA = ("cifar10", "cifar100")
@@ -39,9 +39,11 @@ def table(results: Results) -> Table:
         used = spec(results.scale, network, data, "amcl", seed=0).options
         for method, own in by_method.items():
             published = find("non_mcl", network=network, method=method, dataset=data)
-            rows.append((used["network"], used["data"], method, *errors(own), *published_errors(published)))
+            rows.append(
+                (used["network"], used["data"], method, *error_cells(results.scale, own), *published_errors(published))
+            )
         compared += compare_all("amcl", by_method, f"{used['network']}: ")
-    columns = ("network", "data", "method", "oracle", "top-1", "paper oracle", "paper top-1")
+    columns = ("network", "data", "method", *error_columns(results.scale), "paper oracle", "paper top-1")
     return Table(
         "Ensembles that do not specialise",
         columns,

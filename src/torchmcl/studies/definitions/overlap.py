@@ -10,7 +10,7 @@ from typing import Any
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare
 from torchmcl.studies.published import find
-from torchmcl.studies.study import check_mark, errors, published_errors, spread, values
+from torchmcl.studies.study import check_mark, error_cells, error_columns, published_errors, spread, values
 
 DATA = ("cifar10", "cifar100", "tiny-imagenet")
 METHODS = ("ie", "smcl", "cmcl", "vmcl", "amcl")
@@ -53,13 +53,15 @@ def table(results: Results) -> Table:
             published = published_errors(find("overlap", method=method, K=k, dataset=data))
             harmonic = spread(values(of_row, "harmonic_mean"))
             mark = check_mark(method != "ie" and chosen[method] == (method, k))
-            cells.append((name, method, "" if k is None else str(k), *errors(of_row), harmonic, mark, *published))
+            cells.append(
+                (name, method, "" if k is None else str(k), *error_cells(scale, of_row), harmonic, mark, *published)
+            )
         pairs: list[tuple[Any, Any]] = [(("amcl", k), ("ie", None)) for k in scale.up_to_members(OVERLAPS)]
         pairs += [(chosen["amcl"], chosen[method]) for method in METHODS[1:-1]]
         for one, two in pairs:
             if one is not None and two is not None:
                 compared += compare(row_name(*one), own[one], row_name(*two), own[two], f"{name}: ")
-    columns = ("data", "method", "K", "oracle", "top-1", "harmonic mean", "chosen", "paper oracle", "paper top-1")
+    columns = ("data", "method", "K", *error_columns(scale), "harmonic mean", "chosen", "paper oracle", "paper top-1")
     about = f"Percent of the test set; K chosen by the harmonic mean on {results.chosen_on}."
     return Table("Number K of members per example", columns, cells, about, comparisons=compared)
 

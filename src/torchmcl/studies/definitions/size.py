@@ -7,7 +7,7 @@ from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare
 from torchmcl.studies.definitions import overlap
 from torchmcl.studies.published import find
-from torchmcl.studies.study import errors, published_errors
+from torchmcl.studies.study import error_cells, error_columns, published_errors
 
 DATA = ("cifar10", "cifar100")
 OVERLAPS = (1, 4)
@@ -36,11 +36,11 @@ def table(results: Results) -> Table:
         own = results.of(spec, scale, data, method, k)
         published = published_errors(find("size", method=method, K=k, dataset=data))
         name = spec(scale, data, method, k, seed=0).options["data"]
-        cells.append((name, method, "" if k is None else str(k), *errors(own), *published))
+        cells.append((name, method, "" if k is None else str(k), *error_cells(scale, own), *published))
         if method == "amcl":
             continue
         for same in scale.up_to_members(OVERLAPS, MEMBERS) if k is None else (k,):  # compare IE with AMCL for every K
             amcl = results.of(spec, scale, data, "amcl", same)
             compared += compare("amcl", amcl, method, own, f"{name}, K = {same}: ")
-    columns = ("data", "method", "K", "oracle", "top-1", "paper oracle", "paper top-1")
+    columns = ("data", "method", "K", *error_columns(scale), "paper oracle", "paper top-1")
     return Table("Ten members", columns, cells, "Percent of the test set.", comparisons=compared)
