@@ -1,36 +1,49 @@
 """Insert the tables of results into docs/results.md and README.md.
 
-Run `torchmcl study show NAME --scale mini` first, then `python docs/results.py`.
+Run `torchmcl study show NAME --scale SCALE` first, then `python docs/results.py`.
 """
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES, STORE = (ROOT / "docs" / "results.md", ROOT / "README.md"), ROOT / "results"
-BLOCK = re.compile(r"<!-- (study|table): (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "oracle-error.md", ROOT / "README.md")
+STORE = ROOT / "results"
+BLOCK = re.compile(r"<!-- (study|table): (\w+)( \[.*?\])? -->\n.*?<!-- end -->", re.DOTALL)
+SCALES = ("standard", "mini")  # the first one with results is shown
 
 
 def filled(page: str) -> str:
-    """Return the page with the table, caption, intervals and figure, if any, of each study between its marks.
+    """Return the page with the table, caption, comparisons and figure, if any, of each study between its marks.
 
-    Between the marks `table: NAME` and `end`, insert only the table and the caption.
+    Between the marks `table: NAME [COLUMN, …]` and `end`, insert only the table, with these columns or all, and its
+    caption.
     """
 
     def fill(block: re.Match[str]) -> str:
         text = shown(block[2])
         if block[1] == "table":
-            text = "\n\n".join(text.split("\n\n")[:2])
-        return f"<!-- {block[1]}: {block[2]} -->\n{text}\n<!-- end -->"
+            table, caption = text.split("\n\n")[:2]
+            text = f"{selected(table, block[3])}\n\n{caption}"
+        return f"<!-- {block[1]}: {block[2]}{block[3] or ''} -->\n{text}\n<!-- end -->"
 
     return BLOCK.sub(fill, page)
 
 
+def selected(table: str, columns: str | None) -> str:
+    """Return a Markdown table with the columns named in `[COLUMN, …]`, or with all columns."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    wanted = [name.strip() for name in columns.strip(" []").split(",")] if columns else rows[0]
+    chosen = [rows[0].index(name) for name in wanted]
+    return "\n".join("| " + " | ".join(row[at] for at in chosen) + " |" for row in rows) if columns else table
+
+
 def shown(study: str) -> str:
     """Return the text written by `torchmcl study show` or by a script next to the results, without its heading."""
-    written = STORE / study / ("mini.md" if (STORE / study / "mini.md").is_file() else "table.md")
+    scale = next((scale for scale in SCALES if (STORE / study / f"{scale}.md").is_file()), None)
+    written = STORE / study / (f"{scale}.md" if scale else "table.md")
     _, _, text = written.read_text(encoding="utf-8").partition("\n\n")
-    figure = STORE / study / "mini-figure.png"
+    figure = STORE / study / f"{scale}-figure.png"
     return text.strip() + (f"\n\n![{study}](../results/{study}/{figure.name})" if figure.is_file() else "")
 
 

@@ -31,7 +31,8 @@ GPUS = (1, 8, 64)
 RATE = 10.0  # TFLOP/s, sustained
 LINK = 12.5  # GB/s: 100 Gbit/s
 BATCH = Recipe().batch_size
-NETWORK_OPTIONS = ("network", "data", "data_classes", "width", "hidden", "trunk", "freeze", "image_size", "weights")
+NETWORK_OPTIONS = ("network", "data", "data_classes", "width", "hidden", "head", "trunk", "freeze", "image_size")
+NETWORK_OPTIONS += ("weights",)
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,9 @@ def work_of(spec: Spec) -> Work:
     classes = data.classes if data.groups else round(data.classes * class_fraction(spec))
     method, network = config.method, config.network
     own = tuple(
-        (name, network.options[name]) for name in ("width", "hidden", "trunk", "freeze") if name in network.options
+        (name, network.options[name])
+        for name in ("width", "hidden", "head", "trunk", "freeze")
+        if name in network.options
     )
     size = network.options.get("image_size")
     return count(method.name, network.name, method.members, classes, data, network.exchange, network.preset, own, size)

@@ -93,9 +93,9 @@ ERRORS = ("oracle", "top-1")
 PROTOCOL = ("strict oracle", "top-M", "own training", "worst member", "training", "cost", "rate", "decay")
 PROTOCOL_CAPTION = (
     "strict oracle: the oracle error if the auxiliary class counts as wrong; top-M: test images whose class is not "
-    "among the M most probable ones; own training: error of the members on the training images assigned to them, and its "
-    "maximum over members and seeds; training: error of the ensemble on the training images; cost: operations per "
-    "training step in units of one network; rate and decay: chosen on the validation split."
+    "among the M most probable ones; own training: error of the members on the training images assigned to them; worst "
+    "member: its maximum over members and seeds; training: error of the ensemble on the training images; cost: "
+    "operations per training step in units of one network; rate and decay: chosen on the validation split."
 )
 
 
