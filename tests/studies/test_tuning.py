@@ -6,6 +6,7 @@ import pytest
 
 from torchmcl.studies import Results, Spec, tuning
 from torchmcl.studies.scales import scale
+from torchmcl.studies.study import tuning_notes
 
 GRID = ({"learning_rate": 0.1}, {"learning_rate": 0.01}, {"learning_rate": 0.001})
 SIZE = replace(scale("smoke"), seeds=(0, 1, 2), grid=GRID, tuning_seeds=(0, 1))
@@ -20,6 +21,7 @@ def result(one, validation, own=0.0):
         "seed": one.options["seed"],
         "hash": one.hash,
         "validation": {"top1_error": validation},
+        "test": {"oracle_error": validation / 2, "top1_error": validation},
         "records": {"training": {"own_error": own, "own_errors": [own], "top1_error": 0.0}},
     }
 
@@ -54,9 +56,10 @@ def test_a_setting_that_does_not_fit_is_shown_beside_the_best_one_that_does():
     then = [one for one in tuning.needed(SPECS, SIZE, found) if one.hash not in found]
     assert {one.options["learning_rate"] for one in then} == {0.01, 0.001}
     results = Results(SIZE, found)
-    best, judged = results.by_setting(spec)
-    assert results.of(spec) == judged
-    assert [one["records"]["training"]["own_error"] for one in (best[0], judged[0])] == [2.1, 2.0]
+    (note,) = tuning_notes(results, SPECS)
+    assert "(learning_rate 0.01) has oracle error 5.00 ± 0.00, top-1 error 10.00 ± 0.00" in note
+    assert "own training error 2.10 ± 0.00, and does not fit" in note
+    assert [one["records"]["training"]["own_error"] for one in results.of(spec)] == [2.0, 2.0]
 
 
 def test_without_a_setting_that_fits_nothing_is_judged():
@@ -64,6 +67,8 @@ def test_without_a_setting_that_fits_nothing_is_judged():
     assert choice.fitting is None
     assert choice.judged == GRID[1]
     assert tuning.fits(Results(SIZE, found).of(spec)) is False
+    (note,) = tuning_notes(Results(SIZE, found), SPECS)
+    assert "with no setting of the grid" in note
 
 
 def test_ties_go_to_the_first_setting():

@@ -76,11 +76,11 @@ def run(
         The number of runs that failed.
     """
     store = Store(results)
-    atomic.make_folder(Path(work))
     failed, finished = 0, 1
     # A scale with a grid has two rounds: the runs that tune each configuration, and the runs with the chosen settings.
     while finished and not failed:
         finished, planned = 0, {run.spec.hash: run for run in missing(names, scale, store, seeds)}
+        atomic.make_folder(Path(work))
         specs = [run.spec for run in planned.values()]
         progress = StudyProgress(specs, Path(work), later=later(names, scale, store, seeds), verbose=verbose)
         with progress, interrupt_on_sigterm(), closing(runner(specs, Path(work))) as events:

@@ -66,7 +66,7 @@ def test_show_says_what_is_missing_and_trains_nothing(tmp_path, capsys):
         == 0
     )
     printed = " ".join(capsys.readouterr().out.split())
-    assert "0 of 24 runs are available" in printed
+    assert "0 of 8 runs are available" in printed
     assert "torchmcl study run ablation --scale mini" in printed
     assert MISSING in printed
     assert "9.74" in printed  # the published number
@@ -112,7 +112,7 @@ def test_ls_names_every_study(capsys):
     ("line", "problem"),
     [
         ("run ablatio", "Did you mean 'ablation'?"),
-        ("run ablation --scale big", "Unknown scale 'big'. Available: smoke, mini, paper"),
+        ("run ablation --scale big", "Unknown scale 'big'. Available: smoke, mini, standard, paper"),
         ("run ablation --seeds 0", "Expected seeds >= 1"),
         ("run ablation --workers -1", "Expected workers >= 0"),
         ("show ablation --select hope", "Available: validation, test"),
