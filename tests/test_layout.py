@@ -89,5 +89,5 @@ def test_a_wheel_contains_the_package_only(tmp_path):
     inside = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in inside} == {"torchmcl", wheel.name.split("-py3")[0] + ".dist-info"}
     assert not [name for name in inside if any(part in name for part in ("test_", "results/", "benchmarks/"))]
-    modules = {str(path.relative_to(PACKAGE.parent)) for path in FILES}
-    assert modules <= set(inside)
+    needed = {str(path.relative_to(PACKAGE.parent)) for path in (*FILES, *PACKAGE.glob("data/sample_hashes/*/*.bin"))}
+    assert needed <= set(inside)

@@ -9,7 +9,8 @@ import pytest
 
 from torchmcl import cli, studies
 from torchmcl.serialization import checksum, model_files
-from torchmcl.studies.verify import SUFFIX, verify
+from torchmcl.studies.verify import verify
+from torchmcl.studies.weights import SUFFIX
 
 STUDY = '''
 """Two small runs."""

@@ -118,7 +118,7 @@ def load(
         verbose: whether to show the progress of a download; see `fit` for logging
         in_memory: the size in gigabytes below which the images of a part are read into memory; the files of a larger
             part are read on demand
-        sample: the name of a published sample in `samples.names()` to use in place of the whole training set
+        sample: the name of a published sample in `samples.names()` to use in place of the complete data set
         preprocess: a name in `preprocess.names()`, or steps joined by "+"; by default, that of the data set
 
     Returns:
@@ -142,8 +142,8 @@ def load(
         raise UsageError(f"Expected seed >= 0, got {seed}.")
     with verbosity(verbose and VERBOSE.get()):
         data = _read(name, directory, parts, seed, _height_and_width(name, size))
-    if sample is not None and "train" in data.parts:
-        data = replace(data, parts={**data.parts, "train": take_sample(data.train, sample)})
+    if sample is not None:
+        data = take_sample(data, sample)
     data = select(data, classes=classes, limit=limit, validation=validation, seed=seed)
     selected = classes if classes is None or isinstance(classes, str) else tuple(map(str, classes))
     # Images are read after the selection, so that only the selected images are read.

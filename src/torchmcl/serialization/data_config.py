@@ -23,7 +23,7 @@ class DataConfig:
         size: height and width to which images of folder:PATH are resized, or the side of a square
         seed: seed for the splits and the limit; by default, the seed of the run
         in_memory: size in gigabytes below which a data set is read into memory; larger ones are read on demand
-        sample: name of a published sample of the training set, such as cifar100-20000, in place of the whole set
+        sample: name of a published sample, such as cifar100-20000, to use in place of the complete data set
         preprocess: preprocessing of the examples, such as gcn, gcn+zca or scale; by default, that of the data set
     """
 

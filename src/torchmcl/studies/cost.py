@@ -31,8 +31,10 @@ GPUS = (1, 8, 64)
 RATE = 10.0  # TFLOP/s, sustained
 LINK = 12.5  # GB/s: 100 Gbit/s
 BATCH = Recipe().batch_size
-NETWORK_OPTIONS = ("network", "data", "data_classes", "width", "hidden", "head", "trunk", "freeze", "image_size")
-NETWORK_OPTIONS += ("weights",)
+NETWORK_OPTIONS = (
+    *("network", "data", "data_classes", "image_size"),
+    *("width", "hidden", "head", "trunk", "freeze", "weights"),
+)
 
 
 @dataclass(frozen=True)

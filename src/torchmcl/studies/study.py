@@ -29,8 +29,8 @@ class Results:
     def of(self, spec: Callable[..., Spec], *arguments: Any, **options: Any) -> list[Result]:
         """Return the available results of the runs `spec(*arguments, seed=seed, **options)` for all seeds.
 
-        If the scale has a grid, the results are those of the setting that comparisons use (see `tuning.Choice`). The
-        list is empty if no setting could be chosen yet.
+        If the scale has a grid, the results are those of the setting that comparisons use (see `tuning`). The list is
+        empty if no setting could be chosen yet.
         """
         specs = [spec(*arguments, seed=seed, **options) for seed in self.scale.seeds]
         if not tuning.tuned(specs[0], self.scale):

@@ -19,7 +19,7 @@ Setting = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Choice:
+class TunedSettings:
     """The settings chosen for one configuration.
 
     Args:
@@ -55,7 +55,7 @@ def tuned(spec: Spec, scale: Scale) -> bool:
     return bool(scale.grid) and not set(spec.options) & {name for setting in scale.grid for name in setting}
 
 
-def choose(specs: Sequence[Spec], scale: Scale, stored: Mapping[str, Result]) -> Choice | None:
+def choose(specs: Sequence[Spec], scale: Scale, stored: Mapping[str, Result]) -> TunedSettings | None:
     """Choose the settings of a configuration, given its run for each seed, or None if runs of the grid are missing.
 
     Ties go to the first setting of the grid.
@@ -68,7 +68,7 @@ def choose(specs: Sequence[Spec], scale: Scale, stored: Mapping[str, Result]) ->
     errors = [float(np.mean([result["validation"]["top1_error"] for result in results])) for results in complete]
     order = sorted(range(len(errors)), key=lambda at: errors[at])
     fitting = [at for at in order if fits(complete[at])]
-    return Choice(scale.grid[order[0]], scale.grid[fitting[0]] if fitting else None)
+    return TunedSettings(scale.grid[order[0]], scale.grid[fitting[0]] if fitting else None)
 
 
 def fits(results: Sequence[Result]) -> bool | None:

@@ -7,10 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchmcl.ensemble import Ensemble
 from torchmcl.errors import DamagedFileError, TorchmclError, UsageError
-from torchmcl.inference.predictor import Specialists
-from torchmcl.serialization import model_files
 from torchmcl.studies import tables
 from torchmcl.studies.execute import load as load_data
 from torchmcl.studies.execute import predict
@@ -18,9 +15,9 @@ from torchmcl.studies.records import Trained, require_labels
 from torchmcl.studies.show import show
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result, Store, example_errors
+from torchmcl.studies.weights import SUFFIX, read_weights
 
 MARGIN = 1e-3  # predictions whose two largest probabilities differ by less may change on another machine
-SUFFIX = ".safetensors"
 
 
 @dataclass
@@ -121,25 +118,3 @@ def margin(probabilities: Tensor) -> Tensor:
     """Return the difference between the two largest probabilities, (M, N, C) -> (M, N)."""
     first, second = probabilities.topk(2, dim=2).values.unbind(2)
     return first - second
-
-
-def write_weights(run: Path, path: Path) -> None:
-    """Write the weights of a run to one file, without those of a frozen trunk, which a package provides."""
-    model_config, tensors = model_files.read(run)
-    absent = trunk_names(model_config.build()[1])
-    model_files.write_file(path, model_config, {name: part for name, part in tensors.items() if name not in absent})
-
-
-def read_weights(path: Path) -> Specialists:
-    """Load a model from a file that `write_weights` has written."""
-    model_config, tensors, _ = model_files.read_file(path)
-    method, ensemble = model_config.build(pretrained=True)
-    state = {f"ensemble.{name}": tensor for name, tensor in ensemble.state_dict().items()}
-    trunk = {name: state[name] for name in trunk_names(ensemble)}
-    return Specialists.of_tensors(model_config, method, ensemble, {**trunk, **tensors}, path)
-
-
-def trunk_names(ensemble: Ensemble) -> set[str]:
-    """Return the names under which a model stores the tensors of its frozen trunk."""
-    prefixes = [f"ensemble.{name}." for name, module in ensemble.named_modules() if module is ensemble.trunk]
-    return {name for name in (f"ensemble.{one}" for one in ensemble.state_dict()) if name.startswith(tuple(prefixes))}
