@@ -9,9 +9,11 @@ import pytest
 
 from torchmcl import cli, studies
 from torchmcl.serialization import checksum, model_files
+from torchmcl.studies import scales
 from torchmcl.studies.verify import verify
 from torchmcl.studies.weights import SUFFIX
 
+ROOT = Path(__file__).parents[2]
 STUDY = '''
 """Two small runs."""
 from torchmcl.studies import Spec, Table
@@ -103,6 +105,13 @@ def test_a_folder_without_results_gives_one_line(tmp_path, capsys):
 
 
 def test_all_committed_tables_follow_from_the_stored_results():
-    root = Path(__file__).parents[2] / "results"
-    found = list(verify(["confidence"], ["mini"], root))
-    assert [(one.problems, one.skipped) for one in found] == [([], [])]
+    found = list(verify(studies.NAMES, scales.NAMES, ROOT / "results", weights=False))
+    assert {one.study for one in found} >= {"ablation", "confidence", "pretrained"}
+    assert [(one.study, one.problems) for one in found if one.problems] == []
+
+
+@pytest.mark.slow
+def test_committed_weights_give_the_stored_errors(real):
+    (check,) = verify(["ablation"], ["standard"], ROOT / "results")
+    assert (check.problems, check.skipped) == ([], [])
+    assert check.weights == 8

@@ -43,26 +43,29 @@ class Check:
     skipped: list[str] = field(default_factory=list)
 
 
-def verify(names: Sequence[str], scales: Sequence[str], results: str | Path = "results") -> Iterator[Check]:
+def verify(
+    names: Sequence[str], scales: Sequence[str], results: str | Path = "results", *, weights: bool = True
+) -> Iterator[Check]:
     """Verify the stored results of studies, and yield one `Check` per study and scale that has results.
 
     Args:
         names: names of studies
         scales: names of scales
         results: folder of the results
+        weights: whether to evaluate stored weights
     """
     for name in names:
         for scale in scales:
             if any((Path(results) / name / scale).glob("*.json")):
                 check = Check(name, scale)
                 try:
-                    _verify(check, Path(results))
+                    _verify(check, Path(results), weights)
                 except TorchmclError as problem:
                     check.problems.append(str(problem))
                 yield check
 
 
-def _verify(check: Check, results: Path) -> None:
+def _verify(check: Check, results: Path, evaluated: bool) -> None:
     stored = Store(results).read(check.study, check.scale)
     check.results = len(stored)
     table = tables.markdown(show(check.study, check.scale, results=results)[0])
@@ -73,7 +76,7 @@ def _verify(check: Check, results: Path) -> None:
         check.problems.append(f"The table {path} differs from the stored results.")
     for hash, result in stored.items():
         weights = results / check.study / check.scale / f"{hash}{SUFFIX}"
-        if weights.is_file():
+        if evaluated and weights.is_file():
             _verify_weights(check, weights, result)
 
 
