@@ -1,5 +1,6 @@
 """Verification of stored results: tables are derived again from stored errors, and errors from stored weights."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +70,7 @@ def _verify(check: Check, results: Path, evaluated: bool) -> None:
     stored = Store(results).read(check.study, check.scale)
     check.results = len(stored)
     table = tables.markdown(show(check.study, check.scale, results=results)[0])
+    table = table.replace(f" --results {shlex.quote(str(results))}", "")  # in the note of an incomplete table
     path = results / check.study / f"{check.scale}.md"
     if not path.is_file():
         check.problems.append(f"The table {path} is missing.")
