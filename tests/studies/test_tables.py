@@ -1,3 +1,4 @@
+import io
 import re
 import shutil
 import subprocess
@@ -6,9 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from torchmcl.errors import UsageError
-from torchmcl.studies.tables import LATEX, MISSING, Table, escape_latex, latex, markdown, png
+from torchmcl.studies.tables import LATEX, MISSING, Table, escape_latex, latex, markdown, png, rich_table, rich_width
 
 TABLE = Table(
     "A_title & 50 %",
@@ -80,3 +82,10 @@ def test_nothing_overlaps_in_the_picture():
     assert all(box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height for box in boxes)
     for i, one in enumerate(boxes):
         assert not any(one.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9)) for other in boxes[i + 1 :])
+
+
+def test_no_cell_is_cut_off_in_the_terminal():
+    wide = replace(TABLE, columns=TABLE.columns * 20, rows=[row * 20 for row in TABLE.rows])
+    console = Console(width=rich_width(wide), record=True, file=io.StringIO())
+    console.print(rich_table(wide))
+    assert console.export_text().count("amcl_x") == 20

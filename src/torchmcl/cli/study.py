@@ -115,9 +115,9 @@ def study_show(names: list[str], scale: str, seeds: int | None, results: str, ou
     """Show a study's table next to the published numbers, and write it as Markdown, LaTeX and PNG, without training."""
     from torchmcl.studies import show, tables
 
-    console = wide_console(140)
     for name in study_names(names):
         shown = show.show(name, scale, results=results, select=select, seeds=seeds)  # type: ignore[arg-type]
+        console = wide_console(max(140, tables.rich_width(shown[0])))
         console.print(tables.rich_table(shown[0]))
         console.print(f"Wrote {', '.join(map(str, show.write(*shown, out or results)))}", soft_wrap=True)
     return 0

@@ -90,6 +90,11 @@ def rich_table(table: Table) -> "Group":
     return Group(*parts)
 
 
+def rich_width(table: Table) -> int:
+    """Return the number of characters per line that `rich_table` needs so that no cell is cut off."""
+    return max(sum(max(map(len, column)) + 3 for column in zip(*_lines(part), strict=True)) + 1 for part in table.parts)
+
+
 def markdown(table: Table) -> str:
     """Convert a table to Markdown."""
     lines = [f"### {table.title}"]
