@@ -22,7 +22,7 @@ from torchmcl.studies.cost import in_networks
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import pack_bytes
 from torchmcl.tasks.labels import percent
-from torchmcl.training.evaluate import evaluation_batches
+from torchmcl.training.evaluate import evaluate, evaluation_batches
 from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, read_assignment_history
 
 
@@ -102,12 +102,14 @@ def training(trained: Trained, argument: str) -> dict[str, Any]:
 
     `own_error` is the error of all members, and `own_errors` that of each member, on the examples assigned to it: by
     the memory if it is fixed, otherwise by the smallest cross-entropy after training. A member without examples has
-    None.
+    None. For masks, only `top1_error` is computed.
     """
     specialists, examples = trained.specialists, load_run_data(trained.run, "train")[1].train
     method, memory = specialists.method, specialists.memory
     wrong, own, top1 = [], [], []
     with feature_loader(specialists, examples) as loader:
+        if examples.target.ndim > 1:
+            return {"top1_error": evaluate(method, specialists.ensemble, loader)["top1_error"]}
         for batch in evaluation_batches(method, specialists.ensemble, loader):
             logits, target = batch.output.logits, batch.target
             if memory is not None and memory.fixed:

@@ -69,6 +69,7 @@ GRID: dict[str, tuple[Options, ...]] = {
 TUNING_SEEDS = (0, 1)
 SAMPLES = {"standard": {"cifar100": "cifar100-20000"}}  # samples in place of whole training sets
 RECORDS = {"standard": ("cost", "top_m", "training")}  # records of every run
+RECORDS_OF_MASKS = {"standard": ("cost", "training")}
 
 # Replacements for the paper's networks in studies that compare networks.
 NETWORKS: dict[str, dict[str, Options]] = {
@@ -138,7 +139,7 @@ class Scale:
         own = {"method": method, "members": self._limit_members(members), "seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
         of_scale |= {"data_sample": SAMPLES.get(self.name, {}).get(str({**given, **of_scale}.get("data")))}
-        records = (*record, *RECORDS.get(self.name, ()))
+        records = (*record, *(RECORDS_OF_MASKS if kind == "segmentation" else RECORDS).get(self.name, ()))
         return Spec({**METHODS[self.name].get(method, {}), **given, **of_scale, **own}, records)
 
     @property

@@ -1,6 +1,7 @@
 """Tables and figures from stored results, without training."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -10,7 +11,8 @@ from torchmcl.errors import UsageError, known_name
 from torchmcl.studies import load, tables, tuning
 from torchmcl.studies.caption import caption
 from torchmcl.studies.scales import scale as scale_of
-from torchmcl.studies.store import Store
+from torchmcl.studies.spec import Spec
+from torchmcl.studies.store import Result, Store
 from torchmcl.studies.study import PROTOCOL, PROTOCOL_CAPTION, Results, Select, Study, tuning_notes
 from torchmcl.studies.tables import Table
 
@@ -32,12 +34,12 @@ def show(
     if seeds is None:
         size = replace(size, seeds=tuple(sorted({*size.seeds, *(result["seed"] for result in stored.values())})))
     specs = list(tuning.needed(study.runs(size), size, stored))
-    available = [spec for spec in specs if spec.hash in stored]
+    available = [spec for spec in specs if has_records(spec, stored)]
     own = Results(size, {spec.hash: stored[spec.hash] for spec in available}, select)
     table = study.table(own)
     title = f"{table.title}, {scale}" + (" (choices made on the TEST set)" if select == "test" else "")
     notes = [*table.notes, *tuning_notes(own, study.runs(size))]
-    finished = sum(spec.hash in stored for spec in needed)
+    finished = sum(has_records(spec, stored) for spec in needed)
     if finished < len(needed):
         where = "" if str(results) == "results" else f" --results {shlex.quote(str(results))}"
         where += (f" --seeds {seeds}" if seeds else "") + imports.options(study.path)
@@ -46,6 +48,11 @@ def show(
     explained = PROTOCOL_CAPTION if PROTOCOL[0] in table.columns else ""
     text = " ".join(filter(None, (table.caption, explained, caption(available or needed, stored))))
     return replace(table, title=title, caption=text, notes=notes), own, study
+
+
+def has_records(spec: Spec, stored: Mapping[str, Result]) -> bool:
+    """Return whether the result of a run is stored with all records of the run."""
+    return spec.hash in stored and set(spec.record) <= set(stored[spec.hash]["records"])
 
 
 def write(table: Table, results: Results, study: Study, out: str | Path) -> list[Path]:

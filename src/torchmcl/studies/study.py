@@ -127,6 +127,18 @@ def error_cells(scale: Scale, own: Sequence[Result]) -> list[str]:
     ]
 
 
+def mask_columns(scale: Scale) -> tuple[str, ...]:
+    """Return the columns of `mask_cells`."""
+    return ("training", "cost") if scale.grid else ()
+
+
+def mask_cells(scale: Scale, own: Sequence[Result]) -> list[str]:
+    """Return, for masks at a scale with a grid, the cells for the ensemble's training error and the cost."""
+    records = [result["records"] for result in own]
+    cells = [spread([one["training"]["top1_error"] for one in records]), f"{records[0]['cost']:.1f}"] if own else []
+    return (cells or [MISSING] * len(mask_columns(scale))) if scale.grid else []
+
+
 def tuning_notes(results: Results, specs: Sequence[Spec]) -> list[str]:
     """Return a note for each configuration whose best setting on the validation split does not fit the training set."""
     notes = []

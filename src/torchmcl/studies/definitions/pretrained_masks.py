@@ -8,7 +8,7 @@ from typing import Any
 
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare
-from torchmcl.studies.study import errors, spread, values
+from torchmcl.studies.study import errors, mask_cells, mask_columns, spread, values
 
 METHODS = ("ie", "amcl")
 NETWORKS = ("fcn", "efficientnet_lite0")
@@ -22,7 +22,7 @@ def spec(scale: Scale, network: str, method: str, *, seed: int) -> Spec:
     kept = ("data", "data_limit", "data_validation", "members", "method", "k", "seed", "epochs", "batch_size")
     options: dict[str, Any] = {name: from_scratch.options.get(name) for name in kept} | {"network": network}
     options |= {"learning_rate": 0.001, "weight_decay": 0.05}  # the recipe of the network, which is not tuned
-    return Spec(options | ({"weights": "none"} if scale.name == "smoke" else {}))
+    return Spec(options | ({"weights": "none"} if scale.name == "smoke" else {}), from_scratch.record)
 
 
 def runs(scale: Scale) -> list[Spec]:
@@ -38,10 +38,11 @@ def table(results: Results) -> Table:
     for network in NETWORKS:
         for method in METHODS:
             own = results.of(spec, results.scale, network, method)
-            rows.append((network, method, *errors(own), spread(values(own, "mean_iou")), str(len(own))))
+            row = (*errors(own), *mask_cells(results.scale, own), spread(values(own, "mean_iou")), str(len(own)))
+            rows.append((network, method, *row))
     for method in METHODS:
         pretrained, plain = (results.of(spec, results.scale, network, method) for network in reversed(NETWORKS))
         compared += compare(f"{method} pretrained", pretrained, f"{method} from scratch", plain)
-    columns = ("network", "method", "oracle", "top-1", "mean IoU", "runs")
+    columns = ("network", "method", "oracle", "top-1", *mask_columns(results.scale), "mean IoU", "runs")
     about = "Percent of the pixels of the test images; M = 2, K = 1. fcn is trained from scratch."
     return Table("Segmentation with a pretrained encoder", columns, rows, about, comparisons=compared)

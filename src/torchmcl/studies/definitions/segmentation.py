@@ -7,7 +7,7 @@ that of the best member for each image.
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare_all
 from torchmcl.studies.published import find
-from torchmcl.studies.study import errors, published_errors, spread, values
+from torchmcl.studies.study import errors, mask_cells, mask_columns, published_errors, spread, values
 
 METHODS = ("ie", "smcl", "cmcl", "vmcl", "amcl")
 SIZES = (1, 2, 3, 4, 5)
@@ -40,11 +40,12 @@ def table(results: Results) -> Table:
         own = results.of(spec, results.scale, members, method)
         published = published_errors(find("segmentation", M=members, method=method))
         iou, seeds = spread(values(own, "mean_iou")), str(len(own))
-        cells.append((str(members), method, *errors(own), iou, seeds, *published))
+        cells.append((str(members), method, *errors(own), *mask_cells(results.scale, own), iou, seeds, *published))
     for members in results.scale.up_to_members(SIZES[1:]):
         by_method = {method: results.of(spec, results.scale, members, method) for method in METHODS}
         compared += compare_all("amcl", by_method, f"M = {members}: ")
-    columns = ("M", "method", "oracle", "top-1", "mean IoU", "runs", "paper oracle", "paper top-1")
+    columns = ("M", "method", "oracle", "top-1", *mask_columns(results.scale), "mean IoU", "runs")
+    columns = (*columns, "paper oracle", "paper top-1")
     return Table(
         "Segmentation", columns, cells, "Percent of the pixels of the test images; K = 1.", comparisons=compared
     )
