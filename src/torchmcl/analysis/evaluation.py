@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchmcl import data as sets
 from torchmcl import metrics
-from torchmcl.analysis.recorder import Recorder
+from torchmcl.analysis.recorder import Recorder, record
 from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.data.examples import Examples
 from torchmcl.data.image_files import EXTENSIONS, ImageFiles
@@ -17,7 +17,6 @@ from torchmcl.errors import UsageError
 from torchmcl.inference.features import feature_loader
 from torchmcl.inference.predictor import Specialists
 from torchmcl.inference.rejection import apply_temperature
-from torchmcl.objectives.dataset_pass import outputs
 from torchmcl.serialization.data_config import DataConfig, load_run_data
 from torchmcl.serialization.legacy import upgraded_config
 from torchmcl.serialization.model_files import CONFIG, read_config
@@ -88,7 +87,7 @@ def run_evaluation(
     unseen_recorder = None
     if unseen is not None:
         unseen_examples = _spread(_unseen_examples(unseen, unseen_classes, specialists, source), limit)
-        unseen_recorder = _record(specialists, unseen_examples)
+        unseen_recorder = record(specialists, unseen_examples)
         scores = {name: separation(recorder.get(name), unseen_recorder.get(name)) for name in recorder.scores}
         values["unseen"] = {
             "data": unseen,
@@ -134,7 +133,7 @@ def calibrate_run(
         raise UsageError(f"{run} has no validation split. Calibrate in Python: Specialists.load(…).calibrate(…).")
     specialists.calibrate(validation, coverage=coverage, max_error=max_error, temperature=temperature)
     specialists.save(run)
-    values = _recorded_rejection(_record(specialists, validation, validation.target))
+    values = _recorded_rejection(record(specialists, validation, validation.target))
     return {"run": str(run), "examples": len(validation), **values["rejection"]}
 
 
@@ -183,14 +182,6 @@ def separation(inlier: Tensor, outlier: Tensor) -> dict[str, float]:
         "aupr": percent(metrics.aupr(inlier, outlier)),
         "fpr95": percent(metrics.fpr_at_95_tpr(inlier, outlier)),
     }
-
-
-def _record(specialists: Specialists, examples: Examples, target: Tensor | None = None) -> Recorder:
-    recorder = Recorder(specialists, target)
-    with feature_loader(specialists, examples) as loader:
-        for _ in outputs(recorder, loader):
-            pass
-    return recorder
 
 
 def _recorded_rejection(recorder: Recorder) -> dict[str, Any]:

@@ -2,9 +2,12 @@ import torch
 from torch import Tensor, nn
 
 from torchmcl import metrics
+from torchmcl.data.examples import Examples
 from torchmcl.inference import unseen_scores
 from torchmcl.inference.answers import Answer
+from torchmcl.inference.features import feature_loader
 from torchmcl.inference.predictor import Specialists
+from torchmcl.objectives.dataset_pass import outputs
 from torchmcl.structures.output import EnsembleOutput, per_example
 
 
@@ -49,6 +52,15 @@ class Recorder(nn.Module):
     def scores(self) -> list[str]:
         """The names of the recorded unseen-data scores."""
         return [name for name in unseen_scores.NAMES if name in self.records[0]]
+
+
+def record(specialists: Specialists, examples: Examples, target: Tensor | None = None) -> Recorder:
+    """Evaluate examples and return the recorded values; see `Recorder`."""
+    recorder = Recorder(specialists, target)
+    with feature_loader(specialists, examples) as loader:
+        for _ in outputs(recorder, loader):
+            pass
+    return recorder
 
 
 def errors(logits: Tensor, answer: Answer, target: Tensor, valid: Tensor | None = None) -> dict[str, Tensor]:

@@ -38,6 +38,8 @@ NAMES = (  # the built-in studies
     "pretrained",
     "pretrained_masks",
     "fine_tuning",
+    "unseen",
+    "data_size",
 )
 _REGISTERED: Registry[Any] = Registry("study", reserved=NAMES)
 

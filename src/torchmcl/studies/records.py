@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from torchmcl import data as data_sets
+from torchmcl.analysis import recorder
 from torchmcl.analysis.density import MAX_CROSS_ENTROPY, bin_counts
+from torchmcl.analysis.evaluation import separation
 from torchmcl.assignment import top_k
+from torchmcl.data import samples
 from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
 from torchmcl.inference.features import feature_loader
@@ -54,7 +57,7 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
     """Compute statistics of the cross-entropy on members' own classes and on other members' classes.
 
     For methods with an auxiliary class, also compute statistics of the auxiliary probability, including on unseen data.
-    `argument` names the unseen data, such as svhn, or digits/7,8,9 for classes that were left out of training.
+    `argument` names the unseen data; see `unseen_examples`.
     """
     members, target = require_labels(trained.members), trained.examples.target
     own = owners(trained)[target].T  # (M, N)
@@ -66,7 +69,7 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
         }
     }
     if trained.specialists.method.auxiliary:
-        unseen = unseen_probabilities(trained.specialists, argument)
+        unseen = recorder.record(trained.specialists, unseen_examples(argument)).get("auxiliary").T
         seen = members[:, :, -1]
         parts = {"own": seen[own], "others'": seen[~own], "unseen": unseen.flatten()}
         record["auxiliary"] = {
@@ -76,6 +79,12 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
         # Measures how well the members' smallest auxiliary probability separates unseen images from test images.
         record["auroc"] = round(100 * float(auroc(seen.amin(0), unseen.amin(0))), 2)
     return record
+
+
+def unseen(trained: Trained, argument: str) -> dict[str, Any]:
+    """Compute how well each score separates unseen data from the test set; `argument` is that of `unseen_examples`."""
+    seen, other = (recorder.record(trained.specialists, one) for one in (trained.examples, unseen_examples(argument)))
+    return {name: separation(seen.get(name), other.get(name)) for name in seen.scores}
 
 
 def flow(trained: Trained, argument: str) -> list[Any]:
@@ -163,12 +172,17 @@ def owners(trained: Trained) -> Tensor:
     return owned
 
 
-def unseen_probabilities(specialists: Specialists, name: str) -> Tensor:
-    """Return the auxiliary probabilities on unseen data, (M, N)."""
+def unseen_examples(name: str) -> Examples:
+    """Return the test set of unseen data.
+
+    Args:
+        name: a data set such as svhn, a sample such as svhn-10000, or digits/7,8,9 for classes that were left out of
+            training
+    """
     data, _, classes = name.partition("/")
-    unseen = data_sets.load(data, classes=classes or None, parts=("test",)).test
-    answer = specialists.predict(unseen.images[torch.arange(len(unseen))])
-    return answer.members[:, :, -1]
+    sample = data if data in samples.names() else None
+    data = data.rpartition("-")[0] if sample else data
+    return data_sets.load(data, classes=classes or None, sample=sample, parts=("test",)).test
 
 
 def require_labels(probabilities: Tensor | None) -> Tensor:
@@ -181,6 +195,7 @@ def require_labels(probabilities: Tensor | None) -> Tensor:
 RECORDS: dict[str, Callable[[Trained, str], Any]] = {
     "confidence": confidence,
     "auxiliary": auxiliary,
+    "unseen": unseen,
     "flow": flow,
     "grad_cam": grad_cam,
     "top_m": top_m,

@@ -96,7 +96,7 @@ NETWORKS: dict[str, dict[str, Options]] = {
 # The paper's data sets that a scale includes.
 DATA = {"smoke": ("cifar10",), "mini": ("cifar10",), "standard": ("cifar10", "cifar100")}
 MAX_MEMBERS = {"smoke": 3}
-UNSEEN = {"smoke": "digits/7,8,9", "mini": "svhn", "standard": "svhn", "paper": "svhn"}
+UNSEEN = {"smoke": "digits/7,8,9", "mini": "svhn", "standard": "svhn-10000", "paper": "svhn"}
 FLOW_WARMUP = {"smoke": 1, "mini": 5, "standard": 5, "paper": 10}
 
 

@@ -14,7 +14,7 @@ from torchmcl.studies.scales import NAMES, scale
 from torchmcl.studies.store import Store
 from torchmcl.studies.tables import MISSING
 
-FIGURES = ("confidence", "auxiliary", "assignment_flow", "grad_cam")
+FIGURES = ("confidence", "auxiliary", "assignment_flow", "grad_cam", "data_size")
 
 
 def show(folder, out, *names, more=()):
