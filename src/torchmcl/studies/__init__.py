@@ -40,6 +40,7 @@ NAMES = (  # the built-in studies
     "fine_tuning",
     "unseen",
     "data_size",
+    "sensitivity",
 )
 _REGISTERED: Registry[Any] = Registry("study", reserved=NAMES)
 

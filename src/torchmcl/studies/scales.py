@@ -15,7 +15,7 @@ from torchmcl.studies.spec import Spec
 
 NAMES = ("smoke", "mini", "standard", "paper")
 SEEDS = {"smoke": 1, "mini": 1, "standard": 6, "paper": 3}
-SEEDS_OF_STUDY = {"standard": dict.fromkeys(("penalties", "pretrained_masks", "fine_tuning"), 3)}
+SEEDS_OF_STUDY = {"standard": dict.fromkeys(("penalties", "pretrained_masks", "fine_tuning", "sensitivity"), 3)}
 
 Options = dict[str, Any]
 
@@ -59,7 +59,7 @@ SETTINGS: dict[str, dict[str, Options]] = {
 METHODS: dict[str, dict[str, Options]] = {
     "smoke": {"amcl": {"warmup": 1}, "mcl": {"round": 1}, "mcl_kd": {"pretrain": 1}, "one": {"rampup": 2}},
     "mini": {"amcl": {"warmup": 5}, "annealed": {"decay": 0.95}, "mcl_kd": {"pretrain": 4}, "one": {"rampup": 10}},
-    "standard": {"annealed": {"decay": 0.56}, "mcl_kd": {"pretrain": 4}, "one": {"rampup": 3}},
+    "standard": {},  # durations are shares of the training
     "paper": {"annealed": {"decay": 0.95}, "one": {"rampup": 80}},
 }
 # The settings among which every configuration chooses on the validation split, with the first seeds only.
