@@ -105,7 +105,7 @@ def test_a_folder_without_results_gives_one_line(tmp_path, capsys):
 
 
 def test_all_committed_tables_follow_from_the_stored_results():
-    found = list(verify(studies.NAMES, scales.NAMES, ROOT / "results", weights=False))
+    found = list(verify(studies.NAMES, scales.NAMES, ROOT / "results", evaluated=False))
     assert {one.study for one in found} >= {"ablation", "confidence", "pretrained"}
     assert [(one.study, one.problems) for one in found if one.problems] == []
 

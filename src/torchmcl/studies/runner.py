@@ -98,13 +98,14 @@ def run(
 
 def store_weights(names: Sequence[str], scale: str, store: Store, work: Path, seeds: Sequence[int]) -> None:
     """Copy the weights of the runs with the chosen settings and the given seeds from their run folders."""
-    from torchmcl.studies.weights import SUFFIX, write_weights
+    from torchmcl.studies import weights
 
     for name in dict.fromkeys(names):
         size = scale_of(scale, name)
         for spec in tuning.final(load(name).runs(size), size, store.read(name, scale)):
-            if spec.options["seed"] in seeds and (work / spec.hash / "model.safetensors").is_file():
-                write_weights(work / spec.hash, store.path(name, scale, spec).with_suffix(SUFFIX))
+            trained = (work / spec.hash / "model.safetensors").is_file()
+            if trained and spec.options["seed"] in seeds and weights.find(store.folder, scale, spec.hash) is None:
+                weights.write_weights(work / spec.hash, store.path(name, scale, spec).with_suffix(weights.SUFFIX))
 
 
 def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = None) -> list[PlannedRun]:

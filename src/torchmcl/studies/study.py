@@ -134,9 +134,10 @@ def mask_columns(scale: Scale) -> tuple[str, ...]:
 
 def mask_cells(scale: Scale, own: Sequence[Result]) -> list[str]:
     """Return, for masks at a scale with a grid, the cells for the ensemble's training error and the cost."""
+    if not scale.grid or not own:
+        return [MISSING] * len(mask_columns(scale))
     records = [result["records"] for result in own]
-    cells = [spread([one["training"]["top1_error"] for one in records]), f"{records[0]['cost']:.1f}"] if own else []
-    return (cells or [MISSING] * len(mask_columns(scale))) if scale.grid else []
+    return [spread([one["training"]["top1_error"] for one in records]), f"{records[0]['cost']:.1f}"]
 
 
 def tuning_notes(results: Results, specs: Sequence[Spec]) -> list[str]:

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from torchmcl.errors import DamagedFileError, TorchmclError, UsageError
-from torchmcl.studies import tables
+from torchmcl.studies import tables, weights
 from torchmcl.studies.execute import load as load_data
 from torchmcl.studies.execute import predict
 from torchmcl.studies.records import Trained, require_labels
 from torchmcl.studies.show import show
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result, Store, example_errors
-from torchmcl.studies.weights import SUFFIX, read_weights
 
 MARGIN = 1e-3  # predictions whose two largest probabilities differ by less may change on another machine
 
@@ -45,7 +44,7 @@ class Check:
 
 
 def verify(
-    names: Sequence[str], scales: Sequence[str], results: str | Path = "results", *, weights: bool = True
+    names: Sequence[str], scales: Sequence[str], results: str | Path = "results", *, evaluated: bool = True
 ) -> Iterator[Check]:
     """Verify the stored results of studies, and yield one `Check` per study and scale that has results.
 
@@ -53,14 +52,14 @@ def verify(
         names: names of studies
         scales: names of scales
         results: folder of the results
-        weights: whether to evaluate stored weights
+        evaluated: whether to evaluate stored weights
     """
     for name in names:
         for scale in scales:
             if any((Path(results) / name / scale).glob("*.json")):
                 check = Check(name, scale)
                 try:
-                    _verify(check, Path(results), weights)
+                    _verify(check, Path(results), evaluated)
                 except TorchmclError as problem:
                     check.problems.append(str(problem))
                 yield check
@@ -77,9 +76,8 @@ def _verify(check: Check, results: Path, evaluated: bool) -> None:
     elif path.read_text(encoding="utf-8") != table:
         check.problems.append(f"The table {path} differs from the stored results.")
     for hash, result in stored.items():
-        weights = results / check.study / check.scale / f"{hash}{SUFFIX}"
-        if evaluated and weights.is_file():
-            _verify_weights(check, weights, result)
+        if evaluated and (file := weights.find(results, check.scale, hash)) is not None:
+            _verify_weights(check, file, result)
 
 
 def _verify_weights(check: Check, path: Path, result: Result) -> None:
@@ -99,7 +97,7 @@ def _verify_weights(check: Check, path: Path, result: Result) -> None:
 
 def evaluate(path: Path, result: Result) -> Trained:
     """Evaluate stored weights on the test set of a result."""
-    specialists = read_weights(path)
+    specialists = weights.read_weights(path)
     test = load_data(Spec(result["configuration"])).test
     if test.fingerprint != result["test_set"]:
         raise UsageError("The test set differs from the one of the result. Use the same data.")

@@ -9,6 +9,11 @@ from torchmcl.serialization import model_files
 SUFFIX = ".safetensors"
 
 
+def find(results: Path, scale: str, hash: str) -> Path | None:
+    """Return the file with the weights of a run, which may be in the folder of another study, or None."""
+    return next(iter(sorted(results.glob(f"*/{scale}/{hash}{SUFFIX}"))), None)
+
+
 def write_weights(run: Path, path: Path) -> None:
     """Write the weights of a run to one file, without those of a frozen trunk, which a package provides."""
     model_config, tensors = model_files.read(run)
