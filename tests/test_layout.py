@@ -26,6 +26,7 @@ SUBJECTS = {
     "serve.py",
     "study.py",
     "task.py",
+    "unseen.py",  # the metrics and the study
 }
 
 
