@@ -143,6 +143,11 @@ class Scale:
         return Spec({**METHODS[self.name].get(method, {}), **given, **of_scale, **own}, records)
 
     @property
+    def protocol(self) -> bool:
+        """Whether tables show training errors, the rivals of the oracle error and the cost."""
+        return self.name in RECORDS
+
+    @property
     def transfer(self) -> bool:
         """Whether members are heads on one frozen network, so that they exchange nothing else."""
         return self.name == "standard"

@@ -100,13 +100,13 @@ PROTOCOL_CAPTION = (
 
 
 def error_columns(scale: Scale) -> tuple[str, ...]:
-    """Return the columns of `error_cells`: oracle and top-1 and, at a scale with a grid, those of `PROTOCOL`."""
-    return (*ERRORS, *PROTOCOL) if scale.grid else ERRORS
+    """Return the columns of `error_cells`: oracle and top-1 and, at the scale `standard`, those of `PROTOCOL`."""
+    return (*ERRORS, *PROTOCOL) if scale.protocol else ERRORS
 
 
 def error_cells(scale: Scale, own: Sequence[Result]) -> list[str]:
-    """Return the cells for the errors of a row and, at a scale with a grid, how it was trained."""
-    if not scale.grid:
+    """Return the cells for the errors of a row and, at the scale `standard`, how it was trained."""
+    if not scale.protocol:
         return errors(own)
     if not own:
         return [MISSING] * len(error_columns(scale))
@@ -129,12 +129,12 @@ def error_cells(scale: Scale, own: Sequence[Result]) -> list[str]:
 
 def mask_columns(scale: Scale) -> tuple[str, ...]:
     """Return the columns of `mask_cells`."""
-    return ("training", "cost") if scale.grid else ()
+    return ("training", "cost") if scale.protocol else ()
 
 
 def mask_cells(scale: Scale, own: Sequence[Result]) -> list[str]:
-    """Return, for masks at a scale with a grid, the cells for the ensemble's training error and the cost."""
-    if not scale.grid or not own:
+    """Return, for masks at the scale `standard`, the cells for the ensemble's training error and the cost."""
+    if not scale.protocol or not own:
         return [MISSING] * len(mask_columns(scale))
     records = [result["records"] for result in own]
     return [spread([one["training"]["top1_error"] for one in records]), f"{records[0]['cost']:.1f}"]

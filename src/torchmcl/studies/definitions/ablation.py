@@ -36,7 +36,7 @@ def rows(scale: Scale) -> dict[str, Row]:
         for method, memory, fusion in ROWS
         if not (fusion and scale.transfer)
     }
-    if not scale.grid:
+    if not scale.protocol:
         return published
     alone: dict[str, Row] = {"one network": ("ie", False, False, {"members": 1, "record": (f"top_m:{MEMBERS}",)})}
     return alone | published | {"amcl, warm-up of 5 epochs": ("amcl", True, not scale.transfer, {"warmup": 5})}
