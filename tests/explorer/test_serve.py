@@ -173,7 +173,7 @@ def test_the_table_of_a_study_sorts(server, browser):
 
         def column():
             at = head.evaluate("head => head.cellIndex")
-            cells = seen.page.locator(f"#mcl-study tbody td:nth-child({at + 1})")
+            cells = seen.page.locator("#mcl-study table").first.locator(f"tbody td:nth-child({at + 1})")
             return [float(text.split()[0]) for text in cells.all_inner_texts()]
 
         values = column()
@@ -183,6 +183,7 @@ def test_the_table_of_a_study_sorts(server, browser):
             assert column() == order
             assert head.get_attribute("aria-sort") == direction
         assert seen.page.locator("#mcl-study th", has_text="oracle").count() >= 2  # measured beside published
+        assert seen.page.locator("#mcl-study th", has_text="verdict").count() == 1  # of the comparisons
         seen.page.get_by_label("Study").click()
         seen.page.get_by_role("option", name="ablation").click()
         seen.page.get_by_text("There are no results at this scale").wait_for()

@@ -13,7 +13,7 @@ function sorted(head, column) {
   for (const other of head.parentNode.children) other.setAttribute('aria-sort', 'none');
   head.setAttribute('aria-sort', up ? 'ascending' : 'descending');
   const value = row => row.cells[column].textContent.trim();
-  const number = text => parseFloat(text.replaceAll(',', ''));
+  const number = text => parseFloat(text.replaceAll(/[,<]/g, ''));
   const order = (a, b) => {
     const [x, y] = [value(a), value(b)], [m, n] = [number(x), number(y)];
     const [xMissing, yMissing] = [x === '' || x === '–', y === '' || y === '–'];
