@@ -185,7 +185,9 @@ def test_a_run_of_another_configuration_is_not_harvested(executed, change):
 
 def test_what_cannot_be_recorded_is_said(executed, tmp_path):
     _, folder, _ = executed
-    with pytest.raises(UsageError, match=r"Unknown record 'weather'. Available: confidence, auxiliary, unseen, flow, grad_cam"):
+    with pytest.raises(
+        UsageError, match=r"Unknown record 'weather'. Available: confidence, auxiliary, unseen, flow, grad_cam"
+    ):
         execute(Spec(SMALL, ("weather",)), folder)
     with pytest.raises(UsageError, match=r"There is no config.yaml in .* Choose the folder of a run"):
         collect_result(Spec(SMALL), tmp_path)

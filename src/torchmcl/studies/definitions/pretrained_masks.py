@@ -8,7 +8,7 @@ from typing import Any
 
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare
-from torchmcl.studies.study import errors, mask_cells, mask_columns, spread, values
+from torchmcl.studies.study import errors, spread, values
 
 METHODS = ("ie", "amcl")
 NETWORKS = ("fcn", "efficientnet_lite0")
@@ -18,11 +18,11 @@ def spec(scale: Scale, network: str, method: str, *, seed: int) -> Spec:
     """Return the specification of the run of one row."""
     from_scratch = scale.spec(method, kind="segmentation", members=2, k=1, seed=seed)
     if network == "fcn":
-        return from_scratch
+        return Spec(from_scratch.options)
     kept = ("data", "data_limit", "data_validation", "members", "method", "k", "seed", "epochs", "batch_size")
     options: dict[str, Any] = {name: from_scratch.options.get(name) for name in kept} | {"network": network}
     options |= {"learning_rate": 0.001, "weight_decay": 0.05}  # the recipe of the network, which is not tuned
-    return Spec(options | ({"weights": "none"} if scale.name == "smoke" else {}), from_scratch.record)
+    return Spec(options | ({"weights": "none"} if scale.name == "smoke" else {}))
 
 
 def runs(scale: Scale) -> list[Spec]:
@@ -38,11 +38,10 @@ def table(results: Results) -> Table:
     for network in NETWORKS:
         for method in METHODS:
             own = results.of(spec, results.scale, network, method)
-            row = (*errors(own), *mask_cells(results.scale, own), spread(values(own, "mean_iou")), str(len(own)))
-            rows.append((network, method, *row))
+            rows.append((network, method, *errors(own), spread(values(own, "mean_iou")), str(len(own))))
     for method in METHODS:
         pretrained, plain = (results.of(spec, results.scale, network, method) for network in reversed(NETWORKS))
         compared += compare(f"{method} pretrained", pretrained, f"{method} from scratch", plain)
-    columns = ("network", "method", "oracle", "top-1", *mask_columns(results.scale), "mean IoU", "runs")
+    columns = ("network", "method", "oracle", "top-1", "mean IoU", "runs")
     about = "Percent of the pixels of the test images; M = 2, K = 1. fcn is trained from scratch."
     return Table("Segmentation with a pretrained encoder", columns, rows, about, comparisons=compared)
