@@ -108,3 +108,10 @@ def test_all_committed_tables_follow_from_the_stored_results():
     found = list(verify(studies.NAMES, scales.NAMES, ROOT / "results", evaluated=False))
     assert {one.study for one in found} >= {"ablation", "confidence", "pretrained"}
     assert [(one.study, one.problems) for one in found if one.problems] == []
+
+
+@pytest.mark.slow
+def test_committed_weights_give_the_stored_errors(real):
+    (check,) = verify(["ablation"], ["standard"], ROOT / "results")
+    assert (check.problems, check.skipped) == ([], [])
+    assert check.weights == 9
