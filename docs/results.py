@@ -7,25 +7,31 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "oracle-error.md", ROOT / "README.md")
+PAGES = (
+    ROOT / "docs" / "results.md",
+    ROOT / "docs" / "oracle-error.md",
+    ROOT / "docs" / "studies.md",
+    ROOT / "README.md",
+)
 STORE = ROOT / "results"
-BLOCK = re.compile(r"<!-- (study|table): (\w+)( \[.*?\])? -->\n.*?<!-- end -->", re.DOTALL)
-SCALES = ("standard", "mini")  # the first one with results is shown
+BLOCK = re.compile(r"<!-- (study|table): (\w+)( \w+)?( \[.*?\])? -->\n.*?<!-- end -->", re.DOTALL)
+SCALES = ("standard", "scratch", "mini")  # the first one with results is shown, unless a mark names another one
 
 
 def filled(page: str) -> str:
     """Return the page with the table, caption, comparisons and figure, if any, of each study between its marks.
 
     Between the marks `table: NAME [COLUMN, …]` and `end`, insert only the table, with these columns or all, and its
-    caption.
+    caption. A scale can follow the name.
     """
 
     def fill(block: re.Match[str]) -> str:
-        text = shown(block[2])
-        if block[1] == "table":
+        kind, study, scale, columns = block.groups()
+        text = shown(study, (scale or "").strip())
+        if kind == "table":
             table, caption = text.split("\n\n")[:2]
-            text = f"{selected(table, block[3])}\n\n{caption}"
-        return f"<!-- {block[1]}: {block[2]}{block[3] or ''} -->\n{text}\n<!-- end -->"
+            text = f"{selected(table, columns)}\n\n{caption}"
+        return f"<!-- {kind}: {study}{scale or ''}{columns or ''} -->\n{text}\n<!-- end -->"
 
     return BLOCK.sub(fill, page)
 
@@ -38,9 +44,9 @@ def selected(table: str, columns: str | None) -> str:
     return "\n".join("| " + " | ".join(row[at] for at in chosen) + " |" for row in rows) if columns else table
 
 
-def shown(study: str) -> str:
+def shown(study: str, scale: str | None = None) -> str:
     """Return the text written by `torchmcl study show` or by a script next to the results, without its heading."""
-    scale = next((scale for scale in SCALES if (STORE / study / f"{scale}.md").is_file()), None)
+    scale = scale or next((scale for scale in SCALES if (STORE / study / f"{scale}.md").is_file()), None)
     written = STORE / study / (f"{scale}.md" if scale else "table.md")
     _, _, text = written.read_text(encoding="utf-8").partition("\n\n")
     figure = STORE / study / f"{scale}-figure.png"

@@ -38,6 +38,7 @@ NAMES = (  # the built-in studies
     "pretrained",
     "pretrained_masks",
     "fine_tuning",
+    "from_scratch",
     "unseen",
     "data_size",
     "sensitivity",

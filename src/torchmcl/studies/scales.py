@@ -1,9 +1,10 @@
 """The scales, which determine the size of each study.
 
 `paper` uses the settings of Kim et al. 2022 (the defaults of `fit` come from appendix B.2). `standard` trains heads on
-frozen features of a pretrained network, and tunes every configuration on the same grid (see `tuning`). `mini` trains
-narrow networks with short schedules on real data, to notice changes; no statement rests on it. `smoke` trains on digits
-in seconds.
+frozen features of a pretrained network, and tunes every configuration on the same grid (see `tuning`). `scratch` trains
+a narrow network of the paper with the paper's recipe until it fits its training set; members can exchange features
+there. `mini` trains narrow networks with short schedules on real data, to notice changes; no statement rests on it.
+`smoke` trains on digits in seconds.
 """
 
 from collections.abc import Sequence
@@ -13,9 +14,22 @@ from typing import Any
 from torchmcl.errors import UsageError, known_name
 from torchmcl.studies.spec import Spec
 
-NAMES = ("smoke", "mini", "standard", "paper")
-SEEDS = {"smoke": 1, "mini": 1, "standard": 6, "paper": 3}
-SEEDS_OF_STUDY = {"standard": dict.fromkeys(("penalties", "pretrained_masks", "fine_tuning", "sensitivity"), 3)}
+NAMES = ("smoke", "mini", "standard", "scratch", "paper")
+SEEDS = {"smoke": 1, "mini": 1, "standard": 6, "scratch": 6, "paper": 3}
+SEEDS_OF_STUDY = {
+    "mini": {"from_scratch": 0},
+    "standard": {
+        **dict.fromkeys(("penalties", "pretrained_masks", "fine_tuning", "sensitivity"), 3),
+        "from_scratch": 0,
+    },
+    "scratch": {
+        **dict.fromkeys(("networks", "non_mcl", "overlap", "size", "penalties", "leaderboard", "sensitivity"), 0),
+        **dict.fromkeys(("pretrained", "pretrained_masks", "fine_tuning", "unseen", "auxiliary"), 0),
+        **dict.fromkeys(("ablation", "data_size", "segmentation"), 3),
+        **dict.fromkeys(("assignment_flow", "grad_cam", "from_scratch"), 1),
+    },
+    "paper": {"from_scratch": 0},
+}
 
 Options = dict[str, Any]
 
@@ -28,7 +42,11 @@ _ICOSEG: Options = {"data": "icoseg", "data_validation": 0.0, "network": "fcn"}
 _TWO_CLASSES: Options = {"data_classes": "dog,airplane", "data_validation": 0.0, "width": 32}
 _TRANSFER: Options = {"network": "efficientnet_lite0", "image_size": 128, "hidden": 64, "data_validation": 0.1}
 _TRANSFER |= dict.fromkeys(("width", "exchange", "preset"))  # members share the pretrained network, and nothing else
+_SCRATCH: Options = {"data": "cifar10", "data_limit": 20_000, "data_validation": 0.1, "epochs": 12}
+_SCRATCH |= {"network": "resnet10", "width": 16, "preset": "default"}
 _MASKS = {**_CIFAR10, **_ICOSEG, "epochs": 30, "batch_size": 32, "drop_every": 8}
+_PRETRAINED_MASKS = {**_ICOSEG, "epochs": 30, "batch_size": 32, "network": "efficientnet_lite0"}
+_PRETRAINED_MASKS |= {"learning_rate": 0.001, "weight_decay": 0.05}  # the recipe of the network, which is not tuned
 SETTINGS: dict[str, dict[str, Options]] = {
     "smoke": {
         "images": {**_DIGITS, "data_limit": 200, "data_validation": 0.2},
@@ -44,7 +62,12 @@ SETTINGS: dict[str, dict[str, Options]] = {
     "standard": {
         "images": _TRANSFER,
         "confidence": {**_TRANSFER, "data": "cifar10", "data_classes": "dog,airplane"},
-        "segmentation": {**_MASKS, "learning_rate": 0.1, "weight_decay": 5e-4},
+        "segmentation": _PRETRAINED_MASKS,
+    },
+    "scratch": {
+        "images": _SCRATCH,
+        "confidence": {**_SCRATCH, **_TWO_CLASSES, "data_limit": None, "network": "simple_cnn", "epochs": 24},
+        "segmentation": _MASKS,
     },
     "paper": {
         "images": {"data_validation": 0.0},
@@ -60,6 +83,7 @@ METHODS: dict[str, dict[str, Options]] = {
     "smoke": {"amcl": {"warmup": 1}, "mcl": {"round": 1}, "mcl_kd": {"pretrain": 1}, "one": {"rampup": 2}},
     "mini": {"amcl": {"warmup": 5}, "annealed": {"decay": 0.95}, "mcl_kd": {"pretrain": 4}, "one": {"rampup": 10}},
     "standard": {},  # durations are shares of the training
+    "scratch": {},
     "paper": {"annealed": {"decay": 0.95}, "one": {"rampup": 80}},
 }
 # The settings among which every configuration chooses on the validation split, with the first seeds only.
@@ -68,7 +92,7 @@ GRID: dict[str, tuple[Options, ...]] = {
 }
 TUNING_SEEDS = (0, 1)
 SAMPLES = {"standard": {"cifar100": "cifar100-20000"}}  # samples in place of whole training sets
-RECORDS = {"standard": ("cost", "top_m", "training")}  # records of every run
+RECORDS = dict.fromkeys(("standard", "scratch"), ("cost", "top_m", "training"))  # records of every run
 RECORDS_OF_MASKS = {"standard": ("cost", "training")}
 
 # Replacements for the paper's networks in studies that compare networks.
@@ -94,10 +118,10 @@ NETWORKS: dict[str, dict[str, Options]] = {
     },
 }
 # The paper's data sets that a scale includes.
-DATA = {"smoke": ("cifar10",), "mini": ("cifar10",), "standard": ("cifar10", "cifar100")}
+DATA = {"smoke": ("cifar10",), "mini": ("cifar10",), "standard": ("cifar10", "cifar100"), "scratch": ("cifar10",)}
 MAX_MEMBERS = {"smoke": 3}
-UNSEEN = {"smoke": "digits/7,8,9", "mini": "svhn", "standard": "svhn-10000", "paper": "svhn"}
-FLOW_WARMUP = {"smoke": 1, "mini": 5, "standard": 5, "paper": 10}
+UNSEEN = {"smoke": "digits/7,8,9", "mini": "svhn", "standard": "svhn-10000", "scratch": "svhn-10000", "paper": "svhn"}
+FLOW_WARMUP = {"smoke": 1, "mini": 5, "standard": 5, "scratch": 5, "paper": 10}
 
 
 @dataclass(frozen=True)
@@ -139,8 +163,12 @@ class Scale:
         own = {"method": method, "members": self._limit_members(members), "seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
         of_scale |= {"data_sample": SAMPLES.get(self.name, {}).get(str({**given, **of_scale}.get("data")))}
-        records = (*record, *(RECORDS_OF_MASKS if kind == "segmentation" else RECORDS).get(self.name, ()))
+        records = (*record, *self.records(kind))
         return Spec({**METHODS[self.name].get(method, {}), **given, **of_scale, **own}, records)
+
+    def records(self, kind: str = "images") -> tuple[str, ...]:
+        """Return the records of every run of a kind of study."""
+        return (RECORDS_OF_MASKS if kind == "segmentation" else RECORDS).get(self.name, ())
 
     @property
     def protocol(self) -> bool:
@@ -186,7 +214,7 @@ def scale(name: str, study: str | None = None, *, seeds: int | None = None) -> S
     """Return a scale by its name.
 
     Args:
-        name: smoke, mini, standard or paper
+        name: smoke, mini, standard, scratch or paper
         study: name of a study, which may have fewer seeds than others
         seeds: number of seeds; overrides the default of the scale and the study
 
@@ -195,6 +223,6 @@ def scale(name: str, study: str | None = None, *, seeds: int | None = None) -> S
     """
     known_name("scale", name, NAMES)
     count = seeds if seeds is not None else SEEDS_OF_STUDY.get(name, {}).get(study or "", SEEDS[name])
-    if count < 1:
-        raise UsageError(f"Expected seeds >= 1, got {count}.")
+    if seeds is not None and seeds < 1:
+        raise UsageError(f"Expected seeds >= 1, got {seeds}.")
     return Scale(name, tuple(range(count)), GRID.get(name, ()))

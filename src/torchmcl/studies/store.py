@@ -41,7 +41,7 @@ class Store:
     def find(self, study: str, scale: str, spec: Spec) -> Result | None:
         """Return a result with all records of the run, preferably from this study, or None if there is none."""
         own = self.path(study, scale, spec)
-        for path in (own, *sorted(self.folder.glob(f"*/{scale}/{spec.hash}.json"))):
+        for path in (own, *sorted(self.folder.glob(f"*/*/{spec.hash}.json"))):
             if path.is_file() and set(spec.record) <= set((result := read(path))["records"]):
                 return result
         return None

@@ -100,12 +100,12 @@ PROTOCOL_CAPTION = (
 
 
 def error_columns(scale: Scale) -> tuple[str, ...]:
-    """Return the columns of `error_cells`: oracle and top-1 and, at the scale `standard`, those of `PROTOCOL`."""
+    """Return the columns of `error_cells`: oracle and top-1 and, at `standard` and `scratch`, those of `PROTOCOL`."""
     return (*ERRORS, *PROTOCOL) if scale.protocol else ERRORS
 
 
 def error_cells(scale: Scale, own: Sequence[Result]) -> list[str]:
-    """Return the cells for the errors of a row and, at the scale `standard`, how it was trained."""
+    """Return the cells for the errors of a row and, at `standard` and `scratch`, how it was trained."""
     if not scale.protocol:
         return errors(own)
     if not own:
@@ -129,12 +129,12 @@ def error_cells(scale: Scale, own: Sequence[Result]) -> list[str]:
 
 def mask_columns(scale: Scale) -> tuple[str, ...]:
     """Return the columns of `mask_cells`."""
-    return ("training", "cost") if scale.protocol else ()
+    return ("training", "cost") if scale.records("segmentation") else ()
 
 
 def mask_cells(scale: Scale, own: Sequence[Result]) -> list[str]:
     """Return, for masks at the scale `standard`, the cells for the ensemble's training error and the cost."""
-    if not scale.protocol or not own:
+    if not mask_columns(scale) or not own:
         return [MISSING] * len(mask_columns(scale))
     records = [result["records"] for result in own]
     return [spread([one["training"]["top1_error"] for one in records]), f"{records[0]['cost']:.1f}"]

@@ -1,6 +1,7 @@
 """How the distance between AMCL and IE depends on the amount of data (not in the paper).
 
 The study trains 5 members on 2,000 to 50,000 images of CIFAR-10, a tenth of which is the validation split, with K = 1.
+At `scratch`, there are at most 20,000 images, and more epochs for fewer images, so that members fit their training set.
 """
 
 from typing import TYPE_CHECKING
@@ -17,18 +18,20 @@ if TYPE_CHECKING:
 
 METHODS = ("ie", "amcl")
 IMAGES = {"smoke": (100, 200), "mini": (2_000, 10_000), "standard": (2_000, 5_000, 10_000, 20_000, 50_000)}
+EPOCHS = {"scratch": {2_000: 40, 5_000: 24, 10_000: 16, 20_000: 12}}
 
 
 def images(scale: Scale) -> tuple[int, ...]:
     """Return the numbers of images."""
-    return IMAGES.get(scale.name, IMAGES["standard"])
+    return IMAGES.get(scale.name) or tuple(EPOCHS.get(scale.name, IMAGES["standard"]))
 
 
 def spec(scale: Scale, count: int, method: str, *, seed: int) -> Spec:
     """Return the specification of one run."""
     k = None if method == "ie" else 1
     full = scale.spec(method, network="resnet18", data="cifar10", k=k, seed=seed)
-    return Spec({**full.options, "data_limit": None if count == 50_000 else count}, full.record)
+    epochs = EPOCHS.get(scale.name, {}).get(count, full.options.get("epochs"))
+    return Spec({**full.options, "data_limit": None if count == 50_000 else count, "epochs": epochs}, full.record)
 
 
 def runs(scale: Scale) -> list[Spec]:

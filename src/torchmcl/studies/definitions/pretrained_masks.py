@@ -4,6 +4,7 @@ The study trains 2 members on iCoseg with K = 1: decoders on frozen features of 
 convolutional networks of the study `segmentation`, with as many epochs.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from torchmcl.studies import Results, Scale, Spec, Table
@@ -16,7 +17,8 @@ NETWORKS = ("fcn", "efficientnet_lite0")
 
 def spec(scale: Scale, network: str, method: str, *, seed: int) -> Spec:
     """Return the specification of the run of one row."""
-    from_scratch = scale.spec(method, kind="segmentation", members=2, k=1, seed=seed)
+    size = replace(scale, name="scratch") if scale.transfer else scale
+    from_scratch = size.spec(method, kind="segmentation", members=2, k=1, seed=seed)
     if network == "fcn":
         return Spec(from_scratch.options)
     kept = ("data", "data_limit", "data_validation", "members", "method", "k", "seed", "epochs", "batch_size")
