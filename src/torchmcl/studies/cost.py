@@ -269,8 +269,8 @@ def studies_table(
     rows, all_hours = [], list[float]()
     for name, specs in runs(names or all_studies(), scale, seeds).items():
         hours = [operations(spec) / (tflops * 1e12) / 3600 for spec in specs]
-        total = len({spec.hash for spec in load(name).runs(scale_of(scale, name, seeds=seeds))})
-        rows.append((name, f"{total:,}", f"{len(specs):,}", *hour_cells(hours)))
+        if total := len({spec.hash for spec in load(name).runs(scale_of(scale, name, seeds=seeds))}):
+            rows.append((name, f"{total:,}", f"{len(specs):,}", *hour_cells(hours)))
         all_hours += hours
     rows.append(("all", MISSING, f"{len(all_hours):,}", *hour_cells(all_hours)))
     waits = [f"{n} GPU{'s' * (n > 1)}: {makespan(all_hours, n):,.1f} h" for n in gpus]

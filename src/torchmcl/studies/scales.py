@@ -67,7 +67,7 @@ SETTINGS: dict[str, dict[str, Options]] = {
     "scratch": {
         "images": _SCRATCH,
         "confidence": {**_SCRATCH, **_TWO_CLASSES, "data_limit": None, "network": "simple_cnn", "epochs": 24},
-        "segmentation": _MASKS,
+        "segmentation": {**_MASKS, "learning_rate": 0.1, "weight_decay": 5e-4},
     },
     "paper": {
         "images": {"data_validation": 0.0},
