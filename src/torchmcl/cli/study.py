@@ -21,6 +21,11 @@ def add_arguments(parser: Any) -> None:
     actions = parser.add_subcommands(required=True)
     for action, function in ACTIONS.items():
         own = ArgumentParser(exit_on_error=False, description=function.__doc__)
+        if action == "statements":
+            add_option(own, "scale", "judge all statements at this scale, such as paper; by default, each at its own")
+            add_option(own, "results", "folder for the results", str, "results")
+            actions.add_subcommand(action, own, help=function.__doc__)
+            continue
         required = action in ("run", "show")
         about = f"one or more of {', '.join(names())}, or files with your own studies, such as ./my_study.py"
         about += "" if required else "; by default, all"
@@ -123,6 +128,26 @@ def study_show(names: list[str], scale: str, seeds: int | None, results: str, ou
     return 0
 
 
+def study_statements(scale: str | None, results: str) -> int:
+    """Judge the statements of the paper by the stored results, and write them to statements.md."""
+    from pathlib import Path
+
+    from torchmcl._utils import atomic
+    from torchmcl.errors import known_name
+    from torchmcl.studies import paper, scales, statements, tables
+
+    if scale is not None:
+        known_name("scale", scale, scales.NAMES)
+    table = statements.table(paper.STATEMENTS, results, scale)
+    console = wide_console(max(140, tables.rich_width(table)))
+    console.print(tables.rich_table(table))
+    if scale is None:
+        atomic.make_folder(Path(results))
+        atomic.write(Path(results) / statements.FILE, tables.markdown(table))
+        console.print(f"Wrote {Path(results) / statements.FILE}", soft_wrap=True)
+    return 0
+
+
 def study_verify(names: list[str], scale: str | None, results: str) -> int:
     """Derive the tables again from stored errors, and the errors from stored weights; fail if anything differs."""
     from rich.table import Table
@@ -168,6 +193,7 @@ ACTIONS: dict[str, Callable[..., int]] = {
     "ls": study_ls,
     "run": study_run,
     "show": study_show,
+    "statements": study_statements,
     "verify": study_verify,
     "cost": study_cost,
 }

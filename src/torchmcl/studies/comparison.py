@@ -97,9 +97,9 @@ def rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
             one.name,
             one.error,
             f"{one.difference.value:+.2f}",
-            _bounds(one.difference),
+            bounds(one.difference),
             *((_p(one.difference.p_t), _p(p)) if one.difference.seeds > 1 else ("", "")),
-            _bounds(one.difference.bootstrap),
+            bounds(one.difference.bootstrap),
             one.verdict,
         )
         for one, p in zip(comparisons, adjusted, strict=True)
@@ -126,8 +126,16 @@ def _p(value: float) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _bounds(interval: Interval | Difference | None) -> str:
-    return f"[{interval.low:+.2f}, {interval.high:+.2f}]" if interval is not None and isfinite(interval.low) else ""
+def bounds(interval: Interval | Difference | None, *, signed: bool = True) -> str:
+    """Format an interval as a table cell, which is empty if there is none.
+
+    >>> bounds(Interval(1.5, 1.1, 1.9)), bounds(Interval(1.5, 1.1, 1.9), signed=False), bounds(None)
+    ('[+1.10, +1.90]', '[1.10, 1.90]', '')
+    """
+    if interval is None or not isfinite(interval.low):
+        return ""
+    sign = "+" if signed else ""
+    return f"[{interval.low:{sign}.2f}, {interval.high:{sign}.2f}]"
 
 
 def paired_difference(

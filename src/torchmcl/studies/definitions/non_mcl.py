@@ -42,7 +42,7 @@ def table(results: Results) -> Table:
             rows.append(
                 (used["network"], used["data"], method, *error_cells(results.scale, own), *published_errors(published))
             )
-        compared += compare_all("amcl", by_method, f"{used['network']}: ")
+        compared += compare_all("amcl", by_method, f"{used['network']}, {used['data']}: ")
     columns = ("network", "data", "method", *error_columns(results.scale), "paper oracle", "paper top-1")
     return Table(
         "Ensembles that do not specialise",

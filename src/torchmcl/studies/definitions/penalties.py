@@ -53,7 +53,7 @@ def table(results: Results) -> Table:
     compared = []
     for cell in own:
         if cell != PUBLISHED and (cell == best or cell[0] == PUBLISHED[0] or cell[1] == PUBLISHED[1]):
-            compared += compare(cell_name(cell), own[cell], cell_name(PUBLISHED), own.get(PUBLISHED, []))
+            compared += compare(cell_name(PUBLISHED), own.get(PUBLISHED, []), cell_name(cell), own[cell])
     columns = ("", "beta", *(f"gamma {gamma:g}" for gamma in gammas), "largest share")
     about = "Oracle / top-1 error in percent of the test set; share of the busiest member in percent; K = 1."
     return Table("Penalties beta and gamma", columns, [*here, *paper], about, notes, compared)

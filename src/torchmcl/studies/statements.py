@@ -1,0 +1,162 @@
+"""The statements of Kim et al. 2022, judged by the stored results of studies.
+
+Most statements say that one configuration has a lower error than others. Such a statement *holds* if all of these
+differences are clear and negative. It *does not hold* if one of them is clear and positive, or lies within the margin
+of equivalence without being clear. Others say that a quantity lies in a range; such a statement holds if the t interval
+over the seeds lies inside this range, and does not hold if it lies outside. A statement is *not judged* if results are
+missing, if members do not fit their training examples, or with fewer than six seeds. It is *not clear* otherwise.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any, Literal
+
+from torchmcl.studies import comparison
+from torchmcl.studies.comparison import SEEDS, Comparison
+from torchmcl.studies.published import find
+from torchmcl.studies.scales import NETWORKS
+from torchmcl.studies.show import show
+from torchmcl.studies.statistics import Interval, paired_seeds
+from torchmcl.studies.study import Results
+from torchmcl.studies.tables import MISSING, Table
+
+FILE = "statements.md"  # the table, in the folder of the results
+Verdict = Literal["holds", "does not hold", "not clear", "not judged"]
+COLUMNS = ("statement", "paper", "published", "here", "95 % interval", "seeds", "verdict", "study")
+Quantity = Callable[[Results], list[float]]
+PublishedRow = Mapping[str, Any]  # the values that select a published row; "table" names another table than the study's
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdict on a statement, and the numbers behind it as text."""
+
+    verdict: Verdict
+    published: str = MISSING
+    here: str = MISSING
+    interval: str = MISSING
+    seeds: int = 0
+
+
+@dataclass(frozen=True)
+class Lower:
+    """A statement that the first configuration of each pair has a lower error than the second one.
+
+    Args:
+        text: the statement
+        place: where the paper makes it
+        study: name of the study
+        error: the error that is compared, oracle or top-1
+        pairs: for each difference, such as "amcl minus ie", the two published rows; networks have their published names
+        scale: scale of the study
+    """
+
+    text: str
+    place: str
+    study: str
+    error: str
+    pairs: Mapping[str, tuple[PublishedRow, PublishedRow]]
+    scale: str = "standard"
+
+    def judge(self, results: Results, comparisons: Sequence[Comparison]) -> Judged:
+        """Judge the statement; the numbers are those of the largest difference, which is the least favourable one."""
+        pairs = {_with_network(name, results.scale.name): rows for name, rows in self.pairs.items()}
+        found = [one for one in comparisons if one.error == self.error and one.name in pairs]
+        verdict = verdict_on(found, expected=len(pairs))
+        if not found:
+            return Judged(verdict)
+        worst = max(found, key=lambda one: one.difference.value)
+        published = " and ".join(self._published(row) for row in pairs[worst.name])
+        numbers = f"{worst.name}: {worst.difference.value:+.2f}"
+        return Judged(verdict, published, numbers, comparison.bounds(worst.difference), worst.difference.seeds)
+
+    def _published(self, row: PublishedRow) -> str:
+        values = {name: value for name, value in row.items() if name != "table"}
+        published = find(row.get("table", self.study), **values)
+        return MISSING if published is None else f"{published.oracle if self.error == 'oracle' else published.top1:g}"
+
+
+@dataclass(frozen=True)
+class Within:
+    """A statement that a quantity lies between `low` and `high`.
+
+    Args:
+        text: the statement
+        place: where the paper makes it
+        study: name of the study
+        quantity: function that returns the quantity for each seed
+        low: lower bound
+        high: upper bound
+        published: what the paper reports
+        scale: scale of the study
+    """
+
+    text: str
+    place: str
+    study: str
+    quantity: Quantity
+    low: float = -inf
+    high: float = inf
+    published: str = MISSING
+    scale: str = "standard"
+
+    def judge(self, results: Results, comparisons: Sequence[Comparison]) -> Judged:
+        """Judge the statement by the t interval over the seeds."""
+        values = self.quantity(results)
+        if not values:
+            return Judged("not judged", self.published)
+        mean = paired_seeds(values, [0.0] * len(values))
+        interval = Interval(mean.value, mean.low, mean.high)
+        verdict: Verdict = "not clear"
+        if len(values) < SEEDS:
+            verdict = "not judged"
+        elif self.low <= interval.low and interval.high <= self.high:
+            verdict = "holds"
+        elif interval.high < self.low or self.high < interval.low:
+            verdict = "does not hold"
+        return Judged(verdict, self.published, f"{mean.value:.2f}", comparison.bounds(mean, signed=False), len(values))
+
+
+Statement = Lower | Within
+
+
+def _with_network(name: str, scale: str) -> str:
+    """Replace a published network at the beginning of a difference's name by the network that the scale uses."""
+    published = name.partition(",")[0]
+    return name.replace(published, NETWORKS.get(scale, {}).get(published, {}).get("network", published), 1)
+
+
+def verdict_on(differences: Sequence[Comparison], *, expected: int) -> Verdict:
+    """Return the verdict on a statement that rests on `expected` differences, all of which should be negative.
+
+    >>> lower = Comparison("amcl", "ie", "oracle", paired_seeds([2, 2, 2, 3, 3, 1], [3, 4, 3, 5, 4, 3]))
+    >>> verdict_on([lower], expected=1), verdict_on([lower], expected=2)
+    ('holds', 'not judged')
+    """
+    if len(differences) < expected or any(one.verdict.startswith("not judged") for one in differences):
+        return "not judged"
+    parts = [one.difference for one in differences]
+    if any(part.value > 0 if part.clear else part.equivalent() for part in parts):
+        return "does not hold"
+    return "holds" if all(part.clear for part in parts) else "not clear"
+
+
+def table(statements: Sequence[Statement], folder: str | Path = "results", scale: str | None = None) -> Table:
+    """Judge statements by the stored results in a folder, each at its own scale or all at one `scale`."""
+    rows, shown = [], dict[tuple[str, str], Any]()
+    for one in statements:
+        key = (one.study, scale or one.scale)
+        if key not in shown:
+            shown[key] = show(*key, results=folder)
+        made, results, _ = shown[key]
+        judged = one.judge(results, made.comparisons)
+        seeds = str(judged.seeds) if judged.seeds else MISSING
+        numbers = (judged.published, judged.here, judged.interval, seeds, judged.verdict)
+        rows.append((one.text, one.place, *numbers, ", ".join(key)))
+    about = (
+        "Errors in percent, differences in percentage points. here: if a statement rests on several differences, the "
+        "largest of them, which is the least favourable one; published: the two errors of the same pair."
+    )
+    return Table("Statements of the paper", COLUMNS, rows, about)

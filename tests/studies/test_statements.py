@@ -1,0 +1,96 @@
+from pathlib import Path
+
+import pytest
+
+from torchmcl.studies import paper, tables
+from torchmcl.studies.comparison import Comparison
+from torchmcl.studies.published import find
+from torchmcl.studies.scales import scale
+from torchmcl.studies.statements import FILE, Lower, Within, table, verdict_on
+from torchmcl.studies.statistics import paired_seeds
+from torchmcl.studies.study import Results
+
+ROOT = Path(__file__).parents[2]
+BASE = [10.0, 10.2, 9.9, 10.1, 10.3, 9.8]
+RESULTS = Results(scale("standard"), {})
+
+
+def difference(*values: float, fitted: bool = True, name: str = "amcl") -> Comparison:
+    return Comparison(
+        name,
+        "ie",
+        "oracle",
+        paired_seeds([b + d for b, d in zip(BASE, values, strict=False)], BASE[: len(values)]),
+        fitted,
+    )
+
+
+LOWER = difference(-1.0, -1.2, -0.9, -1.1, -1.3, -0.8)
+HIGHER = difference(1.0, 1.2, 0.9, 1.1, 1.3, 0.8)
+EQUAL = difference(0.1, -0.1, 0.05, -0.05, 0.0, 0.02)
+UNCLEAR = difference(-3.0, 1.0, -2.0, 1.5, -0.5, 0.3)
+SLIGHTLY_LOWER = difference(-0.1, -0.12, -0.09, -0.11, -0.13, -0.08)  # clear, and within the margin
+FEW = difference(-1.0, -1.1, -0.9)
+UNTRAINED = difference(-1.0, -1.2, -0.9, -1.1, -1.3, -0.8, fitted=False)
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ([LOWER], "holds"),
+        ([LOWER, SLIGHTLY_LOWER], "holds"),
+        ([HIGHER], "does not hold"),
+        ([LOWER, HIGHER], "does not hold"),
+        ([EQUAL], "does not hold"),
+        ([LOWER, EQUAL], "does not hold"),
+        ([UNCLEAR], "not clear"),
+        ([LOWER, UNCLEAR], "not clear"),
+        ([FEW], "not judged"),
+        ([LOWER, FEW], "not judged"),
+        ([HIGHER, UNTRAINED], "not judged"),
+    ],
+)
+def test_verdicts(differences, verdict):
+    assert verdict_on(differences, expected=len(differences)) == verdict
+    assert verdict_on(differences, expected=len(differences) + 1) == "not judged"
+
+
+def test_the_least_favourable_difference_is_shown():
+    row = {"method": "amcl", "memory": True, "fusion": True}
+    statement = Lower("…", "table 1", "ablation", "oracle", {"amcl minus ie": (row, {"method": "ie"})})
+    judged = statement.judge(RESULTS, [LOWER, difference(-9.0, -9.0, name="other")])
+    assert (judged.verdict, judged.published, judged.here, judged.seeds) == (
+        "holds",
+        "2.14 and 5.1",
+        "amcl minus ie: -1.05",
+        6,
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(9, 11, "holds"), (10.05, 11, "not clear"), (11, 12, "does not hold")]
+)
+def test_ranges(low, high, verdict):
+    statement = Within("…", "figure 2", "confidence", lambda results: BASE, low, high)
+    assert statement.judge(RESULTS, []).verdict == verdict
+    few = Within("…", "figure 2", "confidence", lambda results: BASE[:5], low, high)
+    assert few.judge(RESULTS, []).verdict == "not judged"
+    assert Within("…", "figure 2", "confidence", lambda results: []).judge(RESULTS, []).verdict == "not judged"
+
+
+def test_every_statement_names_published_rows():
+    pairs = [
+        (one.study, row)
+        for one in paper.STATEMENTS
+        if isinstance(one, Lower)
+        for pair in one.pairs.values()
+        for row in pair
+    ]
+    for study, row in pairs:
+        values = {name: value for name, value in row.items() if name != "table"}
+        assert find(row.get("table", study), **values) is not None, row
+
+
+def test_the_committed_table_follows_from_the_results():
+    written = (ROOT / "results" / FILE).read_text(encoding="utf-8")
+    assert tables.markdown(table(paper.STATEMENTS, ROOT / "results")) == written, "Run: torchmcl study statements"
