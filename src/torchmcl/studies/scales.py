@@ -42,8 +42,9 @@ _ICOSEG: Options = {"data": "icoseg", "data_validation": 0.0, "network": "fcn"}
 _TWO_CLASSES: Options = {"data_classes": "dog,airplane", "data_validation": 0.0, "width": 32}
 _TRANSFER: Options = {"network": "efficientnet_lite0", "image_size": 128, "hidden": 64, "data_validation": 0.1}
 _TRANSFER |= dict.fromkeys(("width", "exchange", "preset"))  # members share the pretrained network, and nothing else
-_SCRATCH: Options = {"data": "cifar10", "data_limit": 20_000, "data_validation": 0.1, "epochs": 12}
+_SCRATCH: Options = {"data": "cifar10", "data_limit": 20_000, "data_validation": 0.1, "epochs": 12, "drop_every": 4}
 _SCRATCH |= {"network": "resnet10", "width": 16, "preset": "default"}
+_SIMPLE_CNN: Options = {"network": "simple_cnn", "data_limit": None, "epochs": 24, "drop_every": 8}
 _MASKS = {**_CIFAR10, **_ICOSEG, "epochs": 30, "batch_size": 32, "drop_every": 8}
 _PRETRAINED_MASKS = {**_ICOSEG, "epochs": 30, "batch_size": 32, "network": "efficientnet_lite0"}
 _PRETRAINED_MASKS |= {"learning_rate": 0.001, "weight_decay": 0.05}  # the recipe of the network, which is not tuned
@@ -66,7 +67,14 @@ SETTINGS: dict[str, dict[str, Options]] = {
     },
     "scratch": {
         "images": _SCRATCH,
-        "confidence": {**_SCRATCH, **_TWO_CLASSES, "data_limit": None, "network": "simple_cnn", "epochs": 24},
+        "confidence": {
+            **_SCRATCH,
+            **_TWO_CLASSES,
+            "data_limit": None,
+            "network": "simple_cnn",
+            "epochs": 24,
+            "drop_every": 8,
+        },
         "segmentation": {**_MASKS, "learning_rate": 0.1, "weight_decay": 5e-4},
     },
     "paper": {

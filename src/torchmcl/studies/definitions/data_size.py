@@ -31,7 +31,9 @@ def spec(scale: Scale, count: int, method: str, *, seed: int) -> Spec:
     k = None if method == "ie" else 1
     full = scale.spec(method, network="resnet18", data="cifar10", k=k, seed=seed)
     epochs = EPOCHS.get(scale.name, {}).get(count, full.options.get("epochs"))
-    return Spec({**full.options, "data_limit": None if count == 50_000 else count, "epochs": epochs}, full.record)
+    drops = {"drop_every": epochs // 3} if scale.name in EPOCHS else {}
+    limit = None if count == 50_000 else count
+    return Spec({**full.options, "data_limit": limit, "epochs": epochs, **drops}, full.record)
 
 
 def runs(scale: Scale) -> list[Spec]:

@@ -11,10 +11,11 @@ from torchmcl.studies.study import spread, values
 _SIMPLE: dict[str, Any] = {"network": "simple_cnn", "width": 32, "head": "linear", "learning_rate": 0.02}
 _RESNET: dict[str, Any] = {"network": "resnet10", "width": 16, "learning_rate": 0.1}
 ROWS = (
-    {**_SIMPLE, "data_limit": 10_000, "epochs": 30},
-    {**_RESNET, "data_limit": 10_000, "epochs": 12},
-    {**_RESNET, "data_limit": 10_000, "epochs": 16},
-    {**_RESNET, "data_limit": 20_000, "epochs": 12},
+    {**_SIMPLE, "data_limit": 10_000, "epochs": 30, "drop_every": 8},
+    {**_RESNET, "data_limit": 10_000, "epochs": 12, "drop_every": 3},
+    {**_RESNET, "data_limit": 10_000, "epochs": 16, "drop_every": 4},
+    {**_RESNET, "data_limit": 20_000, "epochs": 12, "drop_every": 3},
+    {**_RESNET, "data_limit": 20_000, "epochs": 12, "drop_every": 4},
 )
 
 
@@ -39,11 +40,16 @@ def table(results: Results) -> Table:
         name = f"{used['network']} of width {used['width']}" + (", linear head" if "head" in used else "")
         training = spread([result["records"]["training"]["top1_error"] for result in own])
         seconds = spread([result["trained"]["seconds"] for result in own if result["trained"]], 0)
-        setting = (f"{used['data_limit']:,}", str(used["epochs"]), f"{used['learning_rate']:g}")
+        setting = (
+            f"{used['data_limit']:,}",
+            str(used["epochs"]),
+            f"{used['learning_rate']:g}",
+            str(used["drop_every"]),
+        )
         cells.append((name, *setting, training, spread(values(own, "top1_error")), seconds))
-    columns = ("network", "images", "epochs", "rate", "training error", "test error", "seconds")
+    columns = ("network", "images", "epochs", "rate", "dropped every", "training error", "test error", "seconds")
     about = (
-        "Percent. images: including the validation split; seconds: duration of the training on one core, which other "
-        "runs can slow down."
+        "Percent. dropped every: epochs after which the rate is multiplied by 0.2; images: including the validation "
+        "split; seconds: duration of the training on one core, which other runs can slow down."
     )
     return Table("Networks trained from scratch", columns, cells, about)
