@@ -30,10 +30,9 @@ def spec(scale: Scale, count: int, method: str, *, seed: int) -> Spec:
     """Return the specification of one run."""
     k = None if method == "ie" else 1
     full = scale.spec(method, network="resnet18", data="cifar10", k=k, seed=seed)
-    epochs = EPOCHS.get(scale.name, {}).get(count, full.options.get("epochs"))
-    drops = {"drop_every": epochs // 3} if scale.name in EPOCHS else {}
-    limit = None if count == 50_000 else count
-    return Spec({**full.options, "data_limit": limit, "epochs": epochs, **drops}, full.record)
+    epochs = EPOCHS.get(scale.name, {}).get(count)
+    schedule = {} if epochs is None else {"epochs": epochs, "drop_every": epochs // 3}
+    return Spec({**full.options, "data_limit": None if count == 50_000 else count, **schedule}, full.record)
 
 
 def runs(scale: Scale) -> list[Spec]:
