@@ -1,10 +1,11 @@
 """Insert the tables of results into docs/results.md and README.md.
 
-Run `torchmcl study show NAME --scale SCALE` first, then `python docs/results.py`.
+Run `torchmcl study show NAME --scale SCALE` and `torchmcl study statements` first, then `python docs/results.py`.
 """
 
 import re
 from pathlib import Path
+from statistics import mean, median
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -14,7 +15,10 @@ PAGES = (
     ROOT / "README.md",
 )
 STORE = ROOT / "results"
+EXPLAINED = re.compile(r"strict oracle: .*? split\.")  # the sentence that explains the columns of the protocol
 BLOCK = re.compile(r"<!-- (study|table): (\w+)( \w+)?( \[.*?\])? -->\n.*?<!-- end -->", re.DOTALL)
+GRID = re.compile(r"<!-- grid: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+STATEMENTS = re.compile(r"<!-- statements -->\n.*?<!-- end -->", re.DOTALL)
 SCALES = ("standard", "scratch", "mini")  # the first one with results is shown, unless a mark names another one
 
 
@@ -30,10 +34,48 @@ def filled(page: str) -> str:
         text = shown(study, (scale or "").strip())
         if kind == "table":
             table, caption = text.split("\n\n")[:2]
-            text = f"{selected(table, columns)}\n\n{caption}"
+            text = f"{selected(table, columns)}\n\n{shortened(caption, columns)}"
         return f"<!-- {kind}: {study}{scale or ''}{columns or ''} -->\n{text}\n<!-- end -->"
 
+    _, _, statements = (STORE / "statements.md").read_text(encoding="utf-8").partition("\n\n")
+    page = STATEMENTS.sub(lambda _: f"<!-- statements -->\n{linked(statements.strip())}\n<!-- end -->", page)
+    page = GRID.sub(lambda match: f"<!-- grid: {match[1]} -->\n{grid(match[1])}\n<!-- end -->", page)
     return BLOCK.sub(fill, page)
+
+
+def grid(study: str) -> str:
+    """Return a table of the errors with every setting of the grid, from the stored results of a study."""
+    from torchmcl.studies import load
+    from torchmcl.studies.scales import TUNING_SEEDS, scale
+    from torchmcl.studies.store import Store
+    from torchmcl.studies.tuning import configurations, with_setting
+
+    size, stored = scale("standard", study), Store(STORE).read(study, "standard")
+    head = [" / ".join(f"{value:g}" for value in setting.values()) for setting in size.grid]
+    lines = [["configuration", *head, "seconds"], ["---", *["---:"] * (len(head) + 1)]]
+    for specs in configurations(load(study).runs(size)):
+        tuning = [spec for spec in specs if spec.options["seed"] in TUNING_SEEDS]
+        cells, seconds = [], []
+        for setting in size.grid:
+            found = [stored[with_setting(spec, setting).hash] for spec in tuning]
+            errors = mean(one["validation"]["top1_error"] for one in found)
+            cells.append(f"{errors:.1f} / {mean(one['records']['training']['own_error'] for one in found):.1f}")
+            seconds += [one["trained"]["seconds"] for one in found]
+        options = {name: value for name, value in specs[0].options.items() if name in ("members", "memory", "warmup")}
+        name = ", ".join([specs[0].options["method"], *(f"{option} {value}" for option, value in options.items())])
+        lines.append([name, *cells, f"{median(seconds):.0f}"])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def linked(statements: str) -> str:
+    """Return the table of statements with a link to the table of each study."""
+
+    def link(match: re.Match[str]) -> str:
+        name, scale = match.groups()
+        exists = (STORE / name / f"{scale}.md").is_file()
+        return f"| [{name}](../results/{name}/{scale}.md), {scale} |" if exists else match[0]
+
+    return re.sub(r"\| (\w+), (\w+) \|$", link, statements, flags=re.MULTILINE)
 
 
 def selected(table: str, columns: str | None) -> str:
@@ -42,6 +84,17 @@ def selected(table: str, columns: str | None) -> str:
     wanted = [name.strip() for name in columns.strip(" []").split(",")] if columns else rows[0]
     chosen = [rows[0].index(name) for name in wanted]
     return "\n".join("| " + " | ".join(row[at] for at in chosen) + " |" for row in rows) if columns else table
+
+
+def shortened(caption: str, columns: str | None) -> str:
+    """Return a caption without the explanations of columns that are not shown."""
+    names = {part.strip() for part in columns.strip(" []").split(",")} if columns else None
+
+    def kept(explained: re.Match[str]) -> str:
+        clauses = [one for one in explained[0].rstrip(".").split("; ") if names is None or one.split(":")[0] in names]
+        return "; ".join(clauses) + "." * bool(clauses)
+
+    return EXPLAINED.sub(kept, caption).replace("  ", " ")
 
 
 def shown(study: str, scale: str | None = None) -> str:

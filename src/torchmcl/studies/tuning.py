@@ -74,7 +74,7 @@ def choose(specs: Sequence[Spec], scale: Scale, stored: Mapping[str, Result]) ->
 def fits(results: Sequence[Result]) -> bool | None:
     """Return whether members err on at most 2 % of the training examples assigned to them, or None if not recorded."""
     records = [result["records"].get("training") for result in results]
-    if not records or any("own_errors" not in (record or ()) for record in records):
+    if not records or any("own_error" not in (record or ()) for record in records):
         return None
     return bool(np.mean([record["own_error"] for record in records]) <= FITS)
 
