@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from torchmcl import fit, networks
+from torchmcl import cli, fit, networks
 from torchmcl.data.image_files import read_image
 from torchmcl.errors import DiskFullError, UsageError
 from torchmcl.inference import feature_store
@@ -23,6 +23,8 @@ from torchmcl.training.signals import Interrupted
 
 TINY = {"network": "efficientnet_lite0", "weights": "none", "image_size": 32, "hidden": 16, "members": 2}
 TINY |= {"data": "digits", "data_limit": 200, "epochs": 2, "verbose": False}
+MASKS = {name: value for name, value in TINY.items() if name != "image_size"}
+MASKS |= {"data": "digits-masks", "data_limit": 40, "epochs": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -142,11 +144,33 @@ def test_a_network_of_ones_own_may_have_an_option_named_weights(tmp_path, untouc
 
 
 def test_masks(cache):
-    options = {**TINY, "data": "digits-masks", "data_limit": 40, "epochs": 1}
-    specialists = fit(**options)
+    specialists = fit(**MASKS, data_size=32)
     assert specialists.metrics["features"]["network"] == "efficientnet_lite0"
-    x = torch.randint(0, 256, (2, 1, 8, 8), dtype=torch.uint8)
-    assert specialists.predict(x).label.shape == (2, 8, 8)
+    x = torch.randint(0, 256, (2, 1, 32, 32), dtype=torch.uint8)
+    assert specialists.predict(x).label.shape == (2, 32, 32)
+
+
+def test_masks_that_are_too_small(tmp_path, capsys):
+    with pytest.raises(UsageError, match=r"at least 32x32 pixels for efficientnet_lite0, got 40x31\. .* --data-size"):
+        fit(**MASKS, data_size=(40, 31))
+    line = "train --data digits-masks --network efficientnet_lite0 --weights none --out"
+    assert cli.main([*line.split(), str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "torchmcl: Images with masks need at least 32x32 pixels for efficientnet_lite0, got 8x8. "
+        "Choose a larger size with --data-size."
+    ]
+    assert not (tmp_path / "run").exists()
+
+
+def test_masks_have_no_image_size(tmp_path):
+    """The default is accepted, because it is part of the stored configuration of a run."""
+    with pytest.raises(UsageError, match=r"image_size has no effect on images with masks\. Set --data-size instead"):
+        fit(**MASKS, data_size=32, image_size=64)
+    fit(**MASKS, data_size=32, out=tmp_path / "run")
+    stored = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
+    assert stored["image_size"] == 224
+    assert TrainConfig.of(**stored).identity() == TrainConfig.of(**TrainConfig.of(**stored).identity()).identity()
+    fit(**stored, verbose=False)
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from torchmcl.errors import UsageError
 from torchmcl.inference.features import Features, cached_features, trunk_digest
 from torchmcl.inference.predictor import ModelConfig, Specialists, load_weights
 from torchmcl.methods import Method
+from torchmcl.networks.backbone import MIN_SIZE
 from torchmcl.objectives.dataset_pass import DatasetPass, outputs
 from torchmcl.objectives.objective import memory_of
 from torchmcl.serialization import checksum
@@ -319,8 +320,25 @@ def _preprocessed(config: TrainConfig, data: DataSet) -> tuple[DataSet, bool]:
             raise UsageError(f"The network {name} has its own preprocessing. Leave data_preprocess out.")
         if images.dtype != torch.uint8 or images.shape[1] not in (1, 3):
             raise UsageError(f"The network {name} needs color or gray images (uint8).")
+        if data.train.dense:
+            _check_mask_size(config, images.shape[2:])
     steps, whiten = preprocess.split_whitening(own or data.preprocess)
     return replace(data, preprocess=steps), whiten
+
+
+def _check_mask_size(config: TrainConfig, size: Sequence[int]) -> None:
+    """Raise UsageError if a pretrained network cannot read images with masks, which keep their size.
+
+    The stored configuration of a run contains the default of `image_size`, which is therefore accepted.
+    """
+    name, expected = config.network.name, networks.input_of(config.network.name)
+    if expected is not None and config.network.image_size != expected.size:
+        raise UsageError("The option image_size has no effect on images with masks. Set --data-size instead.")
+    if min(size) < MIN_SIZE:
+        raise UsageError(
+            f"Images with masks need at least {MIN_SIZE}x{MIN_SIZE} pixels for {name}, got {size[0]}x{size[1]}. "
+            "Choose a larger size with --data-size."
+        )
 
 
 def _check_custom(config: TrainConfig, given: dict[str, Any]) -> None:
