@@ -6,8 +6,9 @@ so that subsets and other splits of a data set find their features too.
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -32,6 +33,7 @@ VARIABLE = "TORCHMCL_CACHE_GB"
 DEFAULT_GB = 20.0
 KEY_BYTES = 16
 ABOUT, LOCK = "about.json", ".lock"
+STALE_SECONDS = 3600  # after which a draft belongs to a process that was killed
 
 Keys = NDArray[np.uint8]  # (N, KEY_BYTES)
 
@@ -102,10 +104,17 @@ class FeatureStore:
         self.damaged: list[Path] = []
         self._segments: dict[Path, Segment] = {}
 
-    def locked(self) -> Any:
-        """Return a context in which no other process adds features to the store."""
-        atomic.make_folder(self.folder)
-        return exclusive_lock(self.folder / LOCK)
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """A context in which no other process adds features to the store or removes it to make room."""
+        with ExitStack() as stack:
+            held = False
+            while not held:
+                atomic.make_folder(self.folder)
+                with suppress(FileNotFoundError):  # another process has just removed the folder
+                    stack.enter_context(exclusive_lock(self.folder / LOCK))
+                    held = True
+            yield
 
     def refresh(self) -> None:
         """Read files that were added since the last call; remove damaged ones and list them in `damaged`."""
@@ -254,7 +263,7 @@ def _entry(folder: Path) -> StoreEntry:
     except (OSError, ValueError):
         about = {}
     stats = []
-    for path in paths:
+    for path in (*paths, *filter(atomic.is_draft, folder.glob(".*"))):
         with suppress(FileNotFoundError):  # another process has removed it
             stats.append(path.stat())
     return StoreEntry(
@@ -276,8 +285,14 @@ def clear(names: Sequence[str] = (), root: Path | None = None) -> int:
 def make_room(needed: float, keep: Path, root: Path | None = None) -> bool:
     """Remove the stores that were not used for the longest time until `needed` bytes fit; return whether they fit.
 
-    Neither the store `keep` nor a store that another process fills is removed.
+    Neither the store `keep` nor a store that another process fills is removed. Drafts that killed processes have left
+    are removed first.
     """
+    root = features_folder() if root is None else root
+    for draft in filter(atomic.is_draft, root.glob("*/.*")):
+        with suppress(OSError):  # its process has renamed it
+            if time.time() - draft.stat().st_mtime > STALE_SECONDS:
+                draft.unlink()
     limit, entries = max_bytes(), stores(root)
     sizes = {entry.folder: entry.bytes for entry in entries}
     if sizes.get(keep, 0) + needed > limit:
@@ -285,7 +300,21 @@ def make_room(needed: float, keep: Path, root: Path | None = None) -> bool:
     for entry in reversed(entries):
         if sum(sizes.values()) + needed <= limit:
             break
-        if entry.folder != keep and not (entry.folder / LOCK).exists():
-            rmtree(entry.folder, ignore_errors=True)
+        if entry.folder != keep and _remove(entry.folder):
             del sizes[entry.folder]
     return sum(sizes.values()) + needed <= limit
+
+
+def _remove(folder: Path) -> bool:
+    """Remove a store unless another process fills it; return whether it was removed.
+
+    The file of the lock alone means nothing: a process that was killed leaves it, without the lock.
+    """
+    try:
+        with exclusive_lock(folder / LOCK, wait=False):
+            rmtree(folder, ignore_errors=True)
+    except UsageError:
+        return False
+    except FileNotFoundError:  # another process has removed it
+        pass
+    return True
