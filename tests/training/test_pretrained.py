@@ -19,6 +19,7 @@ from torchmcl.inference.export import export, onnx_runner
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization import checksum
 from torchmcl.training.config import TrainConfig
+from torchmcl.training.fitting import prepare
 from torchmcl.training.signals import Interrupted
 
 TINY = {"network": "efficientnet_lite0", "weights": "none", "image_size": 32, "hidden": 16, "members": 2}
@@ -90,6 +91,25 @@ def test_a_trunk_that_is_trained(cache):
     untrained = TrainConfig.of(**{name: value for name, value in options.items() if name != "verbose"})
     assert untrained.resolved().recipe.backbone_rate is None
     assert specialists.ensemble.trunk is None
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "all pretrained layers of efficientnet_lite0 are frozen. Omit the option, or train them with --freeze"),
+        ({"network": "mlp", **dict.fromkeys(("weights", "image_size", "hidden"))}, "mlp has no pretrained layers. Omit the option."),
+    ],
+)
+def test_a_rate_for_no_layer(options, problem):
+    with pytest.raises(UsageError, match=f"The option backbone_rate has no effect: {problem}"):
+        fit(**{**TINY, "data_limit": 40, **options}, backbone_rate=0.01)
+
+
+@pytest.mark.parametrize("options", [{"freeze": False}, {"trunk": "stage6"}, {"trunk": "none"}])
+def test_a_rate_for_some_layers(options):
+    given = {name: value for name, value in TINY.items() if name != "verbose"}
+    job = prepare(TrainConfig.of(**given, **options, backbone_rate=0.01))
+    assert [group.get("lr") for group in job.config.recipe.groups(job.ensemble)] == [None, 0.01]
 
 
 def test_members_that_own_the_last_stage():

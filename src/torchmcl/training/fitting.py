@@ -304,6 +304,7 @@ def prepare(
     custom = network if config.network.custom else None
     method, ensemble = model_config.build(custom, method=method, seed=config.seed, pretrained=True)
     _check_networks(ensemble, model_config, custom=config.network.custom, mixed=config.machine.precision != "32")
+    _check_backbone_rate(config, ensemble)
     if isinstance(ensemble.whitening, Whitening):
         ensemble.whitening.fit(batch.x for batch in Loader(data.train, shuffle=False, preprocess=data.preprocess))
     if config.initial_weights is not None:
@@ -414,6 +415,19 @@ def _check_networks(ensemble: Ensemble, model_config: ModelConfig, *, custom: bo
             f"Examples of shape {model_config.shape} are too small for {model_config.network}: {problem}. "
             "Use larger images or another network."
         ) from problem
+
+
+def _check_backbone_rate(config: TrainConfig, ensemble: Ensemble) -> None:
+    """Raise UsageError if `backbone_rate` is given, but no pretrained layer is trained with it."""
+    if config.recipe.backbone_rate is None or any("lr" in group for group in config.recipe.groups(ensemble)):
+        return
+    name, advice = config.network.name, "Omit the option"
+    if not config.network.custom and networks.is_pretrained(name):
+        raise UsageError(
+            f"The option backbone_rate has no effect: all pretrained layers of {name} are frozen. "
+            f"{advice}, or train them with --freeze false."
+        )
+    raise UsageError(f"The option backbone_rate has no effect: {name} has no pretrained layers. {advice}.")
 
 
 def _load_finished(folder: RunFolder, config: TrainConfig, network: Any, data: str | DataSet) -> Specialists:
