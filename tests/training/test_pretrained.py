@@ -252,6 +252,29 @@ def test_a_full_disk_is_one_line(monkeypatch, cache):
     assert list(cache.rglob("*.safetensors")) == []
 
 
+@pytest.mark.parametrize("written", [1, 3])  # the configuration; the features and what they depend on, too
+def test_a_run_on_a_full_disk_is_resumed(written, tmp_path, monkeypatch, capsys):
+    left, fsync = [None] * written, os.fsync
+
+    def full(descriptor):
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left.pop()
+        fsync(descriptor)
+
+    options = {**TINY, "data_limit": 40, "epochs": 1, "verbose": None}
+    line = ["train", *(f"--{name}={value}" for name, value in options.items() if value), "--quiet"]
+    monkeypatch.setattr("torchmcl._utils.atomic.os.fsync", full)
+    assert cli.main([*line, "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    command = f"torchmcl train --resume {tmp_path / 'run'}"
+    assert said.endswith(f"No space left on device. Free some disk space and run: {command}\n")
+    assert said.count("\n") == 1
+    monkeypatch.setattr("torchmcl._utils.atomic.os.fsync", fsync)
+    assert cli.main([*command.split()[1:], "--quiet"]) == 0
+    assert (tmp_path / "run/metrics.json").is_file()
+
+
 def test_the_recipe_of_a_pretrained_network_is_only_a_default():
     own = TrainConfig.of(network="efficientnet_lite0", data="cifar10").resolved().recipe
     assert (own.optimizer, own.schedule) == ("adamw", "cosine")

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchmetrics import Metric
 
 from torchmcl import metrics, networks
-from torchmcl._utils import atomic
+from torchmcl._utils import atomic, imports
 from torchmcl._utils.distributed import report_lost_process
 from torchmcl._utils.logs import muted, verbosity
 from torchmcl._utils.randomness import isolated
@@ -452,9 +452,9 @@ def _load_finished(folder: RunFolder, config: TrainConfig, network: Any, data: s
 def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, *, verbose: bool) -> Specialists:
     """Train to the end, evaluate the ensemble on the test set and write it to the run folder."""
     path, fabric = folder.path, job.config.machine.build(verbose=verbose)
-    command = f"torchmcl train --resume {shlex.quote(str(path))}"
+    command = f"torchmcl train --resume {shlex.quote(str(path))}{imports.options()}"
     advice = "Start all processes again." if path is None else f"Resume all processes: {command}"
-    with folder.locked(), report_lost_process(advice), callbacks, loggers:
+    with folder.report_full_disk(command), folder.locked(), report_lost_process(advice), callbacks, loggers:
         with muted(*ENGINE, when=not verbose):
             fabric.launch()
         progress = TrainingProgress(verbose=verbose, rank=fabric.global_rank)

@@ -1,9 +1,11 @@
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
+from torchmcl._utils.memory_limit import check_memory
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.strata import train_test_split
 
@@ -40,6 +42,7 @@ def masks(parts: Sequence[str] = ("train", "test"), size: tuple[int, int] | None
     for part, examples in data.parts.items():
         images = examples.images[torch.arange(len(examples))]
         if size is not None:
+            check_memory("digits-masks", len(images) * prod(size))
             images = F.interpolate(images, size)
         ink = (images[:, 0] >= INK).to(torch.uint8)
         made[part] = Examples(images, ink, ("paper", "ink"), examples.target, examples.classes)
