@@ -67,7 +67,7 @@ def test_a_damaged_file_is_removed(store, tmp_path, change):
     path.write_bytes(change(path.read_bytes()))
     fresh = FeatureStore(ABOUT, tmp_path)
     fresh.refresh()
-    assert fresh.damaged == [path]
+    assert fresh.removed == {path: "are damaged"}
     assert not path.exists()
     assert len(fresh.missing(keys)) == 6
 
@@ -82,7 +82,7 @@ def test_a_file_of_other_weights_is_not_read(store, tmp_path):
     fresh = FeatureStore(ABOUT, tmp_path)
     fresh.refresh()
     assert fresh.missing(keys).tolist() == list(range(1, 12))
-    assert [one.name for one in fresh.damaged] == [path.name]
+    assert fresh.removed == {store.folder / path.name: "belong to other weights"}
 
 
 def test_keys_of_files(tmp_path):

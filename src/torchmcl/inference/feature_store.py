@@ -101,7 +101,7 @@ class FeatureStore:
         self.about = dict(about)
         self.text = json.dumps(self.about, sort_keys=True)
         self.folder = self.root / sha256(self.text.encode()).hexdigest()[:16]
-        self.damaged: list[Path] = []
+        self.removed: dict[Path, str] = {}
         self._segments: dict[Path, Segment] = {}
 
     @contextmanager
@@ -117,7 +117,7 @@ class FeatureStore:
             yield
 
     def refresh(self) -> None:
-        """Read files that were added since the last call; remove damaged ones and list them in `damaged`."""
+        """Read files that were added since the last call; remove those that cannot be used, with the reason in `removed`."""
         found = sorted(self.folder.glob("*.safetensors")) if self.folder.is_dir() else []
         self._segments = {path: segment for path, segment in self._segments.items() if path in found}
         for path in found:
@@ -127,9 +127,9 @@ class FeatureStore:
                 self._segments[path] = self._read(path)
             except FileNotFoundError:  # another process has removed it
                 continue
-            except ValueError:
+            except ValueError as problem:
                 path.unlink(missing_ok=True)
-                self.damaged.append(path)
+                self.removed[path] = str(problem)
 
     def missing(self, keys: Keys) -> NDArray[np.int64]:
         """Return the indices of the images without features; each image is listed once."""
@@ -181,7 +181,7 @@ class FeatureStore:
         return np.where(found, segment, -1), np.where(found, near - ends[segment], 0)
 
     def _read(self, path: Path) -> Segment:
-        """Read and verify a file; raise ValueError if it is damaged or belongs to another store."""
+        """Read and verify a file; raise ValueError, with the reason, if it is damaged or belongs to another store."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -189,11 +189,15 @@ class FeatureStore:
                 stored = json.loads((file.metadata() or {})["torchmcl"])
                 tensors = {name: file.get_tensor(name) for name in ("keys", "features")}
             keys, features = tensors["keys"], tensors["features"]
-            valid = stored["about"] == self.about and stored["sha256"] == checksum(self.about, tensors)
-        except (SafetensorError, KeyError, TypeError, RecursionError) as problem:
-            raise ValueError(str(problem)) from problem
+            about = stored["about"]
+            other = [name for name in {**self.about, **about} if self.about.get(name) != about.get(name)]
+            valid = stored["sha256"] == checksum(about, tensors)
+        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+            raise ValueError("are damaged") from problem
         if not valid:
-            raise ValueError("its checksum or its store is another one")
+            raise ValueError("are damaged")
+        if other:
+            raise ValueError(f"belong to other {' and '.join(other)}")
         return Segment(path, keys.numpy(), features)
 
 
