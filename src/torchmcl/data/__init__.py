@@ -178,9 +178,7 @@ def _height_and_width(name: str, size: int | tuple[int, int] | None) -> tuple[in
         return None
     resizable = ("tiny-imagenet", "icoseg", "digits-masks")
     if not name.startswith(("folder:", "segmentation-folder:")) and name not in resizable:
-        raise UsageError(
-            f"Cannot resize {name} to {size}. Only folders, {', '.join(resizable)} support resizing."
-        )
+        raise UsageError(f"Cannot resize {name} to {size}. Only folders, {', '.join(resizable)} support resizing.")
     height, width = (size, size) if isinstance(size, int) else size
     if not (1 <= height <= 10_000 and 1 <= width <= 10_000):
         raise UsageError(f"Expected a height and width between 1 and 10,000 pixels, got {height} and {width}.")

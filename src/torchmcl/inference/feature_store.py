@@ -117,7 +117,7 @@ class FeatureStore:
             yield
 
     def refresh(self) -> None:
-        """Read files that were added since the last call; remove those that cannot be used, with the reason in `removed`."""
+        """Read files that were added since the last call; remove unusable ones, with the reason in `removed`."""
         found = sorted(self.folder.glob("*.safetensors")) if self.folder.is_dir() else []
         self._segments = {path: segment for path, segment in self._segments.items() if path in found}
         for path in found:
