@@ -117,7 +117,8 @@ def test_sources(given, seed, name):
     data = ends_well(lambda: DataConfig(**given).load(name, seed))
     if data is not None:
         assert len(data.train) >= 1
-        assert data.train.images.shape[1:] == (1, 8, 8)
+        size = given.get("size") or 8
+        assert data.train.images.shape[1:] == (1, size, size)
         assert len(data.train) <= (given.get("limit") or 2000)
 
 

@@ -113,6 +113,27 @@ def test_networks_without_pooling_have_no_map():
     assert "not mine" not in page
 
 
+def test_a_model_that_resizes_gives_the_labels_of_predict(digits_test, tmp_path):
+    from PIL import Image
+
+    options = {"weights": "none", "image_size": 32, "hidden": 16, "members": 2, "data_limit": 200, "epochs": 1}
+    fit("ie", "efficientnet_lite0", "digits", **options, out=tmp_path / "run", verbose=False)
+    session, specialists = Session.open(tmp_path / "run"), Specialists.load(tmp_path / "run")
+    assert "resize:32x32" in specialists.model_config.preprocess
+    chosen = digits_test.subset(list(range(12)))
+    paths = [tmp_path / f"{index}.png" for index in range(12)]
+    for path, image in zip(paths, chosen.images, strict=True):
+        Image.fromarray(image[0].numpy()).resize((30, 20)).save(path)
+    uploaded = [session.predict(session.read(path.read_bytes(), path.name)) for path in paths]
+    shown = [session.predict_test(index) for index in range(12)]
+    for examples, inputs in ((uploaded, list(map(str, paths))), (shown, chosen.images)):
+        expected = specialists.predict(inputs)
+        assert torch.equal(torch.cat([example.answer.label for example in examples]), expected.label)
+        found = torch.cat([example.answer.probabilities for example in examples])
+        torch.testing.assert_close(found, expected.probabilities, atol=1e-5, rtol=1e-4)
+    assert len(set(expected.label.tolist())) > 1
+
+
 def test_rows_of_a_table_are_no_pictures(digits_test):
     rows = digits_test.images.flatten(1).float()
     specialists = fit("ie", "mlp", from_arrays(rows, digits_test.target), members=2, epochs=1, width=4, verbose=False)

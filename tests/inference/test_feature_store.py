@@ -1,6 +1,12 @@
 """Features on disk: found by the image, verified when they are read, and bounded in size."""
 
 import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -61,7 +67,7 @@ def test_a_damaged_file_is_removed(store, tmp_path, change):
     path.write_bytes(change(path.read_bytes()))
     fresh = FeatureStore(ABOUT, tmp_path)
     fresh.refresh()
-    assert fresh.damaged == [path]
+    assert fresh.removed == {path: "are damaged"}
     assert not path.exists()
     assert len(fresh.missing(keys)) == 6
 
@@ -76,7 +82,7 @@ def test_a_file_of_other_weights_is_not_read(store, tmp_path):
     fresh = FeatureStore(ABOUT, tmp_path)
     fresh.refresh()
     assert fresh.missing(keys).tolist() == list(range(1, 12))
-    assert [one.name for one in fresh.damaged] == [path.name]
+    assert fresh.removed == {store.folder / path.name: "belong to other weights"}
 
 
 def test_keys_of_files(tmp_path):
@@ -109,6 +115,56 @@ def test_the_cache_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setenv(feature_store.VARIABLE, "plenty")
     with pytest.raises(UsageError, match="TORCHMCL_CACHE_GB to be a number of gigabytes, got 'plenty'"):
         make_room(1, new.folder, tmp_path)
+
+
+FILLS = """
+import os, signal, sys
+from pathlib import Path
+from torchmcl.inference.feature_store import FeatureStore
+store = FeatureStore({"weights": "old"}, Path(sys.argv[1]))
+with store.locked():
+    (store.folder / ".a.safetensors.0a1b2c3d").write_bytes(bytes(1000))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_leaves(tmp_path, monkeypatch):
+    """The lock file of a killed process protects nothing; its draft counts, and is removed when it is stale."""
+    done = subprocess.run([sys.executable, "-c", FILLS, str(tmp_path)], env=os.environ)
+    assert done.returncode == -signal.SIGKILL
+    old, keep = FeatureStore({"weights": "old"}, tmp_path), tmp_path / "new"
+    draft = old.folder / ".a.safetensors.0a1b2c3d"
+    assert (old.folder / feature_store.LOCK).exists()
+    assert [entry.bytes for entry in stores(tmp_path)] == [1000]
+    monkeypatch.setenv(feature_store.VARIABLE, "2e-6")
+    assert make_room(900, keep, tmp_path)
+    assert draft.exists()
+    assert make_room(1500, keep, tmp_path)
+    assert not old.folder.exists()
+    with old.locked():
+        draft.write_bytes(bytes(1000))
+        assert not make_room(1500, keep, tmp_path)
+        os.utime(draft, (0, 0))
+        assert make_room(1500, keep, tmp_path)
+    assert not draft.exists()
+
+
+def test_a_store_that_is_removed_while_another_process_waits(store, tmp_path):
+    """The process that waits for the lock creates the folder again."""
+
+    def fill():
+        started.set()
+        with store.locked():
+            store.add(image_keys(IMAGES), ROWS)
+
+    started, waits = threading.Event(), threading.Thread(target=fill)
+    with FeatureStore(ABOUT, tmp_path).locked():
+        waits.start()
+        started.wait()
+        time.sleep(0.2)  # so that the thread waits for the lock
+        shutil.rmtree(store.folder)
+    waits.join()
+    assert [entry.examples for entry in stores(tmp_path)] == [12]
 
 
 def test_clear(store, tmp_path):

@@ -10,6 +10,7 @@ from torchmcl.data.examples import Examples
 from torchmcl.data.lazy import Lazy
 from torchmcl.errors import UsageError
 from torchmcl.inference import features
+from torchmcl.inference.feature_store import FeatureStore
 from torchmcl.inference.features import Trunk, cached_features, fold_batch_norm
 from torchmcl.networks import build
 from torchmcl.serialization.model_config import ModelConfig
@@ -98,7 +99,23 @@ def test_interrupted_extraction_keeps_what_was_written(trunk, tmp_path, monkeypa
 def test_features_that_exceed_the_cache(trunk, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TORCHMCL_CACHE_GB", "0.000001")
     assert cached_features([images(3)], trunk, CONFIG, root=tmp_path) is None
-    assert "set TORCHMCL_CACHE_GB" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Computing features of 3 images with torch" in said
+    assert "0.01 MB of features exceed the size of the cache." in said
+    assert "set TORCHMCL_CACHE_GB" in said
+
+
+def test_a_file_of_other_weights_is_reported(trunk, tmp_path, capsys):
+    other = cached_features([images(1)], nn.Sequential(trunk, nn.Identity()), CONFIG, root=tmp_path)
+    assert "Computing features of 1 image with torch" in capsys.readouterr().err
+    [path] = tmp_path.rglob("*.safetensors")
+    folder = FeatureStore(features._about(TORCH, features.trunk_digest(trunk, CONFIG), CONFIG), tmp_path).folder
+    folder.mkdir()
+    path.rename(folder / path.name)
+    found = cached_features([images(1)], trunk, CONFIG, root=tmp_path)
+    said = capsys.readouterr().err
+    assert f"The cached features in {folder / path.name} belong to other weights. They are computed again." in said
+    assert found.about["weights"] != other.about["weights"]
 
 
 def test_images_that_change_are_not_cached(trunk, tmp_path):

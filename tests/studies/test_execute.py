@@ -14,6 +14,7 @@ import torch
 from torchmcl import methods
 from torchmcl.analysis.density import BINS
 from torchmcl.errors import UsageError
+from torchmcl.inference import feature_store
 from torchmcl.inference.predictor import Specialists
 from torchmcl.studies import store
 from torchmcl.studies.execute import collect_result, execute, load
@@ -221,3 +222,15 @@ class Ended:
 
     def communicate(self):
         return "", ""
+
+
+def test_the_engine_that_computed_features(executed, tmp_path, monkeypatch):
+    monkeypatch.setattr(feature_store, "features_folder", lambda: tmp_path / "cache")
+    options = {"network": "efficientnet_lite0", "weights": "none", "image_size": 32, "hidden": 8, "members": 2}
+    spec = Spec({**options, "method": "ie", "data": "digits", "data_limit": 40, "epochs": 1})
+    result = execute(spec, tmp_path / "work")
+    [entry] = feature_store.stores()
+    assert result["features"] == entry.about["engine"]
+    path = store.Store(tmp_path / "results").write("pretrained", "smoke", spec, result)
+    assert store.read(path)["features"] == result["features"]
+    assert "features" not in executed[2]  # without a frozen trunk, as in earlier results

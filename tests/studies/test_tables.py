@@ -65,6 +65,16 @@ def test_markdown_has_a_cell_for_each_column():
     assert "- note: 3_4" in lines
 
 
+def test_the_command_follows_the_caption():
+    table = replace(TABLE, command="torchmcl study run a_b --scale mini")
+    assert "\\ <c>. Command: `torchmcl study run a_b --scale mini`\n\n- note" in markdown(table)
+    assert r"Command: \texttt{torchmcl study run a\_b --scale mini}}" in latex(table)
+    printed = io.StringIO()
+    Console(file=printed, width=200).print(rich_table(table))
+    assert "Command: torchmcl study run a_b --scale mini" in " ".join(printed.getvalue().split())
+    assert any("--scale mini" in text.get_text() for text in png(table).axes[0].texts)
+
+
 def test_a_row_that_does_not_fit():
     with pytest.raises(UsageError, match="Expected 2 cells per row, got 1"):
         Table("", ("a", "b"), [("1",)])

@@ -75,6 +75,14 @@ def test_a_changed_digit_in_a_result_is_noticed(check, capsys):
     assert "damaged" in capsys.readouterr().out
 
 
+def test_a_result_of_another_scale_is_noticed(check, capsys):
+    path = results()[0]
+    content = {**json.loads(path.read_text()), "scale": "mini"}
+    path.write_text(json.dumps(checksum.add_checksum({k: v for k, v in content.items() if k != "sha256"})))
+    assert check() == 2
+    assert f"{path.name} states that it belongs to small/mini." in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_changed_digit_in_a_table_is_noticed(check, capsys):
     path = Path("results/small/smoke.md")
     path.write_text(path.read_text().replace("1", "2", 1))

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from torchmcl import fit, networks
+from torchmcl import cli, fit, networks
 from torchmcl.data.image_files import read_image
 from torchmcl.errors import DiskFullError, UsageError
 from torchmcl.inference import feature_store
@@ -19,10 +19,13 @@ from torchmcl.inference.export import export, onnx_runner
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization import checksum
 from torchmcl.training.config import TrainConfig
+from torchmcl.training.fitting import prepare
 from torchmcl.training.signals import Interrupted
 
 TINY = {"network": "efficientnet_lite0", "weights": "none", "image_size": 32, "hidden": 16, "members": 2}
 TINY |= {"data": "digits", "data_limit": 200, "epochs": 2, "verbose": False}
+MASKS = {name: value for name, value in TINY.items() if name != "image_size"}
+MASKS |= {"data": "digits-masks", "data_limit": 40, "epochs": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +93,25 @@ def test_a_trunk_that_is_trained(cache):
     assert specialists.ensemble.trunk is None
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "all pretrained layers of efficientnet_lite0 are frozen. Omit the option, or train them with --freeze"),
+        ({"network": "mlp", "weights": None, "image_size": None, "hidden": None}, "mlp has no pretrained layers. Omit"),
+    ],
+)
+def test_a_rate_for_no_layer(options, problem):
+    with pytest.raises(UsageError, match=f"The option backbone_rate has no effect: {problem}"):
+        fit(**{**TINY, "data_limit": 40, **options}, backbone_rate=0.01)
+
+
+@pytest.mark.parametrize("options", [{"freeze": False}, {"trunk": "stage6"}, {"trunk": "none"}])
+def test_a_rate_for_some_layers(options):
+    given = {name: value for name, value in TINY.items() if name != "verbose"}
+    job = prepare(TrainConfig.of(**given, **options, backbone_rate=0.01))
+    assert [group.get("lr") for group in job.config.recipe.groups(job.ensemble)] == [None, 0.01]
+
+
 def test_members_that_own_the_last_stage():
     specialists = fit(**{**TINY, "trunk": "stage6", "data_limit": 60, "epochs": 1})
     assert specialists.metrics["features"]["trunk"] == "stage6"
@@ -142,11 +164,33 @@ def test_a_network_of_ones_own_may_have_an_option_named_weights(tmp_path, untouc
 
 
 def test_masks(cache):
-    options = {**TINY, "data": "digits-masks", "data_limit": 40, "epochs": 1}
-    specialists = fit(**options)
+    specialists = fit(**MASKS, data_size=32)
     assert specialists.metrics["features"]["network"] == "efficientnet_lite0"
-    x = torch.randint(0, 256, (2, 1, 8, 8), dtype=torch.uint8)
-    assert specialists.predict(x).label.shape == (2, 8, 8)
+    x = torch.randint(0, 256, (2, 1, 32, 32), dtype=torch.uint8)
+    assert specialists.predict(x).label.shape == (2, 32, 32)
+
+
+def test_masks_that_are_too_small(tmp_path, capsys):
+    with pytest.raises(UsageError, match=r"at least 32x32 pixels for efficientnet_lite0, got 40x31\. .* --data-size"):
+        fit(**MASKS, data_size=(40, 31))
+    line = "train --data digits-masks --network efficientnet_lite0 --weights none --out"
+    assert cli.main([*line.split(), str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "torchmcl: Images with masks need at least 32x32 pixels for efficientnet_lite0, got 8x8. "
+        "Choose a larger size with --data-size."
+    ]
+    assert not (tmp_path / "run").exists()
+
+
+def test_masks_have_no_image_size(tmp_path):
+    """The default is accepted, because it is part of the stored configuration of a run."""
+    with pytest.raises(UsageError, match=r"image_size has no effect on images with masks\. Set --data-size instead"):
+        fit(**MASKS, data_size=32, image_size=64)
+    fit(**MASKS, data_size=32, out=tmp_path / "run")
+    stored = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
+    assert stored["image_size"] == 224
+    assert TrainConfig.of(**stored).identity() == TrainConfig.of(**TrainConfig.of(**stored).identity()).identity()
+    fit(**stored, verbose=False)
 
 
 @pytest.fixture
@@ -206,6 +250,29 @@ def test_a_full_disk_is_one_line(monkeypatch, cache):
     with pytest.raises(DiskFullError, match=r"Cannot write .*No space left on device. Free some disk space"):
         fit(**TINY)
     assert list(cache.rglob("*.safetensors")) == []
+
+
+@pytest.mark.parametrize("written", [1, 3])  # the configuration; the features and what they depend on, too
+def test_a_run_on_a_full_disk_is_resumed(written, tmp_path, monkeypatch, capsys):
+    left, fsync = [None] * written, os.fsync
+
+    def full(descriptor):
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left.pop()
+        fsync(descriptor)
+
+    options = {**TINY, "data_limit": 40, "epochs": 1, "verbose": None}
+    line = ["train", *(f"--{name}={value}" for name, value in options.items() if value), "--quiet"]
+    monkeypatch.setattr("torchmcl._utils.atomic.os.fsync", full)
+    assert cli.main([*line, "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    command = f"torchmcl train --resume {tmp_path / 'run'}"
+    assert said.endswith(f"No space left on device. Free some disk space and run: {command}\n")
+    assert said.count("\n") == 1
+    monkeypatch.setattr("torchmcl._utils.atomic.os.fsync", fsync)
+    assert cli.main([*command.split()[1:], "--quiet"]) == 0
+    assert (tmp_path / "run/metrics.json").is_file()
 
 
 def test_the_recipe_of_a_pretrained_network_is_only_a_default():

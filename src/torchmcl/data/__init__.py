@@ -163,7 +163,7 @@ def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, siz
         "segmentation-folder": lambda: segmentation_folder.load(path, parts, seed=seed, size=size),
         "npz": lambda: npz.load(path, parts, seed=seed),
         "digits": lambda: digits.load(parts),
-        "digits-masks": lambda: digits.masks(parts),
+        "digits-masks": lambda: digits.masks(parts, size),
         "cifar10": lambda: cifar.cifar10(directory, parts),
         "cifar100": lambda: cifar.cifar100(directory, parts),
         "svhn": lambda: svhn.load(directory, parts),
@@ -176,8 +176,9 @@ def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, siz
 def _height_and_width(name: str, size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     if size is None:
         return None
-    if not name.startswith(("folder:", "segmentation-folder:")) and name not in ("tiny-imagenet", "icoseg"):
-        raise UsageError(f"Cannot resize {name} to {size}. Only folders, tiny-imagenet and icoseg support resizing.")
+    resizable = ("tiny-imagenet", "icoseg", "digits-masks")
+    if not name.startswith(("folder:", "segmentation-folder:")) and name not in resizable:
+        raise UsageError(f"Cannot resize {name} to {size}. Only folders, {', '.join(resizable)} support resizing.")
     height, width = (size, size) if isinstance(size, int) else size
     if not (1 <= height <= 10_000 and 1 <= width <= 10_000):
         raise UsageError(f"Expected a height and width between 1 and 10,000 pixels, got {height} and {width}.")

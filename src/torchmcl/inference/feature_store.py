@@ -6,8 +6,9 @@ so that subsets and other splits of a data set find their features too.
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -32,6 +33,7 @@ VARIABLE = "TORCHMCL_CACHE_GB"
 DEFAULT_GB = 20.0
 KEY_BYTES = 16
 ABOUT, LOCK = "about.json", ".lock"
+STALE_SECONDS = 3600  # after which a draft belongs to a process that was killed
 
 Keys = NDArray[np.uint8]  # (N, KEY_BYTES)
 
@@ -99,16 +101,23 @@ class FeatureStore:
         self.about = dict(about)
         self.text = json.dumps(self.about, sort_keys=True)
         self.folder = self.root / sha256(self.text.encode()).hexdigest()[:16]
-        self.damaged: list[Path] = []
+        self.removed: dict[Path, str] = {}
         self._segments: dict[Path, Segment] = {}
 
-    def locked(self) -> Any:
-        """Return a context in which no other process adds features to the store."""
-        atomic.make_folder(self.folder)
-        return exclusive_lock(self.folder / LOCK)
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """A context in which no other process adds features to the store or removes it to make room."""
+        with ExitStack() as stack:
+            held = False
+            while not held:
+                atomic.make_folder(self.folder)
+                with suppress(FileNotFoundError):  # another process has just removed the folder
+                    stack.enter_context(exclusive_lock(self.folder / LOCK))
+                    held = True
+            yield
 
     def refresh(self) -> None:
-        """Read files that were added since the last call; remove damaged ones and list them in `damaged`."""
+        """Read files that were added since the last call; remove unusable ones, with the reason in `removed`."""
         found = sorted(self.folder.glob("*.safetensors")) if self.folder.is_dir() else []
         self._segments = {path: segment for path, segment in self._segments.items() if path in found}
         for path in found:
@@ -118,9 +127,9 @@ class FeatureStore:
                 self._segments[path] = self._read(path)
             except FileNotFoundError:  # another process has removed it
                 continue
-            except ValueError:
+            except ValueError as problem:
                 path.unlink(missing_ok=True)
-                self.damaged.append(path)
+                self.removed[path] = str(problem)
 
     def missing(self, keys: Keys) -> NDArray[np.int64]:
         """Return the indices of the images without features; each image is listed once."""
@@ -172,7 +181,7 @@ class FeatureStore:
         return np.where(found, segment, -1), np.where(found, near - ends[segment], 0)
 
     def _read(self, path: Path) -> Segment:
-        """Read and verify a file; raise ValueError if it is damaged or belongs to another store."""
+        """Read and verify a file; raise ValueError, with the reason, if it is damaged or belongs to another store."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -180,11 +189,15 @@ class FeatureStore:
                 stored = json.loads((file.metadata() or {})["torchmcl"])
                 tensors = {name: file.get_tensor(name) for name in ("keys", "features")}
             keys, features = tensors["keys"], tensors["features"]
-            valid = stored["about"] == self.about and stored["sha256"] == checksum(self.about, tensors)
-        except (SafetensorError, KeyError, TypeError, RecursionError) as problem:
-            raise ValueError(str(problem)) from problem
+            about = stored["about"]
+            other = [name for name in {**self.about, **about} if self.about.get(name) != about.get(name)]
+            valid = stored["sha256"] == checksum(about, tensors)
+        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+            raise ValueError("are damaged") from problem
         if not valid:
-            raise ValueError("its checksum or its store is another one")
+            raise ValueError("are damaged")
+        if other:
+            raise ValueError(f"belong to other {' and '.join(other)}")
         return Segment(path, keys.numpy(), features)
 
 
@@ -254,7 +267,7 @@ def _entry(folder: Path) -> StoreEntry:
     except (OSError, ValueError):
         about = {}
     stats = []
-    for path in paths:
+    for path in (*paths, *filter(atomic.is_draft, folder.glob(".*"))):
         with suppress(FileNotFoundError):  # another process has removed it
             stats.append(path.stat())
     return StoreEntry(
@@ -276,8 +289,14 @@ def clear(names: Sequence[str] = (), root: Path | None = None) -> int:
 def make_room(needed: float, keep: Path, root: Path | None = None) -> bool:
     """Remove the stores that were not used for the longest time until `needed` bytes fit; return whether they fit.
 
-    Neither the store `keep` nor a store that another process fills is removed.
+    Neither the store `keep` nor a store that another process fills is removed. Drafts that killed processes have left
+    are removed first.
     """
+    root = features_folder() if root is None else root
+    for draft in filter(atomic.is_draft, root.glob("*/.*")):
+        with suppress(OSError):  # its process has renamed it
+            if time.time() - draft.stat().st_mtime > STALE_SECONDS:
+                draft.unlink()
     limit, entries = max_bytes(), stores(root)
     sizes = {entry.folder: entry.bytes for entry in entries}
     if sizes.get(keep, 0) + needed > limit:
@@ -285,7 +304,21 @@ def make_room(needed: float, keep: Path, root: Path | None = None) -> bool:
     for entry in reversed(entries):
         if sum(sizes.values()) + needed <= limit:
             break
-        if entry.folder != keep and not (entry.folder / LOCK).exists():
-            rmtree(entry.folder, ignore_errors=True)
+        if entry.folder != keep and _remove(entry.folder):
             del sizes[entry.folder]
     return sum(sizes.values()) + needed <= limit
+
+
+def _remove(folder: Path) -> bool:
+    """Remove a store unless another process fills it; return whether it was removed.
+
+    The file of the lock alone means nothing: a process that was killed leaves it, without the lock.
+    """
+    try:
+        with exclusive_lock(folder / LOCK, wait=False):
+            rmtree(folder, ignore_errors=True)
+    except UsageError:
+        return False
+    except FileNotFoundError:  # another process has removed it
+        pass
+    return True

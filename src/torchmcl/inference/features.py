@@ -102,8 +102,8 @@ def cached_features(
     stores = {name: FeatureStore(_about(name, weights, model_config), root) for name in engines}
     for store in stores.values():
         store.refresh()
-        for path in store.damaged:
-            report(LOGGER, f"The cached features in {path} are damaged. They are computed again.", logging.WARNING)
+        for path, reason in store.removed.items():
+            report(LOGGER, f"The cached features in {path} {reason}. They are computed again.", logging.WARNING)
     filled = _filled(stores, trunk, model_config, parts, keys, device)
     if filled is None:
         return None
@@ -212,15 +212,17 @@ def _compute(
     ends = np.cumsum([0, *map(len, parts)])
     waiting: list[tuple[Keys, Tensor]] = []
     engine = engine.split()[0]
-    report(LOGGER, f"Computing features of {len(index):,} images with {engine}; they are cached in {store.folder}.")
+    images = f"{len(index):,} image{'s' if len(index) > 1 else ''}"
+    report(LOGGER, f"Computing features of {images} with {engine}; they are cached in {store.folder}.")
     with _bar(len(index)) as advance, _flushing(store, waiting), _torch_threads(1 if engine == "onnxruntime" else None):
         for number, batch in enumerate(np.split(index, range(BATCH, len(index), BATCH))):
             features = extract(_read(parts, ends, batch)).cpu()
             rounded = features.half()
             if number == 0 and not make_room(rounded[0].nbytes * len(index), store.folder, store.root):
-                size = f"{rounded[0].nbytes * len(index) / 1e9:.1f} GB of features exceed the size of the cache"
+                needed = rounded[0].nbytes * len(index)
+                size = f"{needed / 1e9:.1f} GB" if needed >= 1e9 else f"{needed / 1e6:.2f} MB"
                 advice = f"They are computed in each epoch. To raise the limit, set {VARIABLE}."
-                report(LOGGER, f"{size}. {advice}", logging.WARNING)
+                report(LOGGER, f"{size} of features exceed the size of the cache. {advice}", logging.WARNING)
                 return False
             if bool(features.isfinite().all()) and not bool(rounded.isfinite().all()):
                 text = "The features exceed the range of float16. They are computed in each epoch."

@@ -32,21 +32,35 @@ def _data(specs: Sequence[Spec], results: Sequence[Result]) -> str:
 
 
 def _networks(specs: Sequence[Spec]) -> str:
-    """Describe the networks, their widths and the fusion preset."""
-    pairs = dict.fromkeys((spec.options.get("network"), spec.options.get("width")) for spec in specs)
-    text = " and ".join(f"{name} of width {width}" if width else f"{name}" for name, width in pairs)
-    presets = [preset for preset in _distinct(specs, "preset") if preset != "default"]
-    return text + (f", {' and '.join(presets)} fusion" if presets else "")
+    """Describe the networks, their widths and the fusion presets, which follow each network if they differ."""
+    runs = _grouped(specs, "network", "width")
+    names = [f"{name} of width {width}" if width else f"{name}" for name, width in runs]
+    presets = [[preset for preset in _distinct(own, "preset") if preset != "default"] for own in runs.values()]
+    texts = [f"{' and '.join(own)} fusion" if own else "" for own in presets]
+    if len(set(texts)) > 1:
+        return " and ".join(f"{name} with {text}" if text else name for name, text in zip(names, texts, strict=True))
+    return " and ".join(names) + (f", {texts[0]}" if texts[0] else "")
 
 
 def _schedule(specs: Sequence[Spec], results: Sequence[Result]) -> str:
-    """Describe the number of epochs, the batch size and the learning-rate schedule."""
+    """Describe the number of epochs, the batch size and the learning-rate schedule, with its networks if it differs."""
     epochs = _distinct(specs, "epochs") or sorted({result["epochs"] for result in results})
     text = f"{_range(epochs)} epochs" if epochs else "the paper's number of epochs"
     text += f", batches of {_values(specs, 'batch_size') or 128}"
-    if drops := _values(specs, "drop_every"):
-        text += f", learning rate multiplied by 0.2 every {drops} epochs"
-    return text
+    drops = {name: _values(own, "drop_every") for (name,), own in _grouped(specs, "network").items()}
+    differ, parts = len(set(drops.values())) > 1, []
+    for every in dict.fromkeys(filter(None, drops.values())):
+        names = " and ".join(name for name, value in drops.items() if value == every)
+        parts.append(f"every {every} epochs" + (f" for {names}" if differ else ""))
+    return text + (f", learning rate multiplied by 0.2 {' and '.join(parts)}" if parts else "")
+
+
+def _grouped(specs: Sequence[Spec], *options: str) -> dict[tuple[Any, ...], list[Spec]]:
+    """Group runs by the values of some options, in order of appearance."""
+    groups: dict[tuple[Any, ...], list[Spec]] = {}
+    for spec in specs:
+        groups.setdefault(tuple(spec.options.get(option) for option in options), []).append(spec)
+    return groups
 
 
 def _distinct(specs: Sequence[Spec], option: str) -> list[Any]:

@@ -71,6 +71,8 @@ def execute(spec: Spec, folder: str | Path) -> Result:
 def collect_result(spec: Spec, run: str | Path) -> Result:
     """Evaluate a finished run folder and return the result for the store.
 
+    The entry `features` is the engine that computed the features of a frozen trunk, if they were cached.
+
     Raises:
         UsageError: if the run is not finished or its configuration differs from the spec.
     """
@@ -106,6 +108,7 @@ def collect_result(spec: Spec, run: str | Path) -> Result:
         "records": {name: record(name, trained) for name in spec.record},
         "precision": spec.options.get("precision", "32"),
         "trained": checksum.read(run / TRAINED) if (run / TRAINED).is_file() else None,  # None if trained elsewhere
+        **({"features": metrics["features"]["engine"]} if "features" in metrics else {}),
     }
 
 

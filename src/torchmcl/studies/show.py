@@ -25,7 +25,8 @@ def show(
     K is chosen on the split `select`. By default, the table includes the seeds of the scale and all stored seeds.
 
     Returns:
-        The table (with a note if runs are missing), the results from which it was built, and the study.
+        The table (with the command that trains its runs, and a note if runs are missing), the results from which it
+        was built, and the study.
     """
     known_name("split", select, ("validation", "test"))
     study, size = load(name), scale_of(scale, name, seeds=seeds)
@@ -47,7 +48,9 @@ def show(
         notes.append(f"{finished} of {len(needed)} runs are available. Train the others: {command}")
     explained = PROTOCOL_CAPTION if PROTOCOL[0] in table.columns else ""
     text = " ".join(filter(None, (table.caption, explained, caption(available or needed, stored))))
-    return replace(table, title=title, caption=text, notes=notes), own, study
+    # Paths are left out, because a written table must not depend on the machine.
+    command = f"torchmcl study run {study.name} --scale {scale}"
+    return replace(table, title=title, caption=text, notes=notes, command=command), own, study
 
 
 def has_records(spec: Spec, stored: Mapping[str, Result]) -> bool:

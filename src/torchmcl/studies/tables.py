@@ -35,14 +35,16 @@ LATEX = {
 class Table:
     """A table of text cells, with a caption, notes and a table of comparisons below it.
 
-    >>> print(markdown(Table("Errors", ("method", "top-1"), [("amcl", "9.74")], caption="Percent.")))
+    The caption ends with `command`, the command that trains the runs of the table.
+
+    >>> print(markdown(Table("Errors", ("method", "top-1"), [("amcl", "9.74")], caption="Percent.", command="do it")))
     ### Errors
     <BLANKLINE>
     | method | top-1 |
     |---|---:|
     | amcl | 9.74 |
     <BLANKLINE>
-    Percent.
+    Percent. Command: `do it`
     <BLANKLINE>
     """
 
@@ -52,6 +54,7 @@ class Table:
     caption: str = ""
     notes: Sequence[str] = field(default_factory=tuple)
     comparisons: Sequence[Comparison] = field(default_factory=tuple)
+    command: str = ""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -65,6 +68,10 @@ class Table:
             return [self]
         rows, about = comparison.rows(self.comparisons), comparison.caption(self.comparisons)
         return [self, Table(f"{self.title}: differences", comparison.COLUMNS, rows, about)]
+
+    def below(self, quote: str = "") -> str:
+        """Return the caption and the command, in quotes."""
+        return " ".join(filter(None, (self.caption, self.command and f"Command: {quote}{self.command}{quote}")))
 
     def numeric(self, column: int) -> bool:
         """Return whether a column holds numbers, which are right-aligned."""
@@ -80,7 +87,7 @@ def rich_table(table: Table) -> "Group":
 
     parts = []
     for part in table.parts:
-        below = "\n".join([part.caption, *part.notes])
+        below = "\n".join([part.below(), *part.notes])
         out = RichTable(title=Text(part.title), caption=Text(below), caption_justify="left", title_justify="left")
         for column, name in enumerate(part.columns):
             out.add_column(name, justify="right" if part.numeric(column) else "left", no_wrap=True)
@@ -101,7 +108,7 @@ def markdown(table: Table) -> str:
     for part in table.parts:
         rule = "".join("|---:" if part.numeric(column) else "|---" for column in range(len(part.columns))) + "|"
         rows = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in part.rows]
-        lines += ["", f"| {' | '.join(part.columns)} |", rule, *rows, "", part.caption]
+        lines += ["", f"| {' | '.join(part.columns)} |", rule, *rows, "", part.below("`")]
         lines += ["", *(f"- {note}" for note in part.notes)] if part.notes else []
     return "\n".join(lines) + "\n"
 
@@ -115,6 +122,7 @@ def _latex(table: Table) -> str:
     alignment = "".join("r" if table.numeric(column) else "l" for column in range(len(table.columns)))
     rows = [" & ".join(map(escape_latex, row)) + r" \\" for row in table.rows]
     caption = " ".join(escape_latex(part.rstrip(".") + ".") for part in (table.title, table.caption) if part)
+    caption += rf" Command: \texttt{{{escape_latex(table.command)}}}" if table.command else ""
     notes = [r"\par\smallskip\footnotesize\raggedright", *(escape_latex(note) + r" \\" for note in table.notes)]
     label = re.sub(r"[^a-z0-9]+", "-", table.title.lower()).strip("-")
     return "\n".join(
@@ -157,7 +165,7 @@ def png(table: Table) -> "Figure":
     ]
     total, line_height = max(60, *map(sum, widths)), 0.23
     columns = int(1.55 * total)  # characters per line of the caption, which has a smaller font
-    below = [[line for text in (part.caption, *part.notes) if text for line in wrap(text, columns)] for part in parts]
+    below = [[line for text in (part.below(), *part.notes) if text for line in wrap(text, columns)] for part in parts]
     depths = [len(_lines(part)) + 2.4 + 0.8 * len(lines) for part, lines in zip(parts, below, strict=True)]
     across, height = 0.085 * total + 0.3, line_height * sum(depths)
     figure = Figure(figsize=(across, height))

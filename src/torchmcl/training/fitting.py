@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchmetrics import Metric
 
 from torchmcl import metrics, networks
-from torchmcl._utils import atomic
+from torchmcl._utils import atomic, imports
 from torchmcl._utils.distributed import report_lost_process
 from torchmcl._utils.logs import muted, verbosity
 from torchmcl._utils.randomness import isolated
@@ -30,6 +30,7 @@ from torchmcl.errors import UsageError
 from torchmcl.inference.features import Features, cached_features, trunk_digest
 from torchmcl.inference.predictor import ModelConfig, Specialists, load_weights
 from torchmcl.methods import Method
+from torchmcl.networks.backbone import MIN_SIZE
 from torchmcl.objectives.dataset_pass import DatasetPass, outputs
 from torchmcl.objectives.objective import memory_of
 from torchmcl.serialization import checksum
@@ -303,6 +304,7 @@ def prepare(
     custom = network if config.network.custom else None
     method, ensemble = model_config.build(custom, method=method, seed=config.seed, pretrained=True)
     _check_networks(ensemble, model_config, custom=config.network.custom, mixed=config.machine.precision != "32")
+    _check_backbone_rate(config, ensemble)
     if isinstance(ensemble.whitening, Whitening):
         ensemble.whitening.fit(batch.x for batch in Loader(data.train, shuffle=False, preprocess=data.preprocess))
     if config.initial_weights is not None:
@@ -319,8 +321,25 @@ def _preprocessed(config: TrainConfig, data: DataSet) -> tuple[DataSet, bool]:
             raise UsageError(f"The network {name} has its own preprocessing. Leave data_preprocess out.")
         if images.dtype != torch.uint8 or images.shape[1] not in (1, 3):
             raise UsageError(f"The network {name} needs color or gray images (uint8).")
+        if data.train.dense:
+            _check_mask_size(config, images.shape[2:])
     steps, whiten = preprocess.split_whitening(own or data.preprocess)
     return replace(data, preprocess=steps), whiten
+
+
+def _check_mask_size(config: TrainConfig, size: Sequence[int]) -> None:
+    """Raise UsageError if a pretrained network cannot read images with masks, which keep their size.
+
+    The stored configuration of a run contains the default of `image_size`, which is therefore accepted.
+    """
+    name, expected = config.network.name, networks.input_of(config.network.name)
+    if expected is not None and config.network.image_size != expected.size:
+        raise UsageError("The option image_size has no effect on images with masks. Set --data-size instead.")
+    if min(size) < MIN_SIZE:
+        raise UsageError(
+            f"Images with masks need at least {MIN_SIZE}x{MIN_SIZE} pixels for {name}, got {size[0]}x{size[1]}. "
+            "Choose a larger size with --data-size."
+        )
 
 
 def _check_custom(config: TrainConfig, given: dict[str, Any]) -> None:
@@ -398,6 +417,19 @@ def _check_networks(ensemble: Ensemble, model_config: ModelConfig, *, custom: bo
         ) from problem
 
 
+def _check_backbone_rate(config: TrainConfig, ensemble: Ensemble) -> None:
+    """Raise UsageError if `backbone_rate` is given, but no pretrained layer is trained with it."""
+    if config.recipe.backbone_rate is None or any("lr" in group for group in config.recipe.groups(ensemble)):
+        return
+    name, advice = config.network.name, "Omit the option"
+    if not config.network.custom and networks.is_pretrained(name):
+        raise UsageError(
+            f"The option backbone_rate has no effect: all pretrained layers of {name} are frozen. "
+            f"{advice}, or train them with --freeze false."
+        )
+    raise UsageError(f"The option backbone_rate has no effect: {name} has no pretrained layers. {advice}.")
+
+
 def _load_finished(folder: RunFolder, config: TrainConfig, network: Any, data: str | DataSet) -> Specialists:
     """Load a finished run if its configuration matches the given one."""
     assert folder.path is not None
@@ -420,9 +452,9 @@ def _load_finished(folder: RunFolder, config: TrainConfig, network: Any, data: s
 def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, *, verbose: bool) -> Specialists:
     """Train to the end, evaluate the ensemble on the test set and write it to the run folder."""
     path, fabric = folder.path, job.config.machine.build(verbose=verbose)
-    command = f"torchmcl train --resume {shlex.quote(str(path))}"
+    command = f"torchmcl train --resume {shlex.quote(str(path))}{imports.options()}"
     advice = "Start all processes again." if path is None else f"Resume all processes: {command}"
-    with folder.locked(), report_lost_process(advice), callbacks, loggers:
+    with folder.report_full_disk(command), folder.locked(), report_lost_process(advice), callbacks, loggers:
         with muted(*ENGINE, when=not verbose):
             fabric.launch()
         progress = TrainingProgress(verbose=verbose, rank=fabric.global_rank)

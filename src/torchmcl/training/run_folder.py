@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from torchmcl._utils import atomic
 from torchmcl._utils.locks import exclusive_lock
-from torchmcl.errors import UsageError, damaged
+from torchmcl.errors import DiskFullError, UsageError, damaged
 from torchmcl.serialization import checkpoint
 
 LOG, ASSIGNMENT_HISTORY, LOCK = "log.csv", "flow.npz", ".lock"
@@ -74,6 +74,17 @@ class RunFolder:
         with exclusive_lock(self.path / LOCK, wait=False):
             self.check()
             yield
+
+    @contextmanager
+    def report_full_disk(self, command: str) -> Iterator[None]:
+        """Add the command that resumes the run to the message of a DiskFullError, if there is a run to resume."""
+        try:
+            yield
+        except DiskFullError as problem:
+            if self.path is None or not (self.path / "config.yaml").is_file():
+                raise
+            message = f"Cannot write {problem.filename!r}: {problem.strerror}. Free some disk space and run: {command}"
+            raise DiskFullError(message, problem.errno, problem.filename) from problem
 
     def start(self, config: dict[str, Any]) -> None:
         """Write the configuration of a new run. If `overwrite` is set, first remove the files of an earlier run."""

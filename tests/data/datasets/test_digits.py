@@ -33,3 +33,10 @@ def test_one_part_is_the_same_part() -> None:
     alone, both = data.load("digits", parts=("test",)), data.load("digits")
     assert list(alone.parts) == ["test"]
     assert alone.test.images.equal(both.test.images)
+
+
+def test_masks_of_another_size() -> None:
+    small, large = data.load("digits-masks").test, data.load("digits-masks", size=(16, 24)).test
+    assert (large.images.shape[1:], large.target.shape[1:]) == ((1, 16, 24), (16, 24))
+    assert large.images[:, :, ::2, ::3].equal(small.images)
+    assert large.target[:, 1::2, 2::3].equal(small.target)

@@ -35,6 +35,7 @@ def test_a_study_is_run_and_shown(smoke, name, tmp_path, capsys):
     assert any(network in text for network in ("simple_cnn", "fcn", "efficientnet_lite0"))
     assert "epochs" in text
     assert "seed 0" in text
+    assert f"Command: `torchmcl study run {name} --scale smoke`" in text
     assert "\\begin{tabular}" in (tmp_path / name / "smoke.tex").read_text()
     pictures = sorted(path.name for path in (tmp_path / name).glob("*.png"))
     assert pictures == (["smoke-figure.png", "smoke.png"] if name in FIGURES else ["smoke.png"])

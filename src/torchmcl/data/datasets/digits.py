@@ -1,8 +1,11 @@
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
+from torchmcl._utils.memory_limit import check_memory
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.strata import train_test_split
 
@@ -27,8 +30,10 @@ def load(parts: Sequence[str] = ("train", "test")) -> DataSet:
     return DataSet("digits", {part: digits.subset(split[part]) for part in parts}, preprocess="scale", choices=choices)
 
 
-def masks(parts: Sequence[str] = ("train", "test")) -> DataSet:
+def masks(parts: Sequence[str] = ("train", "test"), size: tuple[int, int] | None = None) -> DataSet:
     """Load the digits for segmentation: masks (N, 8, 8) with the classes paper and ink, grouped by digit.
+
+    Images and masks are resized to `size`, if given, by nearest-neighbor interpolation.
 
     >>> masks().test.target.shape, masks().test.groups[:2]
     (torch.Size([359, 8, 8]), ('0', '1'))
@@ -36,6 +41,9 @@ def masks(parts: Sequence[str] = ("train", "test")) -> DataSet:
     data, made = load(parts), {}
     for part, examples in data.parts.items():
         images = examples.images[torch.arange(len(examples))]
+        if size is not None:
+            check_memory("digits-masks", len(images) * prod(size))
+            images = F.interpolate(images, size)
         ink = (images[:, 0] >= INK).to(torch.uint8)
         made[part] = Examples(images, ink, ("paper", "ink"), examples.target, examples.classes)
     return DataSet("digits-masks", made, preprocess=data.preprocess, choices=data.choices)

@@ -24,7 +24,7 @@ def spec(scale: Scale, network: str, method: str, *, seed: int) -> Spec:
     kept = ("data", "data_limit", "data_validation", "members", "method", "k", "seed", "epochs", "batch_size")
     options: dict[str, Any] = {name: from_scratch.options.get(name) for name in kept} | {"network": network}
     options |= {"learning_rate": 0.001, "weight_decay": 0.05}  # the recipe of the network, which is not tuned
-    return Spec(options | ({"weights": "none"} if scale.name == "smoke" else {}))
+    return Spec(options | ({"weights": "none", "data_size": 32} if scale.name == "smoke" else {}))
 
 
 def runs(scale: Scale) -> list[Spec]:
