@@ -105,7 +105,7 @@ def sample(
     """
     from scipy.special import gammaincinv
 
-    check_shapes("hypotheses (M, B, D) and scores (M, B)", hypotheses[:, :, 0], scores)
+    check_shapes("hypotheses (M, B, D) and scores (M, B)", hypotheses, scores)
     _check_bandwidth(bandwidth)
     if count < 1:
         raise UsageError(f"Expected at least 1 sample per example, got {count}.")
@@ -164,7 +164,7 @@ def em_step(hypotheses: Tensor, scores: Tensor, target: Tensor, *, scale: float 
 
     >>> f, s = torch.tensor([[[0.0], [0.0]], [[4.0], [4.0]]]), torch.full((2, 2), 0.5)
     >>> em_step(f, s, torch.tensor([[1.0], [3.0]])).scales
-    tensor([1.0045, 1.0045])
+    tensor([1.0695, 1.0695])
     """
     check_shapes("hypotheses (M, B, D), scores (M, B) and target (B, D)", hypotheses, scores, target)
     if hypotheses.shape[1] < len(hypotheses):

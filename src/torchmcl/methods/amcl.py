@@ -54,7 +54,8 @@ def amcl(
             raise UsageError("amcl scores hypotheses by its auxiliary output. Use Regression(score=None).")
         task, leave, combine = replace(task, loss=Claimed(cast(Cost, task.loss))), to_declined, None
     counted = Memory(groups or task.outputs, members, k=k, balance=balance)
-    by_loss = Objective(task, Scaled(leave, beta), Record(TopK(k), counted))
+    countable = groups is not None or task.classes is not None
+    by_loss = Objective(task, Scaled(leave, beta), Record(TopK(k), counted) if countable else TopK(k))
     by_memory = Objective(task, Scaled(leave, gamma), counted.recall)
     phases = Phases(by_loss, by_memory, after=warmup, names=("loss-based", "memory-based"), option="warmup")
     return Composition(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from torchmcl.errors import UsageError, known_name
+from torchmcl.errors import known_name
 from torchmcl.metrics.shapes import check_shapes
 from torchmcl.metrics.stateful import MeanMetric
 from torchmcl.structures.output import per_example, to_float32
@@ -296,14 +296,14 @@ def _transport(cost: Tensor, supply: Tensor, demand: Tensor) -> Tensor:
     arriving = kron(eye_array(B), kron(torch.ones(1, M).numpy(), eye_array(T)))
     masses = torch.cat([supply.flatten(), demand.flatten()])
     prices = cost.cpu().double()
+    if not bool(prices.isfinite().all() and masses.isfinite().all()):
+        return cost.new_full((B,), torch.nan)  # as in the other metrics of hypotheses that diverged
     solution = linprog(
         prices.numpy().ravel(),
         A_eq=vstack([leaving, arriving]).tocsr(),
         b_eq=masses.detach().cpu().double().numpy(),
         method="highs",
     )
-    if solution.x is None:
-        raise UsageError("The earth mover's distance needs finite hypotheses and scores that sum to 1.")
     moved = torch.from_numpy(solution.x).reshape(B, M, T)
     return (prices * moved).sum((1, 2)).to(cost)
 
