@@ -183,7 +183,10 @@ def top_k(scores: Tensor, k: int, *, dim: int) -> Tensor:
     """
     if not 1 <= k <= scores.shape[dim]:
         raise UsageError(f"Expected 1 <= k <= {scores.shape[dim]} members, got k={k}.")
-    order = scores.argsort(dim=dim, descending=True, stable=True).narrow(dim, 0, k)
+    if k == 1:  # faster; the first maximum is returned in a tie
+        order = scores.argmax(dim, keepdim=True)
+    else:
+        order = scores.argsort(dim=dim, descending=True, stable=True).narrow(dim, 0, k)
     return torch.zeros_like(scores, dtype=torch.bool).scatter_(dim, order, True)
 
 
