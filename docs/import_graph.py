@@ -14,7 +14,16 @@ import grimp
 ROOT = Path(__file__).parents[1]
 INK, LINE, FILL, BAND = "#263238", "#00796b", "#e0f2f1", "#f5f7f8"
 # Columns, counted from the middle one, so that no line passes behind a box. Modules not listed are in the middle.
-COLUMNS = {"reporting": -1, "sklearn": 1, "lightning": 2, "testing": 1, "data": -2, "networks": -1, "assignment": 1}
+COLUMNS = {
+    "reporting": -1,
+    "sklearn": 1,
+    "lightning": 2,
+    "testing": 1,
+    "functional": 1,
+    "data": -2,
+    "networks": -1,
+    "assignment": 1,
+}
 WIDTH, HEIGHT, COLUMN, ROW, TOP = 118, 30, 150, 66, 28  # sizes of a box, a column and a row; top margin
 
 Edges = dict[str, set[str]]

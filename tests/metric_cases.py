@@ -5,6 +5,7 @@ A module of its own, found through conftest.py, so that a spawned process can im
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -41,11 +42,19 @@ def _random() -> dict[str, Tensor]:
         "inlier": integers(9, B) / 8 - 0.5,  # ties, and scores that are no probabilities
         "outlier": integers(9, B) / 8 + 0.25,
         "wrong": integers(2, B).bool(),
+        "hypotheses": uniform(M, B, C),
+        "scores": uniform(M, B).softmax(0),
+        "scale": 0.5 + uniform(M, B, C),
+        "values": uniform(B, C),
+        "several": torch.where((uniform(B, 3, 1) < 0.5) & (torch.arange(3) > 0)[:, None], torch.nan, uniform(B, 3, C)),
+        "paths": uniform(M, B, 5, 2),
+        "path": uniform(B, 5, 2),
     }
 
 
 INPUTS = _random()
-AXES = {"members": 1, "images": 1, "weights": 1}
+AXES = dict.fromkeys(("members", "images", "weights", "hypotheses", "scores", "scale", "paths"), 1)
+SCORED = ("hypotheses", "scores", "values")
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,23 @@ CASES = {
     "AUROC": Case(metrics.AUROC, metrics.auroc, ("inlier", "outlier")),
     "AUPR": Case(metrics.AUPR, metrics.aupr, ("inlier", "outlier")),
     "FPR95": Case(metrics.FPR95, metrics.fpr_at_95_tpr, ("inlier", "outlier")),
+    "RMSE": Case(metrics.RMSE, metrics.rmse, ("combined", "values")),
+    "OracleRMSE": Case(metrics.OracleRMSE, metrics.oracle_rmse, ("hypotheses", "values")),
+    "OracleRMSE, several targets": Case(metrics.OracleRMSE, metrics.oracle_rmse, ("hypotheses", "several")),
+    "MemberRMSE": Case(lambda: metrics.MemberRMSE(M), metrics.member_rmse, ("hypotheses", "several")),
+    "Distortion": Case(metrics.Distortion, metrics.distortion, ("hypotheses", "several")),
+    "MixtureNLL": Case(
+        lambda: metrics.MixtureNLL("laplace"), partial(metrics.mixture_nll, kernel="laplace"), (*SCORED, "scale")
+    ),
+    "CRPS": Case(metrics.CRPS, metrics.crps, SCORED),
+    "EnergyScore": Case(metrics.EnergyScore, metrics.energy_score, SCORED),
+    "EarthMoversDistance": Case(
+        metrics.EarthMoversDistance, metrics.earth_movers_distance, ("hypotheses", "scores", "several")
+    ),
+    "MinADE": Case(metrics.MinADE, metrics.min_ade, ("paths", "path")),
+    "MinFDE": Case(metrics.MinFDE, metrics.min_fde, ("paths", "path")),
+    "MissRate": Case(lambda: metrics.MissRate(0.2), partial(metrics.miss_rate, threshold=0.2), ("paths", "path")),
+    "BrierMinFDE": Case(metrics.BrierMinFDE, metrics.brier_min_fde, ("paths", "scores", "path")),
     "AURC": Case(metrics.AURC, metrics.aurc, ("inlier", "wrong")),
 }
 

@@ -29,11 +29,14 @@ def test_example(path, monkeypatch, tmp_path):
         accuracy = (names["probabilities"].argmax(1) == names["labels"]).float().mean()
         assert accuracy > 0.9
         assert (names["objective"].memory.flags.sum(1) == 1).all()
+    if path.stem == "winner_takes_all":
+        assert names["min_fde"](names["trajectories"], names["y"]) < 0.05
+        assert 0.6 < names["left"] < 0.8
     if path.stem == "image_folder":
         assert len(list((tmp_path / "photos" / "7").glob("*.png"))) > 100
 
 
-@pytest.mark.parametrize(("name", "lines"), [("own_module", 15), ("new_method", 20)])
+@pytest.mark.parametrize(("name", "lines"), [("own_module", 15), ("new_method", 20), ("winner_takes_all", 9)])
 def test_an_example_is_as_short_as_promised(name, lines):
     text = (ROOT / "examples" / f"{name}.py").read_text()
     core = text.split("[start:core]")[1].split("# --8<-- [end:core]")[0]

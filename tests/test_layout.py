@@ -21,6 +21,7 @@ SUBJECTS = {
     "export.py",
     "grad_cam.py",
     "progress.py",
+    "regression.py",  # the task and its metrics
     "rejection.py",
     "segmentation.py",
     "serve.py",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torchmcl.errors import DamagedFileError, DiskFullError, DivergedError, LostProcessError, TorchmclError, UsageError
 
 if TYPE_CHECKING:
-    from torchmcl import assignment, data, ensemble, methods, metrics, networks, objectives, tasks, testing
+    from torchmcl import assignment, data, ensemble, functional, methods, metrics, networks, objectives, tasks, testing
     from torchmcl.assignment import Memory
     from torchmcl.ensemble import Ensemble
     from torchmcl.inference import Specialists
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchmcl.objectives import Objective, Phases, run_dataset_passes
     from torchmcl.sklearn import SpecialistClassifier
     from torchmcl.structures import EnsembleOutput, Outcome, Split, State, Task
-    from torchmcl.tasks import Classification, Segmentation
+    from torchmcl.tasks import Classification, Regression, Segmentation
     from torchmcl.training.fitting import fit
 
 __version__ = "0.2.0"
@@ -41,6 +41,7 @@ __all__ = [
     "Objective",
     "Outcome",
     "Phases",
+    "Regression",
     "Segmentation",
     "SpecialistClassifier",
     "Specialists",
@@ -53,6 +54,7 @@ __all__ = [
     "data",
     "ensemble",
     "fit",
+    "functional",
     "methods",
     "metrics",
     "networks",

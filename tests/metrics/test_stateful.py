@@ -132,6 +132,7 @@ def test_a_collection_hands_each_class_its_inputs_by_name() -> None:
         (metrics.Share(M + 2), ("weights",)),
         (metrics.MemberPixelErrors(M + 2), ("images", "mask")),
         (metrics.Purity(4, M + 2), ("weights", "target")),
+        (metrics.MemberRMSE(M + 2), ("hypotheses", "values")),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Metric) else "",
 )

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from torchmcl import methods
+from torchmcl import Regression, UsageError, methods, metrics
 from torchmcl.training import fit
-from torchmcl.training.guardrails import check_counts, check_schedule, check_shares
+from torchmcl.training.guardrails import check_counts, check_examples, check_schedule, check_shares, check_winners
 
 
 def amcl(members, k=1):
@@ -48,6 +48,26 @@ def test_a_method_of_ones_own_is_advised_by_what_it_teaches(monkeypatch):
 @pytest.mark.parametrize("name", ["ie", "emadnn", "one", "kdcl"])
 def test_nothing_to_say_of_methods_in_which_everyone_takes_everything(name):
     assert check_shares(torch.ones(4, 3), methods.build(name, 3, 4)) == []
+
+
+def test_a_hypothesis_that_never_wins():
+    """In training, by the weights of a hard assignment; in evaluation, by the distance to the targets."""
+    method = methods.build("smcl", 3, task=Regression(1))
+    (said,) = check_shares(torch.tensor([[5.0, 0, 4]]), method)
+    assert said.startswith("Member 2 took nothing in this epoch. Use relaxed, evolving or annealed")
+    far = torch.tensor([0.0, 9.0, 1.0]).reshape(3, 1, 1).expand(3, 4, 1)
+    share = metrics.share(metrics.winners(far, torch.tensor([[0.0], [1.0], [0.2], [0.9]]))).tolist()
+    assert share == [0.5, 0.0, 0.5]
+    (said,) = check_winners(share)
+    assert said.startswith("Hypothesis 2 is never the closest to a target. Use relaxed")
+    assert check_winners([0.9, 0.1]) == []
+
+
+def test_fewer_examples_than_hypotheses():
+    method = methods.build("annealed", 4, task=Regression(1))
+    check_examples(method, 4)
+    with pytest.raises(UsageError, match="Expected at least 4 training examples, one per member, got 3"):
+        check_examples(method, 3)
 
 
 def test_classes_that_were_never_counted():

@@ -70,11 +70,12 @@ class Memory(nn.Module):
 
     @loss_independent
     def recall(self, regret: Tensor, state: State) -> Tensor:
-        """Return the flags of each example's class as weights (M, B); the values of `regret` (M, B) are ignored."""
+        """Return the flags of each example's class as weights (M, B, …); the values of `regret` are ignored."""
         group = self._inspect(regret, state.group)
         if state.recording(self):
             self.fix()
-        return (self.flags if self.fixed else self._decide())[group].T.to(regret.dtype)
+        weights = (self.flags if self.fixed else self._decide())[group].T.to(regret.dtype)
+        return weights.reshape(*weights.shape, *[1] * (regret.ndim - 2)).expand_as(regret)
 
     def fix(self) -> None:
         """Fix the owners of each class permanently, based on the current counts."""
@@ -91,7 +92,7 @@ class Memory(nn.Module):
         classes, members = self.counts.shape
         if group is None:
             raise UsageError("The memory needs the class or group of each example. Pass state.group (B,).")
-        if group.shape != by_member.shape[1:] or len(by_member) != members:
+        if group.shape != by_member.shape[1:2] or len(by_member) != members:
             raise UsageError(
                 f"Expected {members} members and one group per example (B,), "
                 f"got {len(by_member)} members, {by_member.shape[1]} examples and group {describe(group)}."
@@ -126,8 +127,11 @@ class Record(nn.Module):
         self.memory = memory
 
     def forward(self, regret: Tensor, state: State) -> Tensor:
-        """Return the weights (M, B) for regrets (M, B)."""
+        """Return the weights (M, B, …) for regrets (M, B, …); the targets of an example count as one example."""
         weights = self.assign(regret, state)
         if state.recording(self):
-            self.memory.record(weights, state.group, state.sample_weight)
+            weight = state.sample_weight
+            if regret.ndim > 2 and weight is None:  # shares of an example are counted as floating point numbers
+                weight = regret.new_ones(regret.shape[1])
+            self.memory.record(state.by_example(weights), state.group, weight)
         return weights

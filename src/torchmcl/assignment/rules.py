@@ -1,7 +1,8 @@
 """Assignment rules.
 
 An assignment is any callable (regret (M, B), state) -> weights (M, B). A member's regret is the cost of taking an
-example minus the cost of leaving it. For each example, the weights sum to at least k. They carry no gradient.
+example minus the cost of leaving it. For each example, the weights sum to at least k. They carry no gradient. If
+examples have several targets each, the regrets and the weights are (M, B, T), and each target is assigned.
 """
 
 from collections.abc import Callable
@@ -165,7 +166,8 @@ class Annealed:
         ordered = scores.sort(0, descending=True).values
         # If the j best members have weight 1, the others share the weight k - j, which determines c_j. The solution is
         # the smallest j for which no other weight exceeds 1.
-        rest = torch.arange(self.k, 0, -1, device=regret.device, dtype=regret.dtype)[:, None]
+        rest = torch.arange(self.k, 0, -1, device=regret.device, dtype=regret.dtype)
+        rest = rest.reshape(-1, *[1] * (regret.ndim - 1))
         log_c = rest.log() - ordered.flip(0).logcumsumexp(0).flip(0)[: self.k]
         feasible = (log_c + ordered[: self.k] <= 0).to(torch.uint8)
         feasible[-1] = 1  # always feasible, except for rounding errors
@@ -181,7 +183,10 @@ def top_k(scores: Tensor, k: int, *, dim: int) -> Tensor:
     """
     if not 1 <= k <= scores.shape[dim]:
         raise UsageError(f"Expected 1 <= k <= {scores.shape[dim]} members, got k={k}.")
-    order = scores.argsort(dim=dim, descending=True, stable=True).narrow(dim, 0, k)
+    if k == 1:  # faster; the first maximum is returned in a tie
+        order = scores.argmax(dim, keepdim=True)
+    else:
+        order = scores.argsort(dim=dim, descending=True, stable=True).narrow(dim, 0, k)
     return torch.zeros_like(scores, dtype=torch.bool).scatter_(dim, order, True)
 
 

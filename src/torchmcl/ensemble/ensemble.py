@@ -207,8 +207,13 @@ class Ensemble(nn.Module):
             logits = [self.forward_member(m, stem(x), x) for m, stem in enumerate(self.stems)]
             return EnsembleOutput(self.stack_logits(logits))
         features = self.exchange_features(x)
+        gate = None if self.gate is None else self.gate(features)
+        if isinstance(self.bodies, BatchedMembers):
+            stacked = self.bodies.stacked(features)
+            if stacked.ndim == 3 and stacked.shape[2] == self.outputs:  # otherwise resized or refused below
+                return EnsembleOutput(stacked, gate)
         logits = [at_input_size(output, self._size(x)) for output in self.bodies(features)]
-        return EnsembleOutput(self.stack_logits(logits), None if self.gate is None else self.gate(features))
+        return EnsembleOutput(self.stack_logits(logits), gate)
 
     def exchange_features(self, x: Tensor) -> list[Tensor]:
         """Return the inputs of the bodies, the features after the exchange: whitened (B, …) -> M of (B, D, …)."""

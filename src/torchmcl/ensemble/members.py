@@ -60,8 +60,12 @@ class BatchedMembers(nn.Module):
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """M of (B, …) -> M of (B, …)."""
+        return list(self.stacked(inputs).unbind())
+
+    def stacked(self, inputs: Sequence[Tensor]) -> Tensor:
+        """M of (B, …) -> (M, B, …), the outputs of all members as one tensor."""
         shared = all(x is inputs[0] for x in inputs)
-        return list(self._forward(inputs[0] if shared else torch.stack(list(inputs)), shared=shared).unbind())
+        return self._forward(inputs[0] if shared else torch.stack(list(inputs)), shared=shared)
 
     def __len__(self) -> int:
         return self.members

@@ -166,12 +166,15 @@ class Method:
 F = TypeVar("F", bound=Callable[..., Composition])
 
 
-def any_task(method: F, *, needs_classes: bool = False) -> F:
-    """Decorate a method that accepts any task; an integer passed as the task is the number of classes."""
+def any_task(method: F, *, needs_classes: bool = False, accepts: tuple[type[Task], ...] = ()) -> F:
+    """Decorate a method that accepts any task; an integer passed as the task is the number of classes.
+
+    With `needs_classes`, the method raises UsageError for tasks without class probabilities, except for `accepts`.
+    """
 
     @wraps(method)
     def compose(members: int, task: Task | int, **options: Any) -> Composition:
-        if (task := as_task(task)).classes is None and needs_classes:
+        if (task := as_task(task)).classes is None and needs_classes and not isinstance(task, accepts):
             raise UsageError(
                 f"Expected a task with class probabilities for {method.__name__}, got {task.name}. "
                 "Use a method that accepts any loss: ie, mcl, smcl, relaxed, evolving or annealed."

@@ -1,9 +1,9 @@
 from torchmcl.assignment import TopK
 from torchmcl.methods.method import Composition, class_probabilities
 from torchmcl.objectives.costs import nothing
-from torchmcl.objectives.joint_costs import Choice, Joint, Margin
+from torchmcl.objectives.joint_costs import Choice, Margin
 from torchmcl.objectives.objective import Objective
-from torchmcl.structures.task import Task
+from torchmcl.structures.task import Joint, Task
 from torchmcl.tasks.combiners import gated
 
 

@@ -20,6 +20,34 @@ from torchmcl.metrics.error_rates import (
     top1_error,
     top1_wrong,
 )
+from torchmcl.metrics.regression import (
+    CRPS,
+    RMSE,
+    BrierMinFDE,
+    Distortion,
+    EarthMoversDistance,
+    EnergyScore,
+    MemberRMSE,
+    MinADE,
+    MinFDE,
+    MissRate,
+    MixtureNLL,
+    OracleRMSE,
+    brier_min_fde,
+    crps,
+    distortion,
+    earth_movers_distance,
+    energy_score,
+    member_rmse,
+    min_ade,
+    min_fde,
+    miss_rate,
+    mixture_nll,
+    oracle_rmse,
+    oracle_squared_errors,
+    rmse,
+    winners,
+)
 from torchmcl.metrics.rejection import AURC, aurc, risk_coverage
 from torchmcl.metrics.segmentation import (
     MeanIoU,
@@ -38,6 +66,10 @@ __all__ = ["ECE", "NLL", "Brier", "brier", "ece", "nll", "reliability"]
 __all__ += ["Disagreement", "Purity", "Share", "disagreement", "purity", "share", "taken"]
 __all__ += ["HarmonicMean", "MemberErrors", "OracleError", "Top1Error", "harmonic_mean", "member_errors"]
 __all__ += ["members_wrong", "oracle_error", "oracle_wrong", "top1_error", "top1_wrong"]
+__all__ += ["CRPS", "RMSE", "BrierMinFDE", "Distortion", "EarthMoversDistance", "EnergyScore", "MemberRMSE", "MinADE"]
+__all__ += ["MinFDE", "MissRate", "MixtureNLL", "OracleRMSE"]
+__all__ += ["brier_min_fde", "crps", "distortion", "earth_movers_distance", "energy_score", "member_rmse", "min_ade"]
+__all__ += ["min_fde", "miss_rate", "mixture_nll", "oracle_rmse", "oracle_squared_errors", "rmse", "winners"]
 __all__ += ["AURC", "aurc", "risk_coverage"]
 __all__ += ["MeanIoU", "MemberPixelErrors", "OraclePixelError", "Top1PixelError"]
 __all__ += ["mean_iou", "member_pixel_errors", "oracle_pixel_error", "pixel_errors", "top1_pixel_error"]

@@ -8,6 +8,7 @@ from math import log
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from torchmcl.errors import UsageError
 from torchmcl.structures.output import to_float32
@@ -24,6 +25,7 @@ __all__ = [
     "memberwise",
     "nothing",
     "to_auxiliary",
+    "to_declined",
     "to_random_label",
     "to_uniform",
 ]
@@ -103,6 +105,17 @@ def to_auxiliary(logits: Tensor, target: Tensor, state: State, *, classes: int |
             "Build the network with method.outputs."
         )
     return state.by_example(-log_probabilities(logits, state).select(2, outputs - 1))
+
+
+def to_declined(outputs: Tensor, target: Tensor, state: State) -> Tensor:
+    """Compute -log p(auxiliary) = -log sigmoid(a), (M, B): a member leaves an example by declining it.
+
+    The last output a is the logit of "not mine"; see `tasks.regression.Claimed`.
+
+    >>> to_declined(torch.zeros(1, 1, 3), torch.zeros(1, 2), State())
+    tensor([[0.6931]])
+    """
+    return F.softplus(-to_float32(outputs)[:, :, -1])
 
 
 class Scaled(nn.Module):

@@ -174,16 +174,16 @@ class FixedAssignment(DatasetPass):
     def record(self, logits: Tensor, target: Tensor, state: State) -> None:  # noqa: D102
         target, state = self.task.prepare(logits, target, state)
         weights = self.assign(self.cost(logits, target, state), state)
-        self.table.write(state.index, weights.T)
+        self.table.write(state.index, weights.transpose(0, 1))
 
     def forward(self, regret: Tensor, state: State) -> Tensor:
-        """Return the stored weights (M, B) of the examples `state.index`; raise UsageError if they are missing."""
+        """Return the stored weights (M, B, …) of the examples `state.index`; raise UsageError if they are missing."""
         if not state.recording(self):
             return self.assign(regret, state)
         weights = self.table.read(state.index)
         if weights.shape[1] != len(regret):
             raise UsageError(f"Expected {weights.shape[1]} members, as in the dataset pass, got {len(regret)}.")
-        return weights.T.to(regret.dtype)
+        return weights.transpose(0, 1).to(regret.dtype)
 
 
 class ToTeacher(DatasetPass):

@@ -1,10 +1,9 @@
 """Joint costs: costs of the ensemble as a whole, which an objective adds to its loss.
 
-A joint cost is any callable (output, target (B, …), weights (M, B), state) -> scalar. Use `state.mean` to average over
-examples with their sample weights.
+A joint cost (`structures.Joint`) is any callable (output, target (B, …), weights (M, B), state) -> scalar. Use
+`state.mean` to average over examples with their sample weights.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp
 
@@ -17,8 +16,6 @@ from torchmcl.errors import UsageError
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import State
 from torchmcl.tasks.labels import cross_entropy
-
-Joint = Callable[[EnsembleOutput, Tensor, Tensor, State], Tensor]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from torchmcl.assignment import Assignment
 from torchmcl.assignment.memory import Memory
 from torchmcl.errors import UsageError
 from torchmcl.objectives.costs import is_memberwise
-from torchmcl.objectives.joint_costs import Joint
 from torchmcl.structures.outcome import Outcome
 from torchmcl.structures.output import EnsembleOutput, describe
 from torchmcl.structures.state import State
-from torchmcl.structures.task import Cost, Task
+from torchmcl.structures.task import Cost, Joint, Task
 from torchmcl.tasks import LABELS, with_loss
 
 __all__ = ["Objective", "PerPixel", "Phases", "memory_of", "phase_of", "schedule_end", "task_of"]
@@ -33,13 +32,14 @@ class Objective(_WithMemory):
     The loss is L = mean_B sum_m [ w_m take_m + (1 - w_m) leave_m ] + joint costs, the common form of eq. 1 to 6 of Kim
     et al. 2022. It is a sum over members, so that the learning rate does not depend on M, and a mean over examples,
     weighted by `state.sample_weight`. `assign` computes the weights w from the regret, take - leave. With `TopK`, L is
-    the minimum over all choices of k members. The weights carry no gradient.
+    the minimum over all choices of k members. The weights carry no gradient. If an example has several targets, each
+    target is assigned, and the mean over the example's targets replaces its cost.
 
     Args:
         take: The cost of taking an example: either a task, whose loss is used, or a cost for class labels.
         leave: The cost of leaving an example.
         assign: The assignment, (regret (M, B), state) -> weights (M, B).
-        joint: Costs of the ensemble as a whole.
+        joint: Costs of the ensemble as a whole, in addition to those of the task.
         rank: The leave cost that is used to compute the regret; by default, `leave`.
 
     >>> from torchmcl.objectives import costs
@@ -63,7 +63,7 @@ class Objective(_WithMemory):
         self.task, self.take = with_loss(take)
         self.leave = leave
         self.assign = assign
-        self.joint = tuple(joint)
+        self.joint = (*joint, *self.task.joint)
         self.rank = rank
 
     def extra_repr(self) -> str:
@@ -89,20 +89,22 @@ class Objective(_WithMemory):
         target, state = self.task.prepare(output.logits, target, replace(state, record=state.recording(self)))
         with torch.autocast(output.logits.device.type, enabled=False):
             take = self._take_cost(output.logits, target, state)
-            leave = self.leave(output.logits, target, state)
+            leave = _like(take, self.leave(output.logits, target, state))
             with torch.no_grad():
-                rank = leave if self.rank is None else self.rank(output.logits, target, state)
+                rank = leave if self.rank is None else _like(take, self.rank(output.logits, target, state))
                 weights = self.assign(take.detach() - rank.detach(), state)
             loss = state.mean((weights * take + (1 - weights) * leave).sum(0))
             for cost in self.joint:
                 loss = loss + cost(output, target, weights, state)
-        return Outcome(loss, weights, take, leave)
+        return Outcome(loss, *map(state.by_example, (weights, take, leave)))
 
     def _take_cost(self, outputs: Tensor, target: Tensor, state: State) -> Tensor:
         take = self.take(outputs, target, state)
-        if not isinstance(take, Tensor) or take.shape != outputs.shape[:2]:
+        shape = self.task.loss_shape(outputs, target)
+        if not isinstance(take, Tensor) or take.shape != shape:
+            axes = "(M, B)" if len(shape) == 2 else "(M, B, T)"
             raise UsageError(
-                f"Expected a loss (M, B) = {tuple(outputs.shape[:2])} from {self.task.name}, got {describe(take)}. "
+                f"Expected a loss {axes} = {shape} from {self.task.name}, got {describe(take)}. "
                 "Average the loss over the other axes."
             )
         return take
@@ -121,6 +123,11 @@ class Objective(_WithMemory):
         with torch.autocast(logits.device.type, enabled=False):
             take = self._take_cost(output.logits, target, state)[0]
             return state.mean(weights * take + (1 - weights) * self.leave(output.logits, target, state)[0])
+
+
+def _like(take: Tensor, cost: Tensor) -> Tensor:
+    """Expand a cost (M, B) to the shape of the take cost, (M, B) or (M, B, T)."""
+    return cost if cost.ndim == take.ndim else cost.unsqueeze(2).expand_as(take)
 
 
 class Phases(_WithMemory):

@@ -10,13 +10,14 @@ from torchmcl.structures.output import EnsembleOutput, per_example, to_float32
 from torchmcl.structures.rejection import Rejection
 from torchmcl.structures.split import Split
 from torchmcl.structures.state import IGNORE, State
-from torchmcl.structures.task import Cost, EvaluationBatch, Task, memberwise
+from torchmcl.structures.task import Cost, EvaluationBatch, Joint, Task, memberwise
 
 __all__ = [
     "IGNORE",
     "Cost",
     "EnsembleOutput",
     "EvaluationBatch",
+    "Joint",
     "Outcome",
     "Rejection",
     "Split",

@@ -1,6 +1,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import Field, fields, is_dataclass, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -12,6 +12,7 @@ from torchmcl.structures.output import EnsembleOutput, describe
 from torchmcl.structures.state import State
 
 Cost = Callable[[Tensor, Tensor, State], Tensor]
+Joint = Callable[[EnsembleOutput, Tensor, Tensor, State], Tensor]
 C = TypeVar("C", bound=Cost)
 
 
@@ -53,14 +54,29 @@ class Task(ABC):
     ignore_index: int | None = None
     monitor: ClassVar[str] = "ensemble_loss"
 
+    def __repr__(self) -> str:
+        given: tuple[Field, ...] = fields(self) if is_dataclass(self) else ()
+        changed = {one.name: getattr(self, one.name) for one in given if getattr(self, one.name) != one.default}
+        options = (f"{name}={getattr(value, '__name__', value)}" for name, value in changed.items())
+        return f"{self.name}({', '.join(options)})"
+
     @property
     def name(self) -> str:
         """The name of the class."""
         return type(self).__name__
 
+    @property
+    def joint(self) -> tuple["Joint", ...]:
+        """Costs of the ensemble as a whole that objectives add to their loss; none by default."""
+        return ()
+
     @abstractmethod
     def loss(self, outputs: Tensor, target: Tensor, state: State) -> Tensor:
         """Return the loss of each member on each example: outputs (M, B, …), target (B, …) -> (M, B)."""
+
+    def loss_shape(self, outputs: Tensor, target: Tensor) -> tuple[int, ...]:
+        """Return the shape of the loss: (M, B), or (M, B, T) if examples have several targets that are assigned."""
+        return tuple(outputs.shape[:2])
 
     def check(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Check targets (B, …) against outputs (M, B, …) and return them in the type that `loss` needs.

@@ -77,8 +77,8 @@ def _verify(check: Check, results: Path, evaluated: bool) -> None:
         check.problems.append(f"The table {path} differs from the stored results.")
     for hash, result in stored.items():
         if (stated := f"{result.get('study')}/{result.get('scale')}") != f"{check.study}/{check.scale}":
-            file = results / check.study / check.scale / f"{hash}.json"
-            check.problems.append(f"The result {file} states that it belongs to {stated}.")
+            own = results / check.study / check.scale / f"{hash}.json"
+            check.problems.append(f"The result {own} states that it belongs to {stated}.")
         if evaluated and (file := weights.find(results, check.scale, hash)) is not None:
             _verify_weights(check, file, result)
 

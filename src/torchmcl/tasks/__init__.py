@@ -13,6 +13,7 @@ from torchmcl.errors import UsageError
 from torchmcl.structures.task import Cost, EvaluationBatch, Task
 from torchmcl.tasks.classification import Classification
 from torchmcl.tasks.labels import MAX_CLASSES, Labels
+from torchmcl.tasks.regression import Regression
 from torchmcl.tasks.segmentation import Segmentation
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Classification",
     "EvaluationBatch",
     "Labels",
+    "Regression",
     "Segmentation",
     "Task",
     "as_task",
@@ -64,7 +66,12 @@ def segmentation(classes: int, **options: Any) -> Segmentation:
     return Segmentation(classes, **options)
 
 
-_TASKS: Registry[TaskBuilder] = Registry("task", (classification, segmentation))
+def regression(targets: int, **options: Any) -> Regression:
+    """Continuous targets."""
+    return Regression(targets, **options)
+
+
+_TASKS: Registry[TaskBuilder] = Registry("task", (classification, segmentation, regression))
 
 
 def names() -> tuple[str, ...]:

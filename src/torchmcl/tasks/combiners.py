@@ -70,3 +70,21 @@ def vote(output: EnsembleOutput | Tensor, *, auxiliary: bool = False) -> Tensor:
     votes = votes[:, :-1]
     total = votes.sum(1, keepdim=True)
     return torch.where(total > 0, votes / total.clamp_min(1), drop_auxiliary(logits))
+
+
+def weighted_mean(hypotheses: Tensor, scores: Tensor) -> Tensor:
+    """Return the mean of hypotheses, weighted by their scores, sum_m s_m f_m: (M, B, D), (M, B) -> (B, D).
+
+    >>> weighted_mean(torch.tensor([[[0.0]], [[4.0]]]), torch.tensor([[0.25], [0.75]]))
+    tensor([[3.]])
+    """
+    return (scores.unsqueeze(2) * hypotheses).sum(0)
+
+
+def most_probable(hypotheses: Tensor, scores: Tensor) -> Tensor:
+    """Return the hypothesis with the highest score: (M, B, D), (M, B) -> (B, D). Ties go to the first member.
+
+    >>> most_probable(torch.tensor([[[0.0]], [[4.0]]]), torch.tensor([[0.25], [0.75]]))
+    tensor([[4.]])
+    """
+    return hypotheses[scores.argmax(0), torch.arange(hypotheses.shape[1], device=scores.device)]

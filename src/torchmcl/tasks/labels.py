@@ -1,4 +1,4 @@
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -74,11 +74,6 @@ class Labels(Task):
             raise UsageError(f"Expected ignore_index < 0 or >= {self.classes}, got {self.ignore_index}.")
         if self.class_weight is not None:
             object.__setattr__(self, "class_weight", _weights(self.class_weight, self.classes))
-
-    def __repr__(self) -> str:
-        changed = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
-        options = (f"{name}={getattr(value, '__name__', value)}" for name, value in changed.items())
-        return f"{self.name}({', '.join(options)})"
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -157,16 +152,16 @@ class Labels(Task):
         """Return the weight of each label in the loss, (B, …), or None if all weights are 1."""
         if self.class_weight is None:
             return None
-        weight = _on_device(target.device, dtype, self.class_weight)
+        weight = on_device(target.device, dtype, self.class_weight)
         if target.is_floating_point():
             return torch.tensordot(target.to(dtype), weight[: target.shape[1]], dims=([1], [0]))
         return weight[target]
 
 
 @cache
-def _on_device(device: torch.device, dtype: torch.dtype, weights: tuple[float, ...]) -> Tensor:
-    """Create the tensor of weights once instead of at every step."""
-    return torch.tensor(weights, dtype=dtype, device=device)
+def on_device(device: torch.device, dtype: torch.dtype, values: tuple[float, ...]) -> Tensor:
+    """Return constants as a tensor, created once instead of at every step."""
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def _weights(given: Any, classes: int) -> tuple[float, ...]:

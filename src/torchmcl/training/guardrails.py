@@ -3,7 +3,10 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from torchmcl import methods
+from torchmcl.errors import UsageError
 from torchmcl.methods import Method
+
+REVIVE = "Use relaxed, evolving or annealed, which train every hypothesis at first, or fewer members."
 
 
 def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, top1: float | None = None) -> list[str]:
@@ -30,7 +33,9 @@ def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, 
         # If k members take each example, no member can have more than 1 / k of all assignments.
         greedy = [m + 1 for m in range(members) if share[m] > 0.95 / k]
         advice = "Raise k, or try amcl with balance=True."
-        if "balance" in method.options:
+        if method.task.classes is None:
+            advice = REVIVE
+        elif "balance" in method.options:
             advice = "Lower beta, raise k, or try balance=True."
         for found, problem in ((idle, "nothing"), (greedy, "nearly everything")):
             if found:
@@ -46,6 +51,32 @@ def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, 
             f"examples that they do not take. {advice}"
         )
     return warnings
+
+
+def check_winners(share: Sequence[float]) -> list[str]:
+    """Return a warning about hypotheses that are never the closest to a target; `share` is as in `Regression.evaluate`.
+
+    >>> check_winners([0.5, 0.0, 0.5, 0.0])[0]
+    'Hypotheses 2, 4 are never the closest to a target. Use relaxed, evolving or annealed, which train every hypothesis
+        at first, or fewer members.'
+    """
+    idle = [str(m) for m, part in enumerate(share, start=1) if part == 0]
+    who = f"Hypothes{'e' if len(idle) > 1 else 'i'}s {', '.join(idle)} {'are' if len(idle) > 1 else 'is'}"
+    return [f"{who} never the closest to a target. {REVIVE}"] if idle else []
+
+
+def check_examples(method: Method, examples: int) -> None:
+    """Raise UsageError if a training set has fewer examples than the method has members, so that some never win.
+
+    >>> check_examples(methods.build("smcl", members=5), 3)
+    Traceback (most recent call last):
+        ...
+    torchmcl.errors.UsageError: Expected at least 5 training examples, one per member, got 3. Use fewer members.
+    """
+    if examples < method.members:
+        raise UsageError(
+            f"Expected at least {method.members} training examples, one per member, got {examples}. Use fewer members."
+        )
 
 
 def check_schedule(method: Method, epochs: int) -> list[str]:

@@ -1,6 +1,7 @@
 """The run folder: config.yaml, log.csv, flow.npz, checkpoints/, model.safetensors and metrics.json."""
 
 import csv
+import errno
 import json
 import os
 import re
@@ -84,7 +85,7 @@ class RunFolder:
             if self.path is None or not (self.path / "config.yaml").is_file():
                 raise
             message = f"Cannot write {problem.filename!r}: {problem.strerror}. Free some disk space and run: {command}"
-            raise DiskFullError(message, problem.errno, problem.filename) from problem
+            raise DiskFullError(message, problem.errno or errno.ENOSPC, problem.filename) from problem
 
     def start(self, config: dict[str, Any]) -> None:
         """Write the configuration of a new run. If `overwrite` is set, first remove the files of an earlier run."""

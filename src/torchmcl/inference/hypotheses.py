@@ -1,0 +1,222 @@
+"""Densities and samples from weighted hypotheses, and their calibration after training.
+
+The axes are M members (hypotheses), B examples and D target values. Hypotheses are `Regression.hypotheses(output)` and
+scores are `Regression.scores(output)`. The mean and the most probable hypothesis are in `tasks.combiners`.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchmcl.errors import UsageError
+from torchmcl.metrics.regression import oracle_squared_errors
+from torchmcl.metrics.shapes import check_shapes
+from torchmcl.structures.output import to_float32
+from torchmcl.tasks.combiners import most_probable, weighted_mean
+
+__all__ = ["Mixture", "em_step", "most_probable", "sample", "voronoi_log_density", "voronoi_nll", "weighted_mean"]
+
+
+def voronoi_log_density(
+    hypotheses: Tensor, scores: Tensor, target: Tensor, *, bandwidth: float, directions: int = 256, seed: int = 0
+) -> Tensor:
+    """Compute the log-density of targets under truncated kernels on the Voronoi cells of the hypotheses.
+
+    Implements the estimator of Letzelter et al. 2024 (Voronoi-WTA): log(s_m K_h(y - f_m) / V_m), where m is the
+    hypothesis closest to y, K_h is the normal density with standard deviation h, and V_m is its mass in the Voronoi
+    cell of m. V_m is the mean, over directions u, of the mass up to the cell's boundary in this direction, P(D/2,
+    r(u)^2 / (2 h^2)) with the regularised incomplete gamma function P. For D = 1, there are two directions, and V_m is
+    exact. Cells are not bounded by a domain.
+
+    Args:
+        hypotheses: f, (M, B, D), all different.
+        scores: s, the probability of each cell, (M, B).
+        target: (B, D).
+        bandwidth: h, in the units of the targets.
+        directions: The number of random directions for D > 1.
+        seed: The seed of the directions.
+
+    Returns:
+        Log-densities, (B,).
+
+    Raises:
+        UsageError: If the shapes do not match, or the bandwidth is not positive.
+
+    >>> f, s = torch.tensor([[[0.0]], [[2.0]]]), torch.tensor([[0.3], [0.7]])
+    >>> voronoi_log_density(f, s, torch.tensor([[2.0]]), bandwidth=0.1).exp()  # 0.7 / (0.1 sqrt(2 pi))
+    tensor([2.7926])
+    """
+    check_shapes("hypotheses (M, B, D), scores (M, B) and target (B, D)", hypotheses, scores, target)
+    _check_bandwidth(bandwidth)
+    f, s, y = to_float32(hypotheses), to_float32(scores), to_float32(target)
+    distance, cell = (f - y).square().sum(2).min(0)  # (B,)
+    index = torch.arange(len(y), device=y.device)
+    rays = _directions(f.shape[2], directions, seed).to(f)
+    mass = _ray_mass(_radius(f, f[cell, index], rays.unsqueeze(1)), bandwidth, f.shape[2]).mean(0)  # (B,)
+    log_kernel = -distance / (2 * bandwidth**2) - f.shape[2] * torch.log(
+        y.new_tensor(bandwidth * (2 * torch.pi) ** 0.5)
+    )
+    return s[cell, index].log() + log_kernel - mass.log()
+
+
+def voronoi_nll(
+    hypotheses: Tensor, scores: Tensor, target: Tensor, *, bandwidth: float, directions: int = 256, seed: int = 0
+) -> Tensor:
+    """Compute the negative log-likelihood of targets, the negative mean of `voronoi_log_density`, a scalar.
+
+    >>> f, s = torch.tensor([[[0.0]], [[2.0]]]), torch.tensor([[0.3], [0.7]])
+    >>> voronoi_nll(f, s, torch.tensor([[2.0]]), bandwidth=0.1)
+    tensor(-1.0270)
+    """
+    log_density = voronoi_log_density(hypotheses, scores, target, bandwidth=bandwidth, directions=directions, seed=seed)
+    return -log_density.mean()
+
+
+def sample(
+    hypotheses: Tensor, scores: Tensor, count: int, *, bandwidth: float, directions: int = 64, seed: int = 0
+) -> Tensor:
+    """Draw samples from the density of `voronoi_log_density`.
+
+    A sample is drawn in three steps: a cell from the scores, a direction in proportion to the kernel's mass up to the
+    cell's boundary in this direction, and a distance from the truncated kernel. The direction is one of `directions`
+    random ones, drawn anew for each sample, so that for D > 1 the samples are approximate.
+
+    Args:
+        hypotheses: (M, B, D).
+        scores: The probability of each cell, (M, B).
+        count: The number of samples per example.
+        bandwidth: The standard deviation of the kernels, in the units of the targets.
+        directions: The number of directions to choose from for D > 1.
+        seed: The seed of the samples.
+
+    Returns:
+        Samples, (count, B, D), each in the Voronoi cell that it was drawn from.
+
+    Raises:
+        UsageError: If the shapes do not match, or the count or the bandwidth is not positive.
+
+    >>> sample(torch.tensor([[[0.0]], [[2.0]]]), torch.tensor([[0.0], [1.0]]), 3, bandwidth=0.1).round()
+    tensor([[[2.]],
+    <BLANKLINE>
+            [[2.]],
+    <BLANKLINE>
+            [[2.]]])
+    """
+    from scipy.special import gammaincinv
+
+    check_shapes("hypotheses (M, B, D) and scores (M, B)", hypotheses, scores)
+    _check_bandwidth(bandwidth)
+    if count < 1:
+        raise UsageError(f"Expected at least 1 sample per example, got {count}.")
+    f, B, D = to_float32(hypotheses), hypotheses.shape[1], hypotheses.shape[2]
+    generator = torch.Generator().manual_seed(seed)
+    cell = torch.multinomial(scores.T.cpu().double(), count, replacement=True, generator=generator).T  # (count, B)
+    start = f[cell.to(f.device), torch.arange(B, device=f.device)]  # (count, B, D)
+    rays = _directions(D, directions * count * B, generator=generator)
+    rays = (rays.unsqueeze(1).unsqueeze(1) if D == 1 else rays.unflatten(0, (-1, count, B))).to(f)
+    radius = _radius(f, start, rays)  # (directions, count, B)
+    mass = _ray_mass(radius, bandwidth, D).cpu().double()
+    chosen = torch.multinomial(mass.flatten(1).T, 1, generator=generator).reshape(1, count, B)
+    uniform = torch.rand(count, B, generator=generator, dtype=torch.float64)
+    quantile = gammaincinv(D / 2, (uniform * mass.gather(0, chosen)[0]).numpy())
+    distance = bandwidth * (2 * torch.from_numpy(quantile)).sqrt().to(f)
+    distance = distance.minimum(radius.gather(0, chosen.to(f.device))[0])  # a rounding error can leave the cell
+    rays = rays.expand(-1, count, B, D).gather(0, chosen.to(f.device).unsqueeze(3).expand(1, count, B, D))[0]
+    return start + distance.unsqueeze(2) * rays
+
+
+class Mixture(NamedTuple):
+    """A calibrated mixture of hypotheses, see `em_step`.
+
+    Attributes:
+        weights: the weight of each hypothesis, (M,), which sums to 1
+        scales: the standard deviation of each hypothesis, (M,), in the units of the targets
+        prior: the mean score of each hypothesis before calibration, (M,)
+    """
+
+    weights: Tensor
+    scales: Tensor
+    prior: Tensor
+
+    def calibrated(self, scores: Tensor) -> Tensor:
+        """Return scores in proportion to s_m weights_m / prior_m, (M, B) -> (M, B), which sum to 1 over M [I]."""
+        found = scores * (self.weights / self.prior.clamp_min(torch.finfo(self.prior.dtype).tiny)).unsqueeze(1)
+        return found / found.sum(0)
+
+
+def em_step(hypotheses: Tensor, scores: Tensor, target: Tensor, *, scale: float | None = None) -> Mixture:
+    """Compute mixture weights and scales of trained hypotheses by one step of expectation maximisation.
+
+    Winner-takes-all training is K-means with one centre per hypothesis; its hard assignment ignores that neighbouring
+    hypotheses share targets (Wu et al. 2026, arXiv:2606.26424). One EM step with soft responsibilities
+    r_m = s_m N(y; f_m, scale^2) / sum_n s_n N(y; f_n, scale^2) corrects this without training:
+    weights_m = mean_B r_m and scales_m^2 = sum_B r_m |y - f_m|^2 / (D sum_B r_m).
+
+    Args:
+        hypotheses: f for the examples of a validation or training set, (M, B, D).
+        scores: s, (M, B).
+        target: (B, D).
+        scale: The standard deviation in the first step; by default, the oracle RMSE, the residual of K-means.
+
+    Raises:
+        UsageError: If the shapes do not match, or there are fewer examples than hypotheses.
+
+    >>> f, s = torch.tensor([[[0.0], [0.0]], [[4.0], [4.0]]]), torch.full((2, 2), 0.5)
+    >>> em_step(f, s, torch.tensor([[1.0], [3.0]])).scales
+    tensor([1.0695, 1.0695])
+    """
+    check_shapes("hypotheses (M, B, D), scores (M, B) and target (B, D)", hypotheses, scores, target)
+    if hypotheses.shape[1] < len(hypotheses):
+        raise UsageError(
+            f"Expected at least as many examples as hypotheses, got {hypotheses.shape[1]} examples and "
+            f"{len(hypotheses)} hypotheses. Use more examples or fewer members."
+        )
+    f, s, y = to_float32(hypotheses), to_float32(scores), to_float32(target)
+    tiny = torch.finfo(f.dtype).tiny
+    first = oracle_squared_errors(f, y).mean().sqrt() if scale is None else f.new_tensor(scale)
+    distance = (f - y).square().sum(2)  # (M, B)
+    r = (s.log() - distance / (2 * first.clamp_min(tiny**0.5).square())).softmax(0)
+    spread = (r * distance).sum(1) / (f.shape[2] * r.sum(1)).clamp_min(tiny)
+    return Mixture(r.mean(1), spread.sqrt(), s.mean(1))
+
+
+def _check_bandwidth(bandwidth: float) -> None:
+    if not 0 < bandwidth < float("inf"):
+        raise UsageError(f"Expected a bandwidth > 0, got {bandwidth}.")
+
+
+def _directions(D: int, count: int, seed: int = 0, *, generator: torch.Generator | None = None) -> Tensor:
+    """Return random unit vectors, (count, D), or both directions for D = 1."""
+    if D == 1:
+        return torch.tensor([[1.0], [-1.0]])
+    generator = generator or torch.Generator().manual_seed(seed)
+    return torch.nn.functional.normalize(torch.randn(count, D, generator=generator), dim=1)
+
+
+def _radius(f: Tensor, start: Tensor, rays: Tensor) -> Tensor:
+    """Return the distance from hypotheses to the boundary of their Voronoi cells in the direction of rays.
+
+    The boundary to another hypothesis g lies at |g - f|^2 / (2 <u, g - f>), if the scalar product is positive.
+
+    Args:
+        f: All hypotheses, (M, B, D).
+        start: The hypotheses of the cells, (…, B, D).
+        rays: Unit vectors u, (R, …, B or 1, D).
+
+    Returns:
+        (R, …, B); infinite if the cell is not bounded in this direction.
+    """
+    radius = None
+    for other in f:  # one member at a time, because all members at once need M times the memory
+        away = other - start
+        along = (rays * away).sum(-1)
+        found = torch.where(along > 0, away.square().sum(-1) / (2 * along), torch.inf)
+        radius = found if radius is None else radius.minimum(found)
+    return radius  # type: ignore[return-value]
+
+
+def _ray_mass(radius: Tensor, bandwidth: float, D: int) -> Tensor:
+    """Return the mass of a normal distribution up to a radius, P(D/2, r^2 / (2 h^2))."""
+    z = (radius / bandwidth).square() / 2
+    return torch.special.gammainc(torch.full_like(z, D / 2), z).clamp_min(torch.finfo(z.dtype).tiny)

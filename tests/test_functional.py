@@ -1,0 +1,201 @@
+"""winner_takes_all against slow loops, what every mode has in common, the objectives it equals, and bad input."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchmcl import Regression, State, UsageError, methods
+from torchmcl.functional import MODES, score_loss, winner_takes_all
+
+METHODS = {"hard": "smcl", "top_k": "smcl", "relaxed": "relaxed", "evolving": "evolving", "annealed": "annealed"}
+seeds = st.integers(0, 2**31)
+
+
+def draw(seed, M, B, *T):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(M, B, *T, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def options(mode, epoch=3, epochs=6):
+    return {"epoch": epoch, "epochs": epochs} if mode in ("evolving", "annealed") else {}
+
+
+def slow_weights(losses, mode, k, eps, T, epoch, epochs):
+    """The weights of one example or target, a list of M floats, from each paper's rule."""
+    M = len(losses)
+    order = sorted(range(M), key=lambda m: (losses[m], m))
+    if mode in ("hard", "top_k", "evolving"):
+        n = k
+        if mode == "evolving":  # M, M/2, … k in stages of equal length
+            stages = [M]
+            while stages[-1] > k:
+                stages.append(max(stages[-1] // 2, k))
+            n = stages[(epoch - 1) * len(stages) // epochs]
+        return [float(m in order[:n]) for m in range(M)]
+    if mode == "relaxed":
+        return [1 - eps if m in order[:k] or k == M else k * eps / (M - k) for m in range(M)] if k < M else [1.0] * M
+    total = sum(torch.exp(torch.tensor(-one / T, dtype=torch.float64)).item() for one in losses)
+    return [torch.exp(torch.tensor(-one / T, dtype=torch.float64)).item() / total for one in losses]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(seeds, st.integers(1, 5), st.integers(1, 4), st.integers(1, 5), st.integers(1, 6))
+def test_equals_a_slow_loop(mode, seed, M, B, k, epoch):
+    k = 1 if mode in ("hard", "annealed") else min(k, M)
+    losses = draw(seed, M, B)
+    fixed = {"temperature": 0.3} if mode == "annealed" else {"epoch": epoch, "epochs": 6}
+    loss, weights = winner_takes_all(losses, mode, k=k, eps=0.2, **fixed)
+    slow = 0
+    for b in range(B):
+        expected = slow_weights(losses[:, b].tolist(), mode, k, 0.2, 0.3, epoch, 6)
+        torch.testing.assert_close(weights[:, b].tolist(), expected)
+        slow = slow + sum(w * losses[m, b] for m, w in enumerate(expected)) / B
+    torch.testing.assert_close(loss, slow)
+    torch.testing.assert_close(torch.autograd.grad(loss, losses), torch.autograd.grad(slow, losses))
+    assert not weights.requires_grad
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
+def test_several_targets_equal_a_loop_over_examples(mode, seed, M, B, T):
+    """Each target is assigned by itself; an example counts as the mean over its valid targets, or not at all."""
+    losses = draw(seed, M, B, T)
+    mask = torch.rand(B, T, generator=torch.Generator().manual_seed(seed)) < 0.6
+    garbage = losses.masked_fill(~mask, 1e9)
+    loss, weights = winner_takes_all(garbage, mode, mask=mask, **options(mode))
+    assert weights.shape == losses.shape
+    assert not weights[:, ~mask].any()
+    counted, total = 0, torch.zeros((), dtype=torch.float64)
+    for b in range(B):
+        if mask[b].any():
+            total = total + winner_takes_all(losses[:, b, mask[b]], mode, **options(mode))[0]
+            counted += 1
+    torch.testing.assert_close(loss, total / max(counted, 1))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(seeds, st.integers(2, 5), st.integers(1, 4))
+def test_permuting_members_permutes_the_weights_and_nothing_else(mode, seed, M, B):
+    losses = draw(seed, M, B)
+    order = torch.randperm(M, generator=torch.Generator().manual_seed(seed))
+    loss, weights = winner_takes_all(losses, mode, **options(mode))
+    other, permuted = winner_takes_all(losses[order], mode, **options(mode))
+    torch.testing.assert_close(other, loss)
+    torch.testing.assert_close(permuted, weights[order])
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "hard"])
+@given(seeds, st.integers(1, 5), st.integers(1, 4))
+def test_all_members_as_winners_are_the_independent_ensemble(mode, seed, M, B):
+    losses = draw(seed, M, B)
+    loss, weights = winner_takes_all(losses, mode, k=M, **options(mode))
+    assert (weights == 1).all()
+    torch.testing.assert_close(loss, losses.sum(0).mean())
+
+
+@given(seeds, st.integers(1, 5), st.integers(1, 4), st.sampled_from([(), (3,)]))
+def test_a_temperature_of_zero_is_winner_takes_all(seed, M, B, T):
+    losses = draw(seed, M, B, *T)
+    hard = winner_takes_all(losses)
+    for temperature in (0.0, 1e-5):
+        torch.testing.assert_close(winner_takes_all(losses, "annealed", temperature=temperature), hard)
+    nearly = winner_takes_all(1000 * losses, "annealed", temperature=6e-4)
+    torch.testing.assert_close(nearly[0], 1000 * hard[0])
+
+
+@given(seeds, st.integers(1, 5))
+def test_the_annealed_schedule_ends_hard(seed, M):
+    losses = draw(seed, M, 4)
+    torch.testing.assert_close(winner_takes_all(losses, "annealed", epoch=10, epochs=10), winner_takes_all(losses))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(seeds, st.integers(1, 4), st.integers(1, 5), st.booleans())
+def test_equals_the_objective_of_the_method(mode, seed, M, B, several):
+    generator = torch.Generator().manual_seed(seed)
+    outputs = torch.randn(M, B, 2, generator=generator, dtype=torch.float64).requires_grad_()
+    target = torch.randn(B, *[3] * several, 2, generator=generator, dtype=torch.float64)
+    mask = None
+    if several:
+        mask = (torch.rand(B, 3, generator=generator) < 0.5) | (torch.arange(3) == 1)
+        target[~mask] = torch.nan
+    outcome = methods.build(METHODS[mode], M, task=Regression(2)).new_objective()(outputs, target, State(3, 6))
+    filled = target.nan_to_num(0)
+    found = outputs.unsqueeze(2) if several else outputs
+    losses = (found - filled).square().mean(-1)
+    loss, weights = winner_takes_all(losses, mode, mask=mask, **options(mode))
+    torch.testing.assert_close(outcome.loss, loss)
+    torch.testing.assert_close(*(torch.autograd.grad(one, outputs, retain_graph=True) for one in (outcome.loss, loss)))
+    share = weights if mask is None else weights.sum(2) / mask.sum(1)
+    torch.testing.assert_close(outcome.weights, share)
+
+
+def test_half_precision_is_computed_in_float32():
+    losses = draw(0, 3, 5).detach().to(torch.bfloat16)
+    loss, weights = winner_takes_all(losses)
+    assert loss.dtype == weights.dtype == torch.float32
+    torch.testing.assert_close(loss, winner_takes_all(losses.float())[0])
+
+
+def test_three_lines_in_a_loop_of_ones_own():
+    """M heads on one trunk, any loss: two modes are found."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(1, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2))
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+    for epoch in range(1, 201):
+        x, y = torch.rand(64, 1), torch.randint(2, (64,)) * 2.0 - 1
+        losses = (network(x).T - y).square()
+        loss, _ = winner_takes_all(losses, "annealed", epoch=epoch, epochs=200)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    low, high = network(torch.rand(1, 1))[0].sort().values.tolist()
+    assert low < -0.8
+    assert high > 0.8
+
+
+LOSSES = torch.rand(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("losses", "given", "message"),
+    [
+        (LOSSES, {"mode": "softest"}, "Unknown mode 'softest'"),
+        (LOSSES, {"k": 2}, "one winner, got k=2. Use mode='top_k'"),
+        (LOSSES, {"mode": "top_k", "k": 4}, "Expected 1 <= k <= 3 members, got k=4"),
+        (LOSSES, {"mode": "evolving", "k": 0, "epoch": 1, "epochs": 2}, "Expected 1 <= k <= 3 members, got k=0"),
+        (LOSSES, {"mode": "evolving", "k": 4, "epoch": 1, "epochs": 2}, "Expected 1 <= k <= 3 members, got k=4"),
+        (LOSSES, {"mode": "relaxed", "eps": 1.5}, "Expected 0 <= eps <= 1, got 1.5"),
+        (LOSSES, {"mode": "annealed", "temperature": -1.0}, "Expected temperature >= 0, got -1.0"),
+        (LOSSES, {"mode": "annealed"}, "The mode 'annealed' changes over training. Pass epoch"),
+        (LOSSES, {"mode": "evolving", "epoch": 1}, "The mode 'evolving' changes over training. Pass epoch"),
+        (LOSSES.mean(), {}, "Expected floating point losses .M, B., members first, .* got .. of float32"),
+        (LOSSES[0], {}, "use reduction='none'"),
+        (LOSSES.int(), {}, "Expected floating point losses"),
+        ([[1.0]], {}, "got list"),
+        (LOSSES[:, :0], {}, "Expected at least one member and example"),
+        (LOSSES / 0, {}, "A loss is NaN or infinite"),
+        (LOSSES * torch.nan, {}, "A loss is NaN or infinite"),
+        (LOSSES, {"mask": torch.ones(4, 1, dtype=torch.bool)}, r"Expected a boolean mask \(B, T\)"),
+        (LOSSES[..., None], {"mask": torch.ones(4, 1)}, r"Expected a boolean mask \(B, T\)"),
+        (LOSSES[..., None], {"mask": torch.ones(3, 1, dtype=torch.bool)}, r"Expected a boolean mask \(B, T\)"),
+    ],
+)
+def test_bad_input_is_one_clear_line(losses, given, message):
+    with pytest.raises(UsageError, match=message) as error:
+        winner_takes_all(losses, **given)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("scores", "given", "message"),
+    [
+        (torch.zeros(3, 4), {"kind": "brier"}, "Unknown kind of score 'brier'"),
+        (torch.zeros(4, 3), {}, r"Expected scores \(M, B\) and losses"),
+        (torch.zeros(3, 4), {"negatives": 0}, "Expected negatives >= 1 or None, got 0"),
+    ],
+)
+def test_bad_scores_are_one_clear_line(scores, given, message):
+    with pytest.raises(UsageError, match=message):
+        score_loss(scores, LOSSES, **given)
