@@ -6,7 +6,7 @@ LOWEST := .venv-lowest
 FRESH := .venv-wheel
 TOOLS := .venv-tools
 ESSENTIAL := tests/data tests/training/test_fit.py tests/training/test_resume.py tests/cli/test_cli.py tests/ensemble/test_ensemble.py \
-  tests/test_sklearn.py tests/objectives/test_objective.py tests/serialization/test_model_files.py tests/inference/test_predictor.py tests/analysis/test_evaluation.py
+  tests/sklearn tests/objectives/test_objective.py tests/serialization/test_model_files.py tests/inference/test_predictor.py tests/analysis/test_evaluation.py
 TIMES ?= 20
 SECONDS ?= 60
 BIN := $(VENV)/bin

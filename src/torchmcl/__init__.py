@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torchmcl.inference import Specialists
     from torchmcl.methods import Composition, Method
     from torchmcl.objectives import Objective, Phases, run_dataset_passes
-    from torchmcl.sklearn import SpecialistClassifier
+    from torchmcl.sklearn import SpecialistClassifier, SpecialistRegressor
     from torchmcl.structures import EnsembleOutput, Outcome, Split, State, Task
     from torchmcl.tasks import Classification, Regression, Segmentation
     from torchmcl.training.fitting import fit
@@ -44,6 +44,7 @@ __all__ = [
     "Regression",
     "Segmentation",
     "SpecialistClassifier",
+    "SpecialistRegressor",
     "Specialists",
     "Split",
     "State",

@@ -72,6 +72,36 @@ def test_labels_are_never_rounded(label) -> None:
         Examples(images, whole, names, label, names)
 
 
+def test_numbers_to_predict() -> None:
+    examples = Examples(torch.zeros(4, 3), torch.tensor([[0.5], [1.5], [2.0], [3.0]]), ())
+    assert examples.continuous
+    assert not examples.dense
+    assert (examples.labels.tolist(), examples.label_names) == ([0, 0, 0, 0], ("all",))
+    assert repr(examples.subset([1, 2])) == "Examples(2 of (3,), 1 target values)"
+    several = torch.full((2, 3, 2), torch.nan)
+    several[:, 0] = 1.0
+    assert Examples(torch.zeros(2, 3), several, ()).continuous
+    grouped = Examples(torch.zeros(2, 3), torch.rand(2, 1), (), torch.tensor([1, 0]), ("a", "b"))
+    assert (grouped.labels.tolist(), grouped.label_names) == ([1, 0], ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        (torch.rand(4), r"numbers to predict \(N, D\) or \(N, T, D\), got targets \(4,\)"),
+        (torch.rand(4, 0), "got targets"),
+        (torch.tensor([[0.0], [1.0], [torch.nan], [2.0]]), "got nan in example 2"),
+        (torch.tensor([[0.0], [torch.inf], [1.0], [2.0]]), "got inf in example 1"),
+        (torch.full((4, 2, 1), torch.nan), "Example 0 has no target"),
+        (torch.rand(3, 1), "same length"),
+    ],
+)
+def test_bad_numbers_are_one_clear_line(target, says) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        Examples(torch.zeros(4, 3), target, ())
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
 def test_labels_of_any_whole_type_are_what_they_are_as_int64(dtype) -> None:
     target = torch.tensor([0, 2, 1])

@@ -14,6 +14,7 @@ from torchmcl.inference.hypotheses import (
     em_step,
     most_probable,
     sample,
+    sample_mixture,
     voronoi_log_density,
     voronoi_nll,
     weighted_mean,
@@ -178,8 +179,33 @@ def test_permuting_hypotheses_changes_nothing(seed):
         torch.testing.assert_close(one, two)
 
 
+@pytest.mark.parametrize(("kernel", "factor"), [("gaussian", 1.0), ("laplace", 2**0.5)])
+def test_samples_of_a_mixture_have_its_likelihood_and_moments(kernel, factor):
+    """The mean of -log p over samples is the entropy, which no other mixture reaches; Laplace has std sqrt(2) scale."""
+    _, s, _ = draw(1, 2, 1, 2)
+    f = torch.tensor([-50.0, 50.0], dtype=torch.float64).reshape(2, 1, 1).expand(2, 1, 2)
+    scales = torch.tensor([0.5, 1.0, 1.5, 0.7], dtype=torch.float64).reshape(2, 1, 2)
+    drawn = sample_mixture(f, s, scales, 20_000, kernel=kernel, seed=1)
+    assert drawn.shape == (20_000, 1, 2)
+    member = (drawn - f.unsqueeze(1)).norm(dim=-1).argmin(0)[:, 0]
+    for m in range(2):
+        part = drawn[member == m, 0]
+        assert len(part) / 20_000 == pytest.approx(float(s[m, 0]), abs=0.02)
+        torch.testing.assert_close(part.mean(0), f[m, 0], atol=0.05, rtol=0)
+        torch.testing.assert_close(part.std(0), factor * scales[m, 0], atol=0, rtol=0.05)
+    each = [
+        float(metrics.mixture_nll(f.expand(2, 20_000, 2), s.expand(2, 20_000), drawn[:, 0], wrong * scales, kernel))
+        for wrong in (0.8, 1.0, 1.25)
+    ]
+    assert each[1] < min(each[0], each[2])
+
+
 def test_bad_input_is_one_clear_line():
     f, s, target = draw(0, 4, 3, 2)
+    with pytest.raises(UsageError, match=r"scales \(M, B, D\), got"):
+        sample_mixture(f, s, f[:, :1], 1)
+    with pytest.raises(UsageError, match="Unknown kernel 'normal'"):
+        sample_mixture(f, s, f.exp(), 1, kernel="normal")
     with pytest.raises(UsageError, match="Expected a bandwidth > 0, got 0"):
         voronoi_nll(f, s, target, bandwidth=0)
     with pytest.raises(UsageError, match=r"scores \(M, B\) and target \(B, D\), got"):

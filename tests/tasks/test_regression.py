@@ -128,6 +128,16 @@ def test_units_change_neither_the_loss_nor_the_quality(loss, several, seed):
     assert plain.mean is None
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_units_of_weighted_examples_are_those_of_copies(several):
+    _, target = draw(0, Regression(D), several=several)
+    often = torch.tensor([3, 1, 2, 1, 0, 5])
+    weighted = Regression(D).standardised(target, often)
+    copies = Regression(D).standardised(target.repeat_interleave(often, 0))
+    assert weighted.mean == pytest.approx(copies.mean)
+    assert weighted.scale == pytest.approx(copies.scale)
+
+
 def test_a_perfect_network_predicts_in_the_units_of_the_targets():
     target = torch.tensor([[1000.0], [3000.0]])
     task = Regression(1).standardised(target)

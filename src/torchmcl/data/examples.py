@@ -9,6 +9,7 @@ from torch import Tensor
 from torchmcl.data.lazy import Lazy
 from torchmcl.errors import UsageError
 from torchmcl.structures.state import IGNORE
+from torchmcl.structures.values import check_finite
 
 INTEGER_TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -19,8 +20,9 @@ class Examples:
 
     Args:
         images: images (N, C, H, W) uint8, a table (N, D) float32, or `Lazy` images such as `ImageFiles`
-        target: class indices (N,) int64, or masks (N, H, W) uint8 in which 255 marks pixels to ignore
-        classes: the name of each class
+        target: class indices (N,) int64, masks (N, H, W) uint8 in which 255 marks pixels to ignore, or numbers to
+            predict (N, D), or (N, T, D) padded with rows of NaN, float32
+        classes: the name of each class; () if the targets are numbers
         group: group indices (N,) int64; if they are given, the memory counts groups instead of classes
         groups: the name of each group
         weight: positive floating-point weights (N,) of the examples in the training loss and in the members' shares;
@@ -42,7 +44,10 @@ class Examples:
     weight: Tensor | None = None
 
     def __post_init__(self) -> None:
-        _check_integers(self.target, "targets (N,) or (N, H, W)", (1, 3))
+        if not self.classes and isinstance(self.target, Tensor) and self.target.is_floating_point():
+            check_values(self.target)
+        else:
+            _check_integers(self.target, "targets (N,) or (N, H, W)", (1, 3))
         if self.group is not None:
             _check_integers(self.group, "groups (N,)", (1,))
         if self.weight is not None:
@@ -52,29 +57,42 @@ class Examples:
             got = " and ".join(map(str, sizes))
             raise UsageError(f"Expected images, targets and groups of the same length, got lengths {got}.")
         for label, names in ((self.target, self.classes), (self.group, self.groups)):
-            if label is not None:
+            if label is not None and not label.is_floating_point():
                 check_labels(label, len(names))
 
     def __len__(self) -> int:
         return len(self.target)
 
     def __repr__(self) -> str:
-        return f"Examples({len(self)} of {tuple(self.images.shape[1:])}, {len(self.classes)} classes)"
+        kind = f"{self.target.shape[-1]} target values" if self.continuous else f"{len(self.classes)} classes"
+        return f"Examples({len(self)} of {tuple(self.images.shape[1:])}, {kind})"
+
+    @property
+    def continuous(self) -> bool:
+        """Whether the targets are numbers, as in regression, and not classes."""
+        return self.target.is_floating_point()
 
     @property
     def dense(self) -> bool:
         """Whether each pixel has a target."""
-        return self.target.ndim > 1
+        return self.target.ndim > 1 and not self.continuous
 
     @property
     def labels(self) -> Tensor:
-        """The labels (N,) for stratified splits and for the memory: the groups if given, otherwise the targets."""
+        """The labels (N,) for stratified splits and for the memory: the groups if given, otherwise the targets.
+
+        Without groups, all examples with numbers as targets have the label 0.
+        """
+        if self.group is None and self.continuous:
+            return torch.zeros(len(self), dtype=torch.int64)
         return (self.target if self.group is None else self.group).long()
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """The names of the classes or groups that `labels` contains."""
-        return self.classes if self.group is None else self.groups
+        if self.group is not None:
+            return self.groups
+        return ("all",) if self.continuous else self.classes
 
     @property
     def fingerprint(self) -> str:
@@ -112,6 +130,13 @@ def check_labels(label: Tensor, classes: int) -> None:
     known = label[label != IGNORE] if label.ndim > 1 and classes <= IGNORE else label
     if known.numel() and not 0 <= int(known.min()) <= int(known.max()) < classes:
         raise UsageError(f"Expected labels from 0 to {classes - 1}, got {int(known.min())} to {int(known.max())}.")
+
+
+def check_values(target: Tensor) -> None:
+    """Raise UsageError unless targets are finite numbers (N, D), or (N, T, D) padded with rows of NaN."""
+    if target.ndim not in (2, 3) or target.shape[-1] == 0:
+        raise UsageError(f"Expected numbers to predict (N, D) or (N, T, D), got targets {tuple(target.shape)}.")
+    check_finite(target)
 
 
 def _check_integers(label: Tensor, what: str, dims: tuple[int, ...]) -> None:

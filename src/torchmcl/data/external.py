@@ -82,6 +82,7 @@ class External:
     groups: tuple[str, ...] = ()
     weight: Tensor | None = None
     dense = False
+    continuous = False
 
     def __init__(self, loader: Any, classes: tuple[str, ...], name: str, like: Tensor | None = None) -> None:
         if not isinstance(loader, Iterable) or isinstance(loader, Iterator | Tensor | str | Dataset):

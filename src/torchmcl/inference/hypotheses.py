@@ -9,13 +9,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchmcl.errors import UsageError
-from torchmcl.metrics.regression import oracle_squared_errors
+from torchmcl.errors import UsageError, known_name
+from torchmcl.metrics.regression import KERNELS, oracle_squared_errors
 from torchmcl.metrics.shapes import check_shapes
 from torchmcl.structures.output import to_float32
 from torchmcl.tasks.combiners import most_probable, weighted_mean
 
-__all__ = ["Mixture", "em_step", "most_probable", "sample", "voronoi_log_density", "voronoi_nll", "weighted_mean"]
+__all__ = [
+    "Mixture",
+    "em_step",
+    "most_probable",
+    "sample",
+    "sample_mixture",
+    "voronoi_log_density",
+    "voronoi_nll",
+    "weighted_mean",
+]
 
 
 def voronoi_log_density(
@@ -107,11 +116,9 @@ def sample(
 
     check_shapes("hypotheses (M, B, D) and scores (M, B)", hypotheses, scores)
     _check_bandwidth(bandwidth)
-    if count < 1:
-        raise UsageError(f"Expected at least 1 sample per example, got {count}.")
     f, B, D = to_float32(hypotheses), hypotheses.shape[1], hypotheses.shape[2]
     generator = torch.Generator().manual_seed(seed)
-    cell = torch.multinomial(scores.T.cpu().double(), count, replacement=True, generator=generator).T  # (count, B)
+    cell = _drawn(scores, count, generator)
     start = f[cell.to(f.device), torch.arange(B, device=f.device)]  # (count, B, D)
     rays = _directions(D, directions * count * B, generator=generator)
     rays = (rays.unsqueeze(1).unsqueeze(1) if D == 1 else rays.unflatten(0, (-1, count, B))).to(f)
@@ -124,6 +131,48 @@ def sample(
     distance = distance.minimum(radius.gather(0, chosen.to(f.device))[0])  # a rounding error can leave the cell
     rays = rays.expand(-1, count, B, D).gather(0, chosen.to(f.device).unsqueeze(3).expand(1, count, B, D))[0]
     return start + distance.unsqueeze(2) * rays
+
+
+def sample_mixture(
+    hypotheses: Tensor, scores: Tensor, scales: Tensor, count: int, *, kernel: str = "gaussian", seed: int = 0
+) -> Tensor:
+    """Draw samples from the mixture of the members' predicted densities; see `metrics.mixture_nll`.
+
+    Args:
+        hypotheses: (M, B, D).
+        scores: The weight of each member, (M, B).
+        scales: The scales of the members' densities, (M, B, D).
+        count: The number of samples per example.
+        kernel: The densities: gaussian or laplace.
+        seed: The seed of the samples.
+
+    Returns:
+        Samples, (count, B, D).
+
+    Raises:
+        UsageError: If the shapes do not match, the kernel is unknown or the count is not positive.
+
+    >>> f, s = torch.tensor([[[0.0]], [[2.0]]]), torch.tensor([[0.0], [1.0]])
+    >>> sample_mixture(f, s, torch.full((2, 1, 1), 0.01), 2).round().flatten()
+    tensor([2., 2.])
+    """
+    check_shapes("hypotheses (M, B, D), scores (M, B) and scales (M, B, D)", hypotheses, scores, scales)
+    known_name("kernel", kernel, KERNELS)
+    generator, f = torch.Generator().manual_seed(seed), to_float32(hypotheses)
+    member, index = _drawn(scores, count, generator).to(f.device), torch.arange(f.shape[1], device=f.device)
+    uniform = torch.rand(count, *f.shape[1:], generator=generator, dtype=torch.float64)
+    if kernel == "gaussian":
+        noise = torch.special.ndtri(uniform.clamp_min(torch.finfo(uniform.dtype).tiny))
+    else:  # the inverse of the distribution function
+        noise = (uniform - 0.5).sign() * -torch.log1p(-2 * (uniform - 0.5).abs()).clamp_min(-40)
+    return f[member, index] + to_float32(scales)[member, index] * noise.to(f)
+
+
+def _drawn(scores: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Draw the member of each sample in proportion to the scores, (M, B) -> (count, B)."""
+    if count < 1:
+        raise UsageError(f"Expected at least 1 sample per example, got {count}.")
+    return torch.multinomial(scores.T.cpu().double(), count, replacement=True, generator=generator).T
 
 
 class Mixture(NamedTuple):

@@ -14,6 +14,7 @@ from torchmcl.errors import UsageError, known_name
 from torchmcl.structures.output import EnsembleOutput, describe, to_float32
 from torchmcl.structures.state import State
 from torchmcl.structures.task import Cost, EvaluationBatch, Joint, Task
+from torchmcl.structures.values import check_finite, valid_rows
 from torchmcl.tasks.combiners import weighted_mean
 from torchmcl.tasks.labels import on_device
 from torchmcl.tasks.scores import KINDS, score_loss, score_probabilities
@@ -205,18 +206,24 @@ class Regression(Task):
         """Return (M, B), or (M, B, T) for several targets per example."""
         return tuple(outputs.shape[:2]) + tuple(target.shape[1:-1])
 
-    def standardised(self, targets: Tensor) -> "Regression":
+    def standardised(self, targets: Tensor, weight: Tensor | None = None) -> "Regression":
         """Return the task with the mean and the standard deviation of each target in a training set.
 
         Args:
             targets: The targets of all training examples, (N, D), (N, T, D), or (N,) if D = 1.
+            weight: The weights of the examples, (N,); an integer weight n is equivalent to n copies.
 
         Raises:
             UsageError: If a target is not finite, or the same for all examples.
         """
-        values = self._checked(torch.as_tensor(targets).double(), None)
-        values = values[self._valid(values)] if values.ndim == 3 else values
-        scale, mean = torch.std_mean(values, dim=0, correction=0)
+        values = self._checked(torch.as_tensor(targets).double().cpu(), None)
+        each = torch.ones(len(values)).double() if weight is None else weight.double().cpu()
+        if values.ndim == 3:
+            valid = valid_rows(values)
+            values, each = values[valid], each.unsqueeze(1).expand_as(valid)[valid]
+        share = (each / each.sum()).unsqueeze(1)
+        mean = (share * values).sum(0)
+        scale = (share * (values - mean).square()).sum(0).sqrt()
         if constant := (values == values[0]).all(0).nonzero().flatten().tolist():
             raise UsageError(
                 f"Target {constant[0]} is {values[0, constant[0]]:g} for all {len(values)} training examples. Remove "
@@ -249,31 +256,12 @@ class Regression(Task):
                 f"got {describe(target)}."
             )
         if given.device.type == "cpu" and given.is_floating_point():
-            self._check_values(given)
+            check_finite(given)
         return given if given.is_floating_point() else given.to(torch.get_default_dtype())
-
-    def _check_values(self, target: Tensor) -> None:
-        finite = target.isfinite()
-        if target.ndim == 3:
-            valid = self._valid(target)
-            if not bool(valid.any(1).all()):
-                first = int((~valid.any(1)).nonzero()[0])
-                raise UsageError(f"Example {first} has no target, only padding. Remove examples without targets.")
-            finite = finite | ~valid.unsqueeze(2)
-        if not bool(finite.all()):
-            first, value = int((~finite).nonzero()[0, 0]), float(target[~finite][0])
-            raise UsageError(
-                f"Expected finite targets, got {value} in example {first}. Remove or impute it. Only the padding of "
-                "several targets per example, (B, T, D), is NaN."
-            )
-
-    @staticmethod
-    def _valid(target: Tensor) -> Tensor:
-        return ~target.isnan().all(-1)
 
     def valid(self, target: Tensor) -> Tensor | None:
         """Return which of several targets are not padding, bool (B, T), or None for one target per example."""
-        return self._valid(target) if target.ndim == 3 else None
+        return valid_rows(target) if target.ndim == 3 else None
 
     def prepare(self, outputs: Tensor, target: Tensor, state: State) -> tuple[Tensor, State]:
         """Check and standardise targets; padding gets the value 0 and the weight 0."""

@@ -196,7 +196,9 @@ class Training:
         task, by_pixel, label = self.method.task, self.method.unit == "pixel", batch.target
         if by_pixel:
             label = (label.argmax(1) if label.is_floating_point() else label).flatten()
-        group = label if by_pixel else cast(Tensor, group_of(batch, task))
+        group = label if by_pixel else group_of(batch, task)
+        if group is None:  # all examples are in one group
+            group = torch.zeros(len(batch.x), dtype=torch.int64, device=label.device)
         if batch.weight is not None:
             weights = weights * batch.weight.repeat_interleave(len(group) // len(batch.x))
         if (counted := task.counted(label)) is not None:

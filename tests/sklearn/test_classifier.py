@@ -31,7 +31,7 @@ from torchmcl.tasks import combiners
 
 X, Y = make_blobs(60, centers=3, cluster_std=1.0, random_state=0)
 NAMED = np.array(["ant", "bee", "cat"])[Y]
-PAGE = Path(__file__).parents[1] / "docs" / "scikit-learn.md"
+PAGE = Path(__file__).parents[2] / "docs" / "scikit-learn.md"
 
 
 def small(method="amcl", **options):
