@@ -4,7 +4,8 @@ Rules compute the weights of a batch from the members' regrets. A memory counts 
 class and then fixes the owners of each class. Costs are in `objectives`, and losses are in `tasks`.
 """
 
-from torchmcl.assignment.memory import Memory, Record
+from torchmcl.assignment.balance import Balanced, least_regret
+from torchmcl.assignment.memory import Memory, Record, Settling
 from torchmcl.assignment.rules import (
     Annealed,
     Assignment,
@@ -20,13 +21,16 @@ from torchmcl.assignment.rules import (
 __all__ = [
     "Annealed",
     "Assignment",
+    "Balanced",
     "Evolving",
     "Memory",
     "Record",
     "Relaxed",
+    "Settling",
     "TopK",
     "balanced",
     "everyone",
+    "least_regret",
     "loss_independent",
     "top_k",
 ]

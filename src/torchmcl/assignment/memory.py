@@ -117,17 +117,70 @@ class Memory(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-class Record(nn.Module):
-    """Apply an assignment and count it in a memory if the state allows recording, as in AMCL's warm-up."""
+class Settling(nn.Module):
+    """Detect that a memory has settled: in a whole epoch, no class has changed the k members that took it most often.
 
-    def __init__(self, assign: Assignment, memory: Memory) -> None:
+    The buffers `owners` (classes, M) and `changed` belong to the current epoch, so that a resumed run decides the same.
+
+    >>> settling, counts = Settling(classes=2, members=2), torch.tensor([[2, 1], [0, 3]])
+    >>> [settling.settled(State(epoch)) or settling.update(counts) for epoch in (1, 2, 3)]
+    [None, None, True]
+    """
+
+    owners: Tensor
+    changed: Tensor
+
+    def __init__(self, classes: int, members: int, *, k: int = 1) -> None:
+        super().__init__()
+        self.k = k
+        self.epoch = 0
+        self.register_buffer("owners", torch.zeros(classes, members, dtype=torch.bool))
+        self.register_buffer("changed", torch.zeros((), dtype=torch.bool))
+
+    def update(self, counts: Tensor) -> None:
+        """Compare the owners according to `counts` (classes, M), after a step, with those before it."""
+        owners = top_k(counts, self.k, dim=1)
+        self.changed = self.changed | (owners != self.owners).any()
+        self.owners = owners
+
+    def settled(self, state: State) -> bool:
+        """Return, before the first batch of an epoch, whether no owner changed in the epoch before; otherwise False."""
+        if state.at_epoch() == self.epoch:
+            return False
+        settled = self.epoch > 0 and not bool(self.changed)  # synchronises the device once per epoch
+        self.epoch = state.at_epoch()
+        self.changed = torch.zeros_like(self.changed)
+        return settled
+
+    def get_extra_state(self) -> Tensor:
+        """Return the current epoch."""
+        return torch.tensor(self.epoch)
+
+    def set_extra_state(self, state: Any) -> None:
+        """Restore the current epoch."""
+        self.epoch = int(state)
+
+
+class Record(nn.Module):
+    """Apply an assignment and count it in a memory if the state allows recording, as in AMCL's warm-up.
+
+    Args:
+        assign: The assignment.
+        memory: The memory.
+        settling: A module that observes the counts after each step, if given.
+    """
+
+    def __init__(self, assign: Assignment, memory: Memory, *, settling: Settling | None = None) -> None:
         super().__init__()
         self.assign = assign
         self.memory = memory
+        self.settling = settling
 
     def forward(self, regret: Tensor, state: State) -> Tensor:
         """Return the weights (M, B) for regrets (M, B)."""
         weights = self.assign(regret, state)
         if state.recording(self):
             self.memory.record(weights, state.group, state.sample_weight)
+            if self.settling is not None:
+                self.settling.update(self.memory.counts)
         return weights

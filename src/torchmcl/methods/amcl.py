@@ -1,7 +1,8 @@
 from functools import partial
+from typing import Literal
 
-from torchmcl._utils.durations import Duration, check_duration
-from torchmcl.assignment import Memory, Record, TopK
+from torchmcl._utils.durations import STABLE, Duration, check_duration
+from torchmcl.assignment import Memory, Record, Settling, least_regret
 from torchmcl.methods.method import Composition, class_probabilities
 from torchmcl.objectives.costs import Scaled, to_auxiliary
 from torchmcl.objectives.objective import Objective, Phases
@@ -19,7 +20,8 @@ def amcl(
     gamma: float = 0.5,
     warmup: Duration = "5%",
     memory: bool = True,
-    balance: bool = False,
+    balance: bool | Literal["assignment", "memory", "both"] = False,
+    slack: float = 0.0,
     groups: int | None = None,
 ) -> Composition:
     """Auxiliary class based multiple choice learning, Kim et al. 2022, eq. 4 to 6.
@@ -30,17 +32,32 @@ def amcl(
     Args:
         beta: The factor applied to the leave cost during the warm-up.
         gamma: The factor applied to the leave cost after the warm-up.
-        warmup: The duration of the loss-based phase; the paper uses 5 epochs in schedules of 100 to 300 epochs.
+        warmup: The duration of the loss-based phase; the paper uses 5 epochs in schedules of 100 to 300 epochs. With
+            "stable", the phase ends after an epoch in which no class changed its owners; see `Settling`. "stable" is
+            not in the paper.
         memory: Whether to use the memory-based phase; False gives the paper's ablation without memory.
-        balance: Whether all members own the same number of classes, to within one. This option is not in the paper.
+        balance: "assignment" gives members equal shares of the examples in the loss-based phase; see `Balanced`.
+            "memory" or True gives them the same number of classes in the memory-based phase, to within one. "both"
+            does both. This option is not in the paper.
+        slack: The relative deviation from an equal share that "assignment" and "both" permit.
         groups: The number of groups if the memory counts groups instead of classes. This option is not in the paper.
     """
-    check_duration(warmup, "warmup")
-    counted = Memory(groups or task.outputs, members, k=k, balance=balance)
+    check_duration(warmup, "warmup", stable=True)
+    classes = groups or task.outputs
+    counted = Memory(classes, members, k=k, balance=balance in (True, "memory", "both"))
+    settling = Settling(classes, members, k=k) if warmup == STABLE else None
+    assign = Record(least_regret(k, balance, slack), counted, settling=settling)
     leave = partial(to_auxiliary, classes=task.classes)
-    by_loss = Objective(task, Scaled(leave, beta), Record(TopK(k), counted))
+    by_loss = Objective(task, Scaled(leave, beta), assign)
     by_memory = Objective(task, Scaled(leave, gamma), counted.recall)
-    phases = Phases(by_loss, by_memory, after=warmup, names=("loss-based", "memory-based"), option="warmup")
+    phases = Phases(
+        by_loss,
+        by_memory,
+        after=warmup,
+        names=("loss-based", "memory-based"),
+        option="warmup",
+        settled=None if settling is None else settling.settled,
+    )
     return Composition(
         phases if memory else by_loss,
         k,

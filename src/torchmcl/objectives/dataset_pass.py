@@ -147,6 +147,9 @@ class DatasetPass(nn.Module, ABC):
     def record(self, logits: Tensor, target: Tensor, state: State) -> None:
         """Store the results of a batch: logits (M, B, C, …), target (B, …), state.index (B,)."""
 
+    def finish(self, state: State) -> None:
+        """Process the stored results of the whole training set; by default, keep them."""
+
 
 class FixedAssignment(DatasetPass):
     """An assignment of the training set that is recomputed once per round of `every` epochs and fixed in between.
@@ -173,8 +176,12 @@ class FixedAssignment(DatasetPass):
 
     def record(self, logits: Tensor, target: Tensor, state: State) -> None:  # noqa: D102
         target, state = self.task.prepare(logits, target, state)
-        weights = self.assign(self.cost(logits, target, state), state)
-        self.table.write(state.index, weights.T)
+        self.table.write(state.index, self.cost(logits, target, state).T)
+
+    def finish(self, state: State) -> None:
+        """Replace the stored costs by the assignment of the whole training set."""
+        known = self.table.known
+        self.table.rows[known] = self.assign(self.table.rows[known].T, replace(state, record=False)).T
 
     def forward(self, regret: Tensor, state: State) -> Tensor:
         """Return the stored weights (M, B) of the examples `state.index`; raise UsageError if they are missing."""
@@ -245,5 +252,6 @@ def run_dataset_passes(
             part.record(output.logits, target, replace(state, index=index))
     for part in due:
         part.table.gather()
+        part.finish(state)
         part.table.stamp = state.at_epoch()
     return True
