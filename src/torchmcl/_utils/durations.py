@@ -52,7 +52,8 @@ def epochs_of(duration: Duration, total: int, name: str, *, remaining: int = 1) 
     """Convert a duration to a number of epochs in a schedule of `total` epochs.
 
     A share is rounded to a number of epochs from 1 to `total - 1`, or to 1 in a schedule of one epoch. "stable" is the
-    longest duration of a phase that ends by itself, half of the schedule. Raises UsageError if a whole number of epochs leaves fewer than `remaining` epochs in the schedule.
+    longest duration of a phase that ends by itself, half of the schedule. Raises UsageError if a whole number of epochs
+    leaves fewer than `remaining` epochs in the schedule.
 
     >>> epochs_of("5%", 100, "warmup"), epochs_of("5%", 12, "warmup"), epochs_of("95%", 5, "warmup")
     (5, 1, 4)

@@ -5,7 +5,7 @@ class and then fixes the owners of each class. Costs are in `objectives`, and lo
 """
 
 from torchmcl.assignment.balance import Balanced, least_regret
-from torchmcl.assignment.memory import Memory, Record, Settling
+from torchmcl.assignment.memory import Memory, Record
 from torchmcl.assignment.rules import (
     Annealed,
     Assignment,
@@ -26,7 +26,6 @@ __all__ = [
     "Memory",
     "Record",
     "Relaxed",
-    "Settling",
     "TopK",
     "balanced",
     "everyone",

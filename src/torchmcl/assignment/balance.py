@@ -59,13 +59,12 @@ class Balanced(nn.Module):
             return TopK(self.k)(regret.detach(), state)
         wide = torch.float32 if regret.device.type == "mps" else torch.float64  # MPS has no float64
         weight = torch.ones_like(regret[0]) if state.sample_weight is None else state.sample_weight
-        table, mine = torch.cat([regret.detach().to(wide), weight[None].to(wide)]).T, slice(None)
-        if record := state.recording(self):
-            table, mine = _gather(table)
-        (cost, weight), members = (table[:, :-1].T, table[:, -1]), len(regret)
-        before = self.counts.to(table) if record and len(self.counts) else table.new_zeros(members)
+        record, table = state.recording(self), torch.cat([regret.detach().to(wide), weight[None].to(wide)]).T
+        table, mine = _gather(table) if record else (table, slice(None))
+        weight = table[:, -1]
+        before = self.counts.to(table) if record and len(self.counts) else table.new_zeros(len(regret))
         low, high = limits(before, weight, self.k, self.slack)
-        weights = assign_within(cost, self.k, low, high, weight)
+        weights = assign_within(table[:, :-1].T, self.k, low, high, weight)
         if record:
             self.counts = before + weights @ weight
         return weights[:, mine].to(regret.dtype)
@@ -191,9 +190,9 @@ def _level(base: Tensor, low: Tensor, high: Tensor, total: Tensor) -> Tensor:
     """Return the level x for which the sum of clamp(x - base, low, high) over the members is `total`."""
     knots = torch.cat([base + low, base + high]).sort().values
     sums = (knots[:, None] - base).clamp(low, high).sum(1)
-    at = torch.searchsorted(sums, total).clamp(1, len(sums) - 1)
+    at = torch.searchsorted(sums, total[None]).clamp(1, len(sums) - 1)  # (1,): a scalar index would be read back
     part = (total - sums[at - 1]) / (sums[at] - sums[at - 1]).clamp_min(_tiny(sums))
-    return torch.lerp(knots[at - 1], knots[at], part.clamp(0, 1))
+    return torch.lerp(knots[at - 1], knots[at], part.clamp(0, 1))[0]
 
 
 def _unit(weight: Tensor) -> Tensor:

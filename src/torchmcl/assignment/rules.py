@@ -247,5 +247,5 @@ def transport(cost: Tensor, k: int, low: Tensor, high: Tensor, weight: Tensor | 
         bounds=(0, 1),
         method="highs-ds",
     )
-    found = torch.from_numpy(solution.x.reshape(rows, members)).to(cost.device)
+    found = torch.from_numpy(solution.x.reshape(rows, members)).to(cost.device).abs()
     return torch.where((found - found.round()).abs() < 1e-6, found.round(), found)  # to within its tolerance

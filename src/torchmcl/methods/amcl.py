@@ -2,7 +2,7 @@ from functools import partial
 from typing import Literal
 
 from torchmcl._utils.durations import STABLE, Duration, check_duration
-from torchmcl.assignment import Memory, Record, Settling, least_regret
+from torchmcl.assignment import Memory, Record, least_regret
 from torchmcl.methods.method import Composition, class_probabilities
 from torchmcl.objectives.costs import Scaled, to_auxiliary
 from torchmcl.objectives.objective import Objective, Phases
@@ -33,8 +33,8 @@ def amcl(
         beta: The factor applied to the leave cost during the warm-up.
         gamma: The factor applied to the leave cost after the warm-up.
         warmup: The duration of the loss-based phase; the paper uses 5 epochs in schedules of 100 to 300 epochs. With
-            "stable", the phase ends after an epoch in which no class changed its owners; see `Settling`. "stable" is
-            not in the paper.
+            "stable", the phase ends as soon as the owners of the classes have settled; see `Memory.settled`. "stable"
+            is not in the paper.
         memory: Whether to use the memory-based phase; False gives the paper's ablation without memory.
         balance: "assignment" gives members equal shares of the examples in the loss-based phase; see `Balanced`.
             "memory" or True gives them the same number of classes in the memory-based phase, to within one. "both"
@@ -43,21 +43,14 @@ def amcl(
         groups: The number of groups if the memory counts groups instead of classes. This option is not in the paper.
     """
     check_duration(warmup, "warmup", stable=True)
-    classes = groups or task.outputs
-    counted = Memory(classes, members, k=k, balance=balance in (True, "memory", "both"))
-    settling = Settling(classes, members, k=k) if warmup == STABLE else None
-    assign = Record(least_regret(k, balance, slack), counted, settling=settling)
+    even, stable = balance in (True, "memory", "both"), warmup == STABLE
+    counted = Memory(groups or task.outputs, members, k=k, balance=even, stable=stable)
     leave = partial(to_auxiliary, classes=task.classes)
-    by_loss = Objective(task, Scaled(leave, beta), assign)
+    by_loss = Objective(task, Scaled(leave, beta), Record(least_regret(k, balance, slack), counted))
     by_memory = Objective(task, Scaled(leave, gamma), counted.recall)
-    phases = Phases(
-        by_loss,
-        by_memory,
-        after=warmup,
-        names=("loss-based", "memory-based"),
-        option="warmup",
-        settled=None if settling is None else settling.settled,
-    )
+    names = ("loss-based", "memory-based")
+    settled = counted.settled if stable else None
+    phases = Phases(by_loss, by_memory, after=warmup, names=names, option="warmup", settled=settled)
     return Composition(
         phases if memory else by_loss,
         k,

@@ -22,7 +22,8 @@ def mcl(
 
     Args:
         round: The number of epochs between two assignments of the training set [I].
-        balance: "assignment" gives members equal shares of the training set; see `Balanced`. This option is not in the paper.
+        balance: "assignment" gives members equal shares of the training set; see `Balanced`. This option is not in the
+            paper.
         slack: The relative deviation from an equal share that `balance` permits.
     """
     return Composition(Objective(task, nothing, FixedAssignment(task, least_regret(k, balance, slack), every=round)), k)

@@ -92,6 +92,10 @@ class ExampleBuffer(nn.Module):
             )
         return self.rows[index]
 
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.known = torch.zeros_like(self.known)
+
     def gather(self) -> None:
         """Merge the rows of all processes."""
         if not is_distributed():
@@ -247,6 +251,8 @@ def run_dataset_passes(
     due = [part for part in objective.modules() if isinstance(part, DatasetPass) and part.due(state)]
     if not due:
         return False
+    for part in due:
+        part.table.clear()  # another process may own the row of an earlier pass
     for (_, target, index), output in outputs(ensemble, batches):
         for part in due:
             part.record(output.logits, target, replace(state, index=index))

@@ -351,6 +351,8 @@ class TrainConfig:
         options = {name: value for name, value in self.resolved().flat().items() if name not in WITHOUT_EFFECT}
         if options["task"] in ("classification", "segmentation"):  # the data implies these tasks
             options["task"] = None
+        if options.get("balance") == "memory":  # stored results have True
+            options["balance"] = True
         return {name: value for name, value in options.items() if name not in NEUTRAL or value != NEUTRAL[name]}
 
 
