@@ -382,7 +382,7 @@ def test_conformance(name):
         ("amcl", {"memory": False}),
         ("emadnn", {"bounded": False}),
         *((name, {"balance": "assignment"}) for name in ("mcl", "smcl", "cmcl", "vmcl", "mcl_kd", "amcl")),
-        ("amcl", {"balance": "assignment", "slack": 0.5}),
+        ("smcl", {"balance": "assignment", "slack": 0.5}),
         ("amcl", {"balance": "both"}),
         ("amcl", {"warmup": "stable"}),
     ],
