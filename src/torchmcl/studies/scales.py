@@ -15,7 +15,9 @@ from torchmcl.studies.spec import Spec
 
 NAMES = ("smoke", "mini", "standard", "paper")
 SEEDS = {"smoke": 1, "mini": 1, "standard": 6, "paper": 3}
-SEEDS_OF_STUDY = {"standard": dict.fromkeys(("penalties", "pretrained_masks", "fine_tuning", "sensitivity"), 3)}
+SEEDS_OF_STUDY = {
+    "standard": dict.fromkeys(("penalties", "pretrained_masks", "fine_tuning", "sensitivity", "balanced_masks"), 3)
+}
 
 Options = dict[str, Any]
 
