@@ -8,6 +8,7 @@ import torch
 from torch import distributed, multiprocessing
 
 from torchmcl import EnsembleOutput, SpecialistClassifier, State, methods, run_dataset_passes
+from torchmcl.assignment import Balanced
 from torchmcl.objectives.dataset_pass import ExampleBuffer
 
 
@@ -40,6 +41,16 @@ def amcl(rank, logits, target, world=2):
     return {"counts": torch.stack(history), "flags": objective.memory.flags}
 
 
+def settling(rank, logits, target, world=2):
+    """AMCL with a warm-up that ends by itself, on this process's half of each epoch -> the phase after each epoch."""
+    objective = methods.build("amcl", *shape(logits), warmup="stable").new_objective()
+    mine, phases = slice(rank, None, world), []
+    for epoch in range(len(logits)):
+        objective(logits[epoch][:, mine], target[epoch][mine], State(epoch + 1, 2 * len(logits)))
+        phases.append(objective.phase)
+    return torch.tensor(phases)
+
+
 def shape(logits):
     return logits.shape[1], logits.shape[3] - 1
 
@@ -53,12 +64,13 @@ def table(rank):
 
 
 def mcl(rank, logits, target):
-    """MCL's survey over two processes -> the assignment that each holds of every example."""
-    objective = methods.build("mcl", logits.shape[0], logits.shape[2]).new_objective()
-    index = torch.arange(len(target))[rank::2]
-    batch = (logits[:, index], target[index], index)
-    run_dataset_passes(objective, EnsembleOutput, [batch], State(1))
-    return objective(logits, target, State(1, index=torch.arange(len(target)))).weights
+    """MCL's surveys over two processes, the second of other logits -> what each holds of every example after each."""
+    objective = methods.build("mcl", logits.shape[0], logits.shape[2], round=1).new_objective()
+    index, held = torch.arange(len(target))[rank::2], []
+    for epoch, said in enumerate((logits, logits.flip(0)), start=1):
+        run_dataset_passes(objective, EnsembleOutput, [(said[:, index], target[index], index)], State(epoch))
+        held.append(objective(said, target, State(epoch, index=torch.arange(len(target)))).weights)
+    return torch.stack(held)
 
 
 def estimator(rank):
@@ -68,3 +80,13 @@ def estimator(rank):
     x, y = make_blobs(40, centers=3, random_state=0)
     fitted = SpecialistClassifier(members=2, epochs=3 + 2 * rank, random_state=rank).fit(x, y)
     return {"says": torch.from_numpy(fitted.predict_proba(x)), "counts": fitted.objective_.memory.counts}
+
+
+def balanced(rank, regrets, weight, world=2):
+    """Balanced assignment of this process's half of each batch -> its weights, and the counts of all."""
+    rule, mine = Balanced(1, 0.1), slice(rank, None, world)
+    chosen = [
+        rule(regret[:, mine], State(sample_weight=None if weight is None else weight[step][mine]))
+        for step, regret in enumerate(regrets)
+    ]
+    return {"weights": torch.stack(chosen), "counts": rule.counts}

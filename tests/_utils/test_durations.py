@@ -33,9 +33,12 @@ def test_durations(good):
         [5],
         2**70,
         "9" * 50 + "%",
+        "Stable",
     ],
 )
 def test_anything_else_is_refused_in_one_line(bad):
+    with pytest.raises(UsageError):
+        check_duration(bad, "warmup", stable=True)
     with pytest.raises(UsageError, match=r"^Expected warmup (to be a whole number of epochs or a share|>= 1)"):
         check_duration(bad, "warmup")
 
@@ -68,3 +71,11 @@ def test_a_published_duration_is_exact_on_its_own_schedule(part, whole):
     if part < whole:
         assert epochs_of(as_share(part, whole), whole, "warmup") == part
         assert 0 < parse_share(as_share(part, whole), "warmup") < 1
+
+
+def test_a_phase_that_ends_by_itself():
+    check_duration("stable", "warmup", stable=True)
+    with pytest.raises(UsageError, match="or a share such as '5%', got 'stable'"):
+        check_duration("stable", "cooling")
+    assert [epochs_of("stable", total, "warmup") for total in (1, 2, 9, 30)] == [1, 1, 5, 15]
+    assert resolve_duration("stable", 30, "warmup") == "stable"

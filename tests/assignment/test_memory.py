@@ -116,7 +116,88 @@ def test_two_processes_share_what_they_surveyed():
         assert process["rows"][process["known"]][:, 0].tolist() == [1, 11, 11, 1, 11]
     torch.manual_seed(0)
     logits, target = torch.randn(3, 9, 4), torch.randint(4, (9,))
-    held = joined.in_two_processes(joined.mcl, logits, target)
-    best = methods.build("smcl", 3, 4).new_objective()(logits, target).weights
-    assert torch.equal(held[0], best)
-    assert torch.equal(held[1], best)
+    best = [methods.build("smcl", 3, 4).new_objective()(said, target).weights for said in (logits, logits.flip(0))]
+    for held in joined.in_two_processes(joined.mcl, logits, target):
+        assert torch.equal(held, torch.stack(best))  # nothing is left of the first survey after the second
+
+
+def epochs(owners, batches=2):
+    """Logits (batches, M, B, C + 1) and targets of an epoch in which member `owners[c]` is best at class c."""
+    target = torch.arange(len(owners)).repeat(4)
+    logits = torch.zeros(2, len(target), len(owners) + 1)
+    logits[torch.tensor(owners)[target], torch.arange(len(target)), target] = 5.0
+    return [(logits, target)] * batches
+
+
+STABLE = [[0, 0], [0, 1], [0, 1], [0, 1], [0, 1], [0, 1]]  # class 1 changes its owner late in the third epoch
+
+
+def settle(epoch_of, objective, start=0):
+    """Train on each epoch -> the phase after each batch."""
+    return [
+        objective(*batch, State(epoch, 20)) and objective.phase
+        for epoch, owners in enumerate(epoch_of, start=start + 1)
+        for batch in epochs(owners)
+    ]
+
+
+def test_a_warm_up_that_ends_when_no_class_changes_its_owner():
+    objective = methods.build("amcl", 2, 2, warmup="stable").new_objective()
+    # The counts of class 1 are 8 : 0, 8 : 8, 8 : 16 …: its owner changes in the third epoch, but not in the fourth.
+    assert settle(STABLE, objective) == [0] * 8 + [1] * 4
+    assert objective.memory.fixed
+    assert objective.memory.flags.int().tolist() == [[1, 0], [0, 1]]
+    settled = methods.build("amcl", 2, 2, warmup="stable").new_objective()
+    assert settle([[0, 1]] * 4, settled) == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_it_ends_at_half_of_the_schedule_at_the_latest():
+    method = methods.build("amcl", 2, 2, warmup="stable")
+    objective, restless = method.new_objective(), [[0, 1], [1, 0]] * 6
+    assert settle(restless, objective)[:22].count(0) == 20  # ten of twenty epochs
+    assert method.schedule_end(20) == 10
+    assert methods.in_epochs(method, 20).options["warmup"] == "stable"
+    with pytest.raises(UsageError, match="needs the number of epochs"):
+        objective(*epochs([0, 1])[0], State(1))
+
+
+def test_validation_does_not_end_it():
+    objective = methods.build("amcl", 2, 2, warmup="stable").new_objective()
+    settle([[0, 1]] * 2, objective)
+    with torch.no_grad():
+        objective(*epochs([0, 1])[0], State(3, 20))
+    assert objective.phase == 0
+    assert settle([[0, 1]], objective, start=2) == [1, 1]
+
+
+def test_a_warm_up_that_ends_by_itself_resumes_exactly():
+    batches = [(batch, State(epoch, 20)) for epoch, owners in enumerate(STABLE, 1) for batch in epochs(owners)]
+    method = methods.build("amcl", 2, 2, warmup="stable", balance="both", slack=3)
+    objective = method.new_objective()
+    for (logits, target), state in batches:
+        resumed = method.new_objective()
+        resumed.load_state_dict(objective.state_dict())
+        ours, theirs = objective(logits, target, state), resumed(logits, target, state)
+        assert torch.equal(ours.loss, theirs.loss)
+        assert objective.phase == resumed.phase
+        assert str(objective.state_dict()) == str(resumed.state_dict())
+    assert objective.phase == 1
+
+
+def test_two_processes_settle_together():
+    torch.manual_seed(0)
+    logits, target = torch.randn(10, 5, 32, 11), torch.randint(10, (10, 32))
+    for c in range(10):  # from the third epoch on, each class has its member
+        logits[2:, c % 5, :, c] += 9 * (target[2:] == c)
+    one = joined.settling(0, logits, target, world=1)
+    assert 0 < one.sum() < 7
+    for process in joined.in_two_processes(joined.settling, logits, target):
+        assert torch.equal(process, one)
+
+
+@pytest.mark.parametrize("balance", [True, "memory", "both"])
+def test_balance_of_the_memory_has_several_names(balance):
+    assert methods.build("amcl", 4, 8, balance=balance).new_objective().memory.balance
+    assert not methods.build("amcl", 4, 8, balance="assignment").new_objective().memory.balance
+    with pytest.raises(UsageError, match="Expected true or false or one of assignment, memory, both for balance"):
+        methods.build("amcl", 4, 8, balance="everything")

@@ -44,3 +44,18 @@ def test_validation_examples_have_no_number_and_are_assigned_on_the_spot():
     assert torch.equal(
         objective(logits, target).weights, methods.build("smcl", 3, 4).new_objective()(logits, target).weights
     )
+
+
+def test_mcl_balances_the_whole_training_set():
+    """Not each batch of it: one with examples of a single class still goes to the member that is best at the class."""
+    objective = methods.build("mcl", 2, 2, balance="assignment").new_objective()
+    logits, target = torch.zeros(2, 8, 2), torch.arange(2).repeat_interleave(4)
+    logits[0, torch.arange(8), target] = 5.0  # member 0 is best at everything,
+    logits[1, torch.arange(4, 8), target[4:]] = 4.0  # member 1 nearly as good at class 1
+    index = torch.arange(8)
+    batches = [(logits[:, part], target[part], part) for part in index.split(4)]
+    run_dataset_passes(objective, EnsembleOutput, batches, State(1))
+    assert objective(logits, target, State(1, index=index)).weights.int().tolist() == [
+        [1] * 4 + [0] * 4,
+        [0] * 4 + [1] * 4,
+    ]

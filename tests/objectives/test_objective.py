@@ -381,6 +381,10 @@ def test_conformance(name):
         ("cmcl", {"stochastic": True}),
         ("amcl", {"memory": False}),
         ("emadnn", {"bounded": False}),
+        *((name, {"balance": "assignment"}) for name in ("mcl", "smcl", "cmcl", "vmcl", "mcl_kd", "amcl")),
+        ("smcl", {"balance": "assignment", "slack": 0.5}),
+        ("amcl", {"balance": "both"}),
+        ("amcl", {"warmup": "stable"}),
     ],
 )
 def test_conformance_of_options(name, options):

@@ -26,6 +26,20 @@ def test_the_configuration_is_resolved():
     assert Spec({**OPTIONS, "epochs": 31}).hash != Spec(OPTIONS).hash
 
 
+def test_balance_keeps_the_hashes_of_stored_results():
+    """Written before the assignment could be balanced: `balance` was true or false, and only AMCL had it."""
+    hashes = {
+        value: Spec({**OPTIONS, "balance": value}).hash for value in (False, True, "memory", "assignment", "both")
+    }
+    assert (hashes[False], hashes[True]) == ("58da3fe285be1941", "987de459d877ba9e")
+    assert hashes["memory"] == hashes[True]
+    assert len(set(hashes.values())) == 4
+    assert Spec(OPTIONS).hash == hashes[False]
+    plain = {"method": "smcl", "network": "mlp", "data": "digits"}
+    assert Spec(plain).hash == "1a8d079e5060e974" != Spec({**plain, "balance": "assignment"}).hash
+    assert Spec({**OPTIONS, "slack": 0.5}).hash != Spec(OPTIONS).hash == Spec({**OPTIONS, "slack": 0.0}).hash
+
+
 @given(st.permutations(list(OPTIONS)))
 def test_the_hash_is_of_what_is_said_not_of_how(order):
     assert Spec({name: OPTIONS[name] for name in order}).hash == Spec(OPTIONS).hash

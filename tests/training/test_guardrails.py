@@ -13,7 +13,20 @@ def amcl(members, k=1):
 def test_a_member_that_takes_nothing():
     (said,) = check_shares(torch.tensor([[5.0, 4, 0], [5, 6, 0]]), amcl(3))
     assert "Member 3 took nothing" in said
-    assert "balance=True" in said
+    assert 'Lower beta, raise k, or try balance="assignment".' in said
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "advice"),
+    [
+        ("smcl", {}, 'Raise k, or try balance="assignment".'),
+        ("relaxed", {}, 'Raise k, or try amcl with balance="assignment".'),
+        ("amcl", {"balance": "assignment"}, 'Lower beta, raise k, or try balance="both".'),
+    ],
+)
+def test_advice_depends_on_the_options(name, options, advice):
+    (said,) = check_shares(torch.tensor([[5.0, 4, 0], [5, 6, 0]]), methods.build(name, 3, 4, **options))
+    assert said.endswith(advice)
 
 
 def test_a_member_that_takes_everything():

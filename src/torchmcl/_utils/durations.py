@@ -1,4 +1,4 @@
-"""Durations: a whole number of epochs, or a share of the schedule such as "5%"."""
+"""Durations: a whole number of epochs, a share of the schedule such as "5%", or "stable"."""
 
 from fractions import Fraction
 from numbers import Integral
@@ -8,10 +8,14 @@ from typing import Any
 from torchmcl.errors import UsageError
 
 Duration = int | str
+STABLE = "stable"  # a phase that ends when what it decides no longer changes
+LATEST = "50%"  # the longest duration of such a phase
 
 
-def check_duration(duration: Any, name: str, *, least: int = 1) -> None:
-    """Raise UsageError unless `duration` is a whole number of epochs >= `least` or a share below 100 %.
+def check_duration(duration: Any, name: str, *, least: int = 1, stable: bool = False) -> None:
+    """Raise UsageError unless `duration` is a whole number of epochs >= `least`, a share below 100 %, or "stable".
+
+    "stable" is valid only if the argument `stable` is True.
 
     >>> check_duration("5%", "warmup")
     >>> check_duration(1.0, "warmup")
@@ -20,7 +24,8 @@ def check_duration(duration: Any, name: str, *, least: int = 1) -> None:
     torchmcl.errors.UsageError: Expected warmup to be a whole number of epochs or a share such as '5%', got 1.0.
     """
     if isinstance(duration, str):
-        parse_share(duration, name)
+        if not (stable and duration == STABLE):
+            parse_share(duration, name)
     elif not isinstance(duration, Integral) or isinstance(duration, bool):
         raise UsageError(
             f"Expected {name} to be a whole number of epochs or a share such as '5%', got {shown(duration)}."
@@ -46,8 +51,9 @@ def as_share(epochs: int, total: int) -> str:
 def epochs_of(duration: Duration, total: int, name: str, *, remaining: int = 1) -> int:
     """Convert a duration to a number of epochs in a schedule of `total` epochs.
 
-    A share is rounded to a number of epochs from 1 to `total - 1`, or to 1 in a schedule of one epoch. Raises
-    UsageError if a whole number of epochs leaves fewer than `remaining` epochs in the schedule.
+    A share is rounded to a number of epochs from 1 to `total - 1`, or to 1 in a schedule of one epoch. "stable" is the
+    longest duration of a phase that ends by itself, half of the schedule. Raises UsageError if a whole number of epochs
+    leaves fewer than `remaining` epochs in the schedule.
 
     >>> epochs_of("5%", 100, "warmup"), epochs_of("5%", 12, "warmup"), epochs_of("95%", 5, "warmup")
     (5, 1, 4)
@@ -57,7 +63,7 @@ def epochs_of(duration: Duration, total: int, name: str, *, remaining: int = 1) 
     torchmcl.errors.UsageError: warmup=5 is too long for epochs=5. Lower warmup or raise epochs.
     """
     if isinstance(duration, str):
-        rounded = int(parse_share(duration, name) * total + Fraction(1, 2))
+        rounded = int(parse_share(LATEST if duration == STABLE else duration, name) * total + Fraction(1, 2))
         return max(min(rounded, total - 1), 1)
     if duration > total - remaining:
         raise UsageError(f"{name}={duration} is too long for epochs={total}. Lower {name} or raise epochs.")
@@ -70,4 +76,5 @@ def resolve_duration(duration: Duration, total: int, name: str) -> Duration:
     >>> resolve_duration("5%", 30, "warmup"), resolve_duration("5%", 1, "warmup"), resolve_duration(7, 30, "warmup")
     (2, '5%', 7)
     """
-    return epochs_of(duration, total, name) if isinstance(duration, str) and total > 1 else duration
+    fixed = not isinstance(duration, str) or duration == STABLE
+    return duration if fixed or total == 1 else epochs_of(duration, total, name)

@@ -4,6 +4,7 @@ Rules compute the weights of a batch from the members' regrets. A memory counts 
 class and then fixes the owners of each class. Costs are in `objectives`, and losses are in `tasks`.
 """
 
+from torchmcl.assignment.balance import Balanced, least_regret
 from torchmcl.assignment.memory import Memory, Record
 from torchmcl.assignment.rules import (
     Annealed,
@@ -20,6 +21,7 @@ from torchmcl.assignment.rules import (
 __all__ = [
     "Annealed",
     "Assignment",
+    "Balanced",
     "Evolving",
     "Memory",
     "Record",
@@ -27,6 +29,7 @@ __all__ = [
     "TopK",
     "balanced",
     "everyone",
+    "least_regret",
     "loss_independent",
     "top_k",
 ]

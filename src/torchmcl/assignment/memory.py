@@ -23,6 +23,7 @@ class Memory(nn.Module):
         members: The number of members M.
         k: The number of members that own each class.
         balance: Whether all members own the same number of classes, to within one; see `balanced`.
+        stable: Whether to store the counts at the start of each epoch, which `settled` needs.
 
     >>> memory = Memory(classes=2, members=3, k=1)
     >>> memory.record(torch.tensor([[0, 0, 1], [1, 1, 0], [0, 0, 0]]), torch.tensor([0, 0, 1]))
@@ -37,14 +38,18 @@ class Memory(nn.Module):
 
     counts: Tensor
     flags: Tensor
+    earlier: Tensor
 
-    def __init__(self, classes: int, members: int, *, k: int = 1, balance: bool = False) -> None:
+    def __init__(self, classes: int, members: int, *, k: int = 1, balance: bool = False, stable: bool = False) -> None:
         super().__init__()
         self.k = k
         self.balance = balance
         self.fixed = False
         self.register_buffer("counts", torch.zeros(classes, members, dtype=torch.int64))
         self.register_buffer("flags", torch.zeros(classes, members, dtype=torch.bool))
+        self.stable, self.epoch = stable, 0
+        if stable:
+            self.register_buffer("earlier", torch.zeros_like(self.counts))
 
     def record(self, weights: Tensor, group: Tensor | None, sample_weight: Tensor | None = None) -> None:
         """Add `weights` (M, B) of 0 or 1, scaled by `sample_weight` (B,), to the counts of the classes `group` (B,).
@@ -77,6 +82,25 @@ class Memory(nn.Module):
         weights = (self.flags if self.fixed else self._decide())[group].T.to(regret.dtype)
         return weights.reshape(*weights.shape, *[1] * (regret.ndim - 2)).expand_as(regret)
 
+    def settled(self, state: State) -> bool:
+        """Return, before the first batch of an epoch, whether the owners of all classes have settled; later, False.
+
+        They have settled if the k members that took a class most often are the same in the last epoch, in all epochs
+        before it, and in all epochs together.
+
+        >>> memory = Memory(classes=1, members=2, stable=True)
+        >>> taken, group = torch.tensor([[1], [0]]), torch.tensor([0])
+        >>> [memory.settled(State(epoch)) or memory.record(taken, group) for epoch in (1, 2, 3)]
+        [None, None, True]
+        """
+        if state.at_epoch() == self.epoch:
+            return False
+        total, earlier = self.counts, self.earlier
+        owners, *others = (top_k(counts, self.k, dim=1) for counts in (total, earlier, total - earlier))
+        self.epoch, self.earlier = state.at_epoch(), total.clone()
+        # Reading the result synchronises the device, once per epoch.
+        return bool(earlier.any()) and all(torch.equal(owners, other) for other in others)
+
     def fix(self) -> None:
         """Fix the owners of each class permanently, based on the current counts."""
         if not self.fixed:
@@ -105,16 +129,21 @@ class Memory(nn.Module):
         return group
 
     def get_extra_state(self) -> Tensor:
-        """Return whether the flags are fixed, as extra state because reading a buffer would synchronise the device."""
-        return torch.tensor(self.fixed)
+        """Return whether the flags are fixed, as extra state because reading a buffer would synchronise the device.
+
+        With `stable`, also return the epoch of the counts in `earlier`.
+        """
+        return torch.tensor([self.fixed, self.epoch] if self.stable else self.fixed)
 
     def set_extra_state(self, state: Any) -> None:
         """Restore the value that `get_extra_state` returned."""
-        self.fixed = bool(state)
+        self.fixed = bool(state.flatten()[0])
+        self.epoch = int(state[1]) if self.stable else 0
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        if (saved := state_dict.get(prefix + "counts")) is not None:  # saved as integers or floats
-            self.counts = self.counts.to(saved.dtype)
+        for name in ("counts", "earlier"):  # saved as integers or floats
+            if (saved := state_dict.get(prefix + name)) is not None and name in self._buffers:
+                setattr(self, name, getattr(self, name).to(saved.dtype))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

@@ -162,16 +162,29 @@ class Annealed:
         temperature = self.temperature(state)
         if not temperature or self.k >= len(regret):
             return TopK(self.k)(regret, state)
-        scores = (-regret.detach() / temperature).log_softmax(0)
-        ordered = scores.sort(0, descending=True).values
-        # If the j best members have weight 1, the others share the weight k - j, which determines c_j. The solution is
-        # the smallest j for which no other weight exceeds 1.
-        rest = torch.arange(self.k, 0, -1, device=regret.device, dtype=regret.dtype)
-        rest = rest.reshape(-1, *[1] * (regret.ndim - 1))
-        log_c = rest.log() - ordered.flip(0).logcumsumexp(0).flip(0)[: self.k]
-        feasible = (log_c + ordered[: self.k] <= 0).to(torch.uint8)
-        feasible[-1] = 1  # always feasible, except for rounding errors
-        return (scores + log_c.gather(0, feasible.argmax(0, keepdim=True))).clamp_max(0).exp()
+        return soft_top_k(-regret.detach() / temperature, self.k)
+
+
+def soft_top_k(scores: Tensor, k: int) -> Tensor:
+    """Return weights min(1, c softmax(scores)) along the first dimension, with c chosen so that they sum to k.
+
+    Of all weights in [0, 1] that sum to k, these have the smallest KL divergence from the softmax.
+
+    >>> soft_top_k(torch.tensor([[9.0], [0.0], [0.0]]), 2)
+    tensor([[1.0000],
+            [0.5000],
+            [0.5000]])
+    """
+    scores = scores.log_softmax(0)
+    ordered = scores.sort(0, descending=True).values
+    # If the j best members have weight 1, the others share the weight k - j, which determines c_j. The solution is
+    # the smallest j for which no other weight exceeds 1.
+    rest = torch.arange(k, 0, -1, device=scores.device, dtype=scores.dtype)
+    rest = rest.reshape(-1, *[1] * (scores.ndim - 1))
+    log_c = rest.log() - ordered.flip(0).logcumsumexp(0).flip(0)[:k]
+    feasible = (log_c + ordered[:k] <= 0).to(torch.uint8)
+    feasible[-1] = 1  # always feasible, except for rounding errors
+    return (scores + log_c.gather(0, feasible.argmax(0, keepdim=True))).clamp_max(0).exp()
 
 
 def top_k(scores: Tensor, k: int, *, dim: int) -> Tensor:
@@ -193,10 +206,9 @@ def top_k(scores: Tensor, k: int, *, dim: int) -> Tensor:
 def balanced(counts: Tensor, k: int) -> Tensor:
     """Assign k members to each class so that all members have the same number of classes, to within one.
 
-    The mask (classes, M) maximises the sum of the `counts` (classes, M) that it selects. This is a transportation
-    problem: its constraint matrix is totally unimodular, so the vertices of the linear program are integral. The rule
-    is not in the paper, whose top-k rule per class can leave a member without a class. Raises UsageError if k exceeds
-    the number of members.
+    The mask (classes, M) maximises the sum of the `counts` (classes, M) that it selects; see `transport`. The rule is
+    not in the paper, whose top-k rule per class can leave a member without a class. Raises UsageError if k exceeds the
+    number of members.
 
     >>> balanced(torch.tensor([[9, 1], [8, 3], [7, 0], [6, 0]]), 1).int()
     tensor([[1, 0],
@@ -204,22 +216,41 @@ def balanced(counts: Tensor, k: int) -> Tensor:
             [1, 0],
             [0, 1]], dtype=torch.int32)
     """
-    from scipy.optimize import linprog
-    from scipy.sparse import eye_array, kron, vstack
-
     classes, members = counts.shape
     if not 1 <= k <= members:
         raise UsageError(f"Expected 1 <= k <= {members} members, got k={k}.")
-    lower, upper = classes * k // members, -(-classes * k // members)
-    per_class = kron(eye_array(classes), torch.ones(1, members).numpy())
-    per_member = kron(torch.ones(1, classes).numpy(), eye_array(members))
+    each = counts.new_full((members,), classes * k)
+    return transport(-counts, k, each // members, -(-each // members)).bool()
+
+
+def transport(cost: Tensor, k: int, low: Tensor, high: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Assign k members to each row of `cost` (N, M) with the least total cost and limits on the members' loads.
+
+    A member's load, the sum of the weights of its rows, is from `low` (M,) to `high` (M,). This is a transportation
+    problem: without weights, its constraint matrix is totally unimodular, so the vertices of the linear program are
+    integral. With weights (N,), by default 1, rows can be split between members.
+
+    >>> transport(torch.tensor([[0, 5], [0, 4], [0, 9]]), 1, torch.tensor([1, 1]), torch.tensor([2, 2])).int()
+    tensor([[1, 0],
+            [0, 1],
+            [1, 0]], dtype=torch.int32)
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import eye_array, kron, vstack
+
+    rows, members = cost.shape
+    weights = (torch.ones(rows) if weight is None else weight.cpu() / weight.mean().cpu())[None].numpy()
+    scale = 1 if weight is None else float(weight.mean())
+    per_row = kron(eye_array(rows), torch.ones(1, members).numpy())
+    per_member = kron(weights, eye_array(members))
     solution = linprog(
-        -counts.cpu().double().numpy().ravel(),
-        A_eq=per_class.tocsr(),
-        b_eq=[k] * classes,
+        (cost.cpu().double().numpy() * weights.T).ravel(),
+        A_eq=per_row.tocsr(),
+        b_eq=[k] * rows,
         A_ub=vstack([per_member, -per_member]).tocsr(),
-        b_ub=[upper] * members + [-lower] * members,
+        b_ub=[*(high / scale).tolist(), *(-low / scale).tolist()],
         bounds=(0, 1),
         method="highs-ds",
     )
-    return torch.from_numpy(solution.x.reshape(classes, members) > 0.5).to(counts.device)
+    found = torch.from_numpy(solution.x.reshape(rows, members)).to(cost.device).abs()
+    return torch.where((found - found.round()).abs() < 1e-6, found.round(), found)  # to within its tolerance

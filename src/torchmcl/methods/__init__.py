@@ -93,8 +93,8 @@ def register(method: Callable[..., Composition]) -> Callable[..., Composition]:
 def options(name: str) -> list[str]:
     """Return the names of a method's options, except members and task.
 
-    >>> options("cmcl")
-    ['k', 'beta', 'stochastic']
+    >>> options("relaxed")
+    ['k', 'eps']
     """
     return list(inspect.signature(function(name)).parameters)[2:]
 
@@ -129,7 +129,7 @@ def build(name: str, members: int = 5, classes: int | Task = 10, *, task: Task |
 def _check_options(method: Callable[..., Composition], members: int, given: Mapping[str, Any]) -> None:
     hints = get_type_hints(method)
     for option in (option for option in given if hints.get(option) == Duration):
-        check_duration(given[option], option, least=0)
+        check_duration(given[option], option, least=0, stable=True)  # the method checks the rest
     validate_types({"members": members, **given}, method)
     if not 1 <= members <= MAX_MEMBERS:
         raise UsageError(f"Expected 1 to {MAX_MEMBERS:,} members, got {members}.")

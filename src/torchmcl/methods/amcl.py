@@ -1,9 +1,9 @@
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Literal, cast
 
-from torchmcl._utils.durations import Duration, check_duration
-from torchmcl.assignment import Memory, Record, TopK
+from torchmcl._utils.durations import STABLE, Duration, check_duration
+from torchmcl.assignment import Memory, Record, least_regret
 from torchmcl.errors import UsageError
 from torchmcl.methods.method import Composition, any_task
 from torchmcl.objectives.costs import Cost, Scaled, to_auxiliary, to_declined
@@ -23,7 +23,8 @@ def amcl(
     gamma: float = 0.5,
     warmup: Duration = "5%",
     memory: bool = True,
-    balance: bool = False,
+    balance: bool | Literal["assignment", "memory", "both"] = False,
+    slack: float = 0.0,
     groups: int | None = None,
 ) -> Composition:
     """Auxiliary class based multiple choice learning, Kim et al. 2022, eq. 4 to 6.
@@ -34,15 +35,20 @@ def amcl(
     Args:
         beta: The factor applied to the leave cost during the warm-up.
         gamma: The factor applied to the leave cost after the warm-up.
-        warmup: The duration of the loss-based phase; the paper uses 5 epochs in schedules of 100 to 300 epochs.
+        warmup: The duration of the loss-based phase; the paper uses 5 epochs in schedules of 100 to 300 epochs. With
+            "stable", the phase ends as soon as the owners of the classes have settled; see `Memory.settled`. "stable"
+            is not in the paper.
         memory: Whether to use the memory-based phase; False gives the paper's ablation without memory.
-        balance: Whether all members own the same number of classes, to within one. This option is not in the paper.
+        balance: "assignment" gives members equal shares of the examples in the loss-based phase; see `Balanced`.
+            "memory" or True gives them the same number of classes in the memory-based phase, to within one. "both"
+            does both. This option is not in the paper.
+        slack: The relative deviation from an equal share that "assignment" and "both" permit.
         groups: The number of groups if the memory counts groups instead of classes. This option is not in the paper.
 
     With a `Regression` task, the auxiliary output is a binary "not mine" next to the prediction, and the memory needs
     `groups` of examples [I].
     """
-    check_duration(warmup, "warmup")
+    check_duration(warmup, "warmup", stable=True)
     leave: Cost = partial(to_auxiliary, classes=task.classes)
     combine: Combiner | None = drop_auxiliary
     if isinstance(task, Regression):
@@ -53,11 +59,14 @@ def amcl(
         if task.score is not None:
             raise UsageError("amcl scores hypotheses by its auxiliary output. Use Regression(score=None).")
         task, leave, combine = replace(task, loss=Claimed(cast(Cost, task.loss))), to_declined, None
-    counted = Memory(groups or task.outputs, members, k=k, balance=balance)
-    countable = groups is not None or task.classes is not None
-    by_loss = Objective(task, Scaled(leave, beta), Record(TopK(k), counted) if countable else TopK(k))
+    even, stable = balance in (True, "memory", "both"), warmup == STABLE
+    counted = Memory(groups or task.outputs, members, k=k, balance=even, stable=stable)
+    chosen, countable = least_regret(k, balance, slack), groups is not None or task.classes is not None
+    by_loss = Objective(task, Scaled(leave, beta), Record(chosen, counted) if countable else chosen)
     by_memory = Objective(task, Scaled(leave, gamma), counted.recall)
-    phases = Phases(by_loss, by_memory, after=warmup, names=("loss-based", "memory-based"), option="warmup")
+    names = ("loss-based", "memory-based")
+    settled = counted.settled if stable else None
+    phases = Phases(by_loss, by_memory, after=warmup, names=names, option="warmup", settled=settled)
     return Composition(
         phases if memory else by_loss,
         k,

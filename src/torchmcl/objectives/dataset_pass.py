@@ -92,6 +92,10 @@ class ExampleBuffer(nn.Module):
             )
         return self.rows[index]
 
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.known = torch.zeros_like(self.known)
+
     def gather(self) -> None:
         """Merge the rows of all processes."""
         if not is_distributed():
@@ -147,6 +151,9 @@ class DatasetPass(nn.Module, ABC):
     def record(self, logits: Tensor, target: Tensor, state: State) -> None:
         """Store the results of a batch: logits (M, B, C, …), target (B, …), state.index (B,)."""
 
+    def finish(self, state: State) -> None:
+        """Process the stored results of the whole training set; by default, keep them."""
+
 
 class FixedAssignment(DatasetPass):
     """An assignment of the training set that is recomputed once per round of `every` epochs and fixed in between.
@@ -173,8 +180,13 @@ class FixedAssignment(DatasetPass):
 
     def record(self, logits: Tensor, target: Tensor, state: State) -> None:  # noqa: D102
         target, state = self.task.prepare(logits, target, state)
-        weights = self.assign(self.cost(logits, target, state), state)
-        self.table.write(state.index, weights.transpose(0, 1))
+        self.table.write(state.index, self.cost(logits, target, state).transpose(0, 1))
+
+    def finish(self, state: State) -> None:
+        """Replace the stored costs by the assignment of the whole training set."""
+        known = self.table.known
+        assigned = self.assign(self.table.rows[known].transpose(0, 1), replace(state, record=False))
+        self.table.rows[known] = assigned.transpose(0, 1)
 
     def forward(self, regret: Tensor, state: State) -> Tensor:
         """Return the stored weights (M, B, …) of the examples `state.index`; raise UsageError if they are missing."""
@@ -240,10 +252,13 @@ def run_dataset_passes(
     due = [part for part in objective.modules() if isinstance(part, DatasetPass) and part.due(state)]
     if not due:
         return False
+    for part in due:
+        part.table.clear()  # another process may own the row of an earlier pass
     for (_, target, index), output in outputs(ensemble, batches):
         for part in due:
             part.record(output.logits, target, replace(state, index=index))
     for part in due:
         part.table.gather()
+        part.finish(state)
         part.table.stamp = state.at_epoch()
     return True

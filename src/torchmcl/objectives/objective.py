@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -138,9 +138,12 @@ class Phases(_WithMemory):
     Args:
         first: The objective of the first phase.
         then: The objective of the second phase.
-        after: The duration of the first phase, in epochs or as a share of the schedule.
+        after: The duration of the first phase, in epochs or as a share of the schedule, or "stable"; see `settled`.
         names: The names of the phases.
         option: The name of the duration in error messages.
+        settled: A function of the state that returns whether the first phase ends before this batch, for
+            `after="stable"`. It is called only if the state allows recording. The phase ends after half of the
+            schedule at the latest.
 
     >>> from torchmcl import methods
     >>> amcl = methods.build("amcl", members=2, classes=3, warmup=1).new_objective()
@@ -157,14 +160,16 @@ class Phases(_WithMemory):
         after: Duration,
         names: tuple[str, str] = ("first", "then"),
         option: str = "after",
+        settled: Callable[[State], bool] | None = None,
     ) -> None:
         super().__init__()
-        check_duration(after, option, least=0)
+        check_duration(after, option, least=0, stable=settled is not None)
         self.names = names
         self.option = option
         self.first = first
         self.then = then
         self.after = after
+        self.settled = settled
         self.phase = 0
 
     def forward(self, output: EnsembleOutput | Tensor, target: Tensor, state: State | None = None) -> Outcome:
@@ -194,6 +199,8 @@ class Phases(_WithMemory):
     def _current(self, state: State) -> Objective:
         phase = max(self.phase, int(state.at_epoch() > state.epochs_in(self.after, self.option)))
         if state.recording(self):
+            if not phase and self.settled is not None:
+                phase = int(self.settled(state))
             self.phase = phase
         return cast(Objective, self.then if phase else self.first)
 

@@ -42,6 +42,8 @@ NAMES = (  # the built-in studies
     "unseen",
     "data_size",
     "sensitivity",
+    "balanced",
+    "balanced_masks",
 )
 _REGISTERED: Registry[Any] = Registry("study", reserved=NAMES)
 

@@ -19,12 +19,13 @@ SEEDS = {"smoke": 1, "mini": 1, "standard": 6, "scratch": 6, "paper": 3}
 SEEDS_OF_STUDY = {
     "mini": {"from_scratch": 0},
     "standard": {
-        **dict.fromkeys(("penalties", "pretrained_masks", "fine_tuning", "sensitivity"), 3),
+        **dict.fromkeys(("penalties", "pretrained_masks", "fine_tuning", "sensitivity", "balanced_masks"), 3),
         "from_scratch": 0,
     },
     "scratch": {
         **dict.fromkeys(("networks", "non_mcl", "overlap", "size", "penalties", "leaderboard", "sensitivity"), 0),
         **dict.fromkeys(("pretrained", "pretrained_masks", "fine_tuning", "unseen", "auxiliary"), 0),
+        **dict.fromkeys(("balanced", "balanced_masks"), 0),
         **dict.fromkeys(("ablation", "data_size", "segmentation"), 3),
         **dict.fromkeys(("assignment_flow", "grad_cam", "from_scratch"), 1),
     },

@@ -5,7 +5,20 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-IN_LABEL = ("data", "network", "width", "members", "k", "exchange", "memory", "balance", "beta", "gamma", "warmup")
+IN_LABEL = (
+    "data",
+    "network",
+    "width",
+    "members",
+    "k",
+    "exchange",
+    "memory",
+    "balance",
+    "slack",
+    "beta",
+    "gamma",
+    "warmup",
+)
 
 
 @dataclass(frozen=True)

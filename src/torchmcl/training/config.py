@@ -40,7 +40,7 @@ NEUTRAL |= {
     "norm_eps": None,
 }
 NEUTRAL |= {"weight_decay_on": "all", "drop_at": None, "data_preprocess": None, "class_mean": False, "first_epoch": 1}
-NEUTRAL |= {"head": "pooled"}
+NEUTRAL |= {"head": "pooled", "balance": None, "slack": 0.0}
 # Options that do not affect the results.
 WITHOUT_EFFECT = {"checkpoint_steps", "tensorboard", "data_dir", "data_in_memory"}
 WITHOUT_EFFECT |= {one.name for one in fields(Machine)} - {"precision"}
@@ -351,6 +351,8 @@ class TrainConfig:
         options = {name: value for name, value in self.resolved().flat().items() if name not in WITHOUT_EFFECT}
         if options["task"] in ("classification", "segmentation"):  # the data implies these tasks
             options["task"] = None
+        if options.get("balance") == "memory":  # stored results have True
+            options["balance"] = True
         return {name: value for name, value in options.items() if name not in NEUTRAL or value != NEUTRAL[name]}
 
 

@@ -23,7 +23,7 @@ def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, 
 
     >>> import torch
     >>> check_shares(torch.tensor([[9.0, 0.0], [7.0, 0.0]]), methods.build("amcl", members=2, classes=2))[0]
-    'Member 2 took nothing in this epoch. Lower beta, raise k, or try balance=True.'
+    'Member 2 took nothing in this epoch. Lower beta, raise k, or try balance="assignment".'
     """
     members, k = method.members, method.k
     share = taken.sum(0) / taken.sum().clamp_min(1)
@@ -32,11 +32,7 @@ def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, 
         idle = [m + 1 for m in range(members) if share[m] == 0]
         # If k members take each example, no member can have more than 1 / k of all assignments.
         greedy = [m + 1 for m in range(members) if share[m] > 0.95 / k]
-        advice = "Raise k, or try amcl with balance=True."
-        if method.task.classes is None:
-            advice = REVIVE
-        elif "balance" in method.options:
-            advice = "Lower beta, raise k, or try balance=True."
+        advice = REVIVE if method.task.classes is None else _balance_advice(method)
         for found, problem in ((idle, "nothing"), (greedy, "nearly everything")):
             if found:
                 who = f"Member{'s' * (len(found) > 1)} {', '.join(map(str, found))}"
@@ -51,6 +47,16 @@ def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, 
             f"examples that they do not take. {advice}"
         )
     return warnings
+
+
+def _balance_advice(method: Method) -> str:
+    options = method.options
+    if "balance" not in options:
+        return 'Raise k, or try amcl with balance="assignment".'
+    first = "Lower beta, raise" if "beta" in options else "Raise"
+    # With a balanced assignment, only the memory can still leave a member without a class.
+    balance = "both" if options["balance"] == "assignment" and "memory" in options else "assignment"
+    return f'{first} k, or try balance="{balance}".'
 
 
 def check_winners(share: Sequence[float]) -> list[str]:
