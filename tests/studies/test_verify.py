@@ -9,7 +9,7 @@ import pytest
 
 from torchmcl import cli, studies
 from torchmcl.serialization import checksum, model_files
-from torchmcl.studies import scales
+from torchmcl.studies import paper, scales, statements, tables
 from torchmcl.studies.verify import verify
 from torchmcl.studies.weights import SUFFIX
 
@@ -75,9 +75,23 @@ def test_a_changed_digit_in_a_result_is_noticed(check, capsys):
     assert "damaged" in capsys.readouterr().out
 
 
-def test_a_changed_digit_in_a_table_is_noticed(check, capsys):
-    path = Path("results/small/smoke.md")
+@pytest.mark.parametrize("ending", [".md", ".tex"])
+def test_a_changed_digit_in_a_table_is_noticed(ending, check, capsys):
+    path = Path("results/small/smoke").with_suffix(ending)
     path.write_text(path.read_text().replace("1", "2", 1))
+    assert check() == 2
+    assert f"smoke{ending} differs from the stored results" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ending", [".md", ".tex"])
+def test_a_missing_table_is_noticed(ending, check, capsys):
+    Path("results/small/smoke").with_suffix(ending).unlink()
+    assert check() == 2
+    assert f"smoke{ending} is missing" in capsys.readouterr().out
+
+
+def test_a_table_without_results_is_noticed(check, capsys):
+    shutil.rmtree("results/small/smoke")
     assert check() == 2
     assert "smoke.md differs from the stored results" in capsys.readouterr().out
 
@@ -106,8 +120,16 @@ def test_a_folder_without_results_gives_one_line(tmp_path, capsys):
 
 def test_all_committed_tables_follow_from_the_stored_results():
     found = list(verify(studies.NAMES, scales.NAMES, ROOT / "results", evaluated=False))
-    assert {one.study for one in found} >= {"ablation", "confidence", "pretrained"}
+    assert {one.study for one in found} >= {"ablation", "confidence", "pretrained", "statements"}
     assert [(one.study, one.problems) for one in found if one.problems] == []
+
+
+def test_a_changed_digit_in_the_statements_is_noticed(tmp_path):
+    table = tables.markdown(statements.table(paper.STATEMENTS, tmp_path))
+    for text, problems in ((table, 0), (table.replace("0.75", "0.76", 1), 1)):
+        (tmp_path / statements.FILE).write_text(text)
+        (check,) = verify(studies.NAMES, scales.NAMES, tmp_path)
+        assert len(check.problems) == problems
 
 
 @pytest.mark.slow
