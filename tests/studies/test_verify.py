@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from torchmcl import cli, studies
 from torchmcl.serialization import checksum, model_files
 from torchmcl.studies import paper, scales, statements, tables
 from torchmcl.studies.verify import verify
-from torchmcl.studies.weights import SUFFIX
+from torchmcl.studies.weights import LIST, SUFFIX
 
 ROOT = Path(__file__).parents[2]
 STUDY = '''
@@ -102,6 +103,42 @@ def test_other_weights_are_noticed(check, capsys):
     model_files.write_file(path, model_config, {name: tensor.flip(0) for name, tensor in tensors.items()})
     assert check() == 2
     assert "predictions differ from the result" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("change", ["deleted", "moved", "copied", "other weights"])
+def test_a_change_in_the_stored_weights_gives_one_line(change, check, capsys):
+    path, other = (one.with_suffix(SUFFIX) for one in results())
+    if change == "deleted":
+        path.unlink()
+    elif change == "moved":
+        path.rename(path.with_stem("0" * 16))
+    elif change == "copied":
+        shutil.copy(path, path.with_stem("0" * 16))
+    else:
+        shutil.copy(other, path)
+    assert check() == 2
+    lines = [line for line in capsys.readouterr().out.splitlines() if "weights.sha256" in line]
+    missing, unlisted = f"{path} is missing.", f"{path.with_stem('0' * 16)} is not listed in results/weights.sha256."
+    expected = {"deleted": [missing], "moved": [unlisted, missing], "copied": [unlisted]}
+    assert len(lines) == len(expected.get(change, ["differs"]))
+    for line, start in zip(lines, expected.get(change, [f"{path} differs from its SHA-256"]), strict=True):
+        assert line.startswith(start)
+
+
+def test_a_damaged_list_of_weights_is_noticed(check, capsys):
+    Path("results/weights.sha256").write_text("text\n")
+    assert check() == 2
+    assert "line 1 is not a SHA-256 and a file" in capsys.readouterr().out
+
+
+def test_the_list_of_weights_has_the_format_of_sha256sum(finished):
+    listed = (finished / "results" / LIST).read_text().splitlines()
+    assert [line.partition("  ")[2] for line in listed] == sorted(
+        path.relative_to(finished / "results").as_posix() for path in finished.rglob(f"results/*/*/*{SUFFIX}")
+    )
+    for line in listed:
+        digest, _, name = line.partition("  ")
+        assert digest == sha256((finished / "results" / name).read_bytes()).hexdigest()
 
 
 def test_damaged_weights_are_noticed(check, capsys):

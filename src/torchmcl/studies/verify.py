@@ -95,6 +95,7 @@ def _verify(check: Check, results: Path, evaluated: bool) -> None:
     table = replace(table, notes=[note.replace(where, "") for note in table.notes])
     for ending, write in ((".md", tables.markdown), (".tex", tables.latex)):
         _verify_table(check, results / check.study / f"{check.scale}{ending}", write(table))
+    check.problems += weights.compare_with_list(results, check.study, check.scale, stored)
     for hash, result in stored.items():
         if evaluated and (file := weights.find(results, check.scale, hash)) is not None:
             _verify_weights(check, file, result)
