@@ -57,7 +57,8 @@ def test_a_setting_that_does_not_fit_is_shown_beside_the_best_one_that_does():
     assert {one.options["learning_rate"] for one in then} == {0.01, 0.001}
     results = Results(SIZE, found)
     (note,) = tuning_notes(results, SPECS)
-    assert "(learning_rate 0.01) has oracle error 5.00 ± 0.00, top-1 error 10.00 ± 0.00" in note
+    assert note.startswith("ie: the best setting on the validation split (rate 0.01) has")
+    assert "has oracle error 5.00 ± 0.00, top-1 error 10.00 ± 0.00" in note
     assert "own training error 2.10 ± 0.00, and does not fit" in note
     assert [one["records"]["training"]["own_error"] for one in results.of(spec)] == [2.0, 2.0]
 

@@ -3,15 +3,16 @@
 import copy
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from torchmcl import cli, studies
 from torchmcl.serialization import checksum, model_files
-from torchmcl.studies import scales
+from torchmcl.studies import paper, scales, statements, tables
 from torchmcl.studies.verify import verify
-from torchmcl.studies.weights import SUFFIX
+from torchmcl.studies.weights import LIST, SUFFIX
 
 ROOT = Path(__file__).parents[2]
 STUDY = '''
@@ -83,9 +84,23 @@ def test_a_result_of_another_scale_is_noticed(check, capsys):
     assert f"{path.name} states that it belongs to small/mini." in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_changed_digit_in_a_table_is_noticed(check, capsys):
-    path = Path("results/small/smoke.md")
+@pytest.mark.parametrize("ending", [".md", ".tex"])
+def test_a_changed_digit_in_a_table_is_noticed(ending, check, capsys):
+    path = Path("results/small/smoke").with_suffix(ending)
     path.write_text(path.read_text().replace("1", "2", 1))
+    assert check() == 2
+    assert f"smoke{ending} differs from the stored results" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ending", [".md", ".tex"])
+def test_a_missing_table_is_noticed(ending, check, capsys):
+    Path("results/small/smoke").with_suffix(ending).unlink()
+    assert check() == 2
+    assert f"smoke{ending} is missing" in capsys.readouterr().out
+
+
+def test_a_table_without_results_is_noticed(check, capsys):
+    shutil.rmtree("results/small/smoke")
     assert check() == 2
     assert "smoke.md differs from the stored results" in capsys.readouterr().out
 
@@ -96,6 +111,42 @@ def test_other_weights_are_noticed(check, capsys):
     model_files.write_file(path, model_config, {name: tensor.flip(0) for name, tensor in tensors.items()})
     assert check() == 2
     assert "predictions differ from the result" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("change", ["deleted", "moved", "copied", "other weights"])
+def test_a_change_in_the_stored_weights_gives_one_line(change, check, capsys):
+    path, other = (one.with_suffix(SUFFIX) for one in results())
+    if change == "deleted":
+        path.unlink()
+    elif change == "moved":
+        path.rename(path.with_stem("0" * 16))
+    elif change == "copied":
+        shutil.copy(path, path.with_stem("0" * 16))
+    else:
+        shutil.copy(other, path)
+    assert check() == 2
+    lines = [line for line in capsys.readouterr().out.splitlines() if "weights.sha256" in line]
+    missing, unlisted = f"{path} is missing.", f"{path.with_stem('0' * 16)} is not listed in results/weights.sha256."
+    expected = {"deleted": [missing], "moved": [unlisted, missing], "copied": [unlisted]}
+    assert len(lines) == len(expected.get(change, ["differs"]))
+    for line, start in zip(lines, expected.get(change, [f"{path} differs from its SHA-256"]), strict=True):
+        assert line.startswith(start)
+
+
+def test_a_damaged_list_of_weights_is_noticed(check, capsys):
+    Path("results/weights.sha256").write_text("text\n")
+    assert check() == 2
+    assert "line 1 is not a SHA-256 and a file" in capsys.readouterr().out
+
+
+def test_the_list_of_weights_has_the_format_of_sha256sum(finished):
+    listed = (finished / "results" / LIST).read_text().splitlines()
+    assert [line.partition("  ")[2] for line in listed] == sorted(
+        path.relative_to(finished / "results").as_posix() for path in finished.rglob(f"results/*/*/*{SUFFIX}")
+    )
+    for line in listed:
+        digest, _, name = line.partition("  ")
+        assert digest == sha256((finished / "results" / name).read_bytes()).hexdigest()
 
 
 def test_damaged_weights_are_noticed(check, capsys):
@@ -114,8 +165,16 @@ def test_a_folder_without_results_gives_one_line(tmp_path, capsys):
 
 def test_all_committed_tables_follow_from_the_stored_results():
     found = list(verify(studies.NAMES, scales.NAMES, ROOT / "results", evaluated=False))
-    assert {one.study for one in found} >= {"ablation", "confidence", "pretrained"}
+    assert {one.study for one in found} >= {"ablation", "confidence", "pretrained", "statements"}
     assert [(one.study, one.problems) for one in found if one.problems] == []
+
+
+def test_a_changed_digit_in_the_statements_is_noticed(tmp_path):
+    table = tables.markdown(statements.table(paper.STATEMENTS, tmp_path))
+    for text, problems in ((table, 0), (table.replace("0.75", "0.76", 1), 1)):
+        (tmp_path / statements.FILE).write_text(text)
+        (check,) = verify(studies.NAMES, scales.NAMES, tmp_path)
+        assert len(check.problems) == problems
 
 
 @pytest.mark.slow

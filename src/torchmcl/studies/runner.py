@@ -105,7 +105,9 @@ def store_weights(names: Sequence[str], scale: str, store: Store, work: Path, se
         for spec in tuning.final(load(name).runs(size), size, store.read(name, scale)):
             trained = (work / spec.hash / "model.safetensors").is_file()
             if trained and spec.options["seed"] in seeds and weights.find(store.folder, scale, spec.hash) is None:
-                weights.write_weights(work / spec.hash, store.path(name, scale, spec).with_suffix(weights.SUFFIX))
+                path = store.path(name, scale, spec).with_suffix(weights.SUFFIX)
+                weights.write_weights(work / spec.hash, path)
+                weights.add_to_list(store.folder, path)
 
 
 def missing(names: Sequence[str], scale: str, store: Store, seeds: int | None = None) -> list[PlannedRun]:

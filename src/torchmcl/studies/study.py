@@ -7,7 +7,7 @@ import numpy as np
 from torchmcl.studies import tuning
 from torchmcl.studies.published import Published
 from torchmcl.studies.scales import Scale
-from torchmcl.studies.spec import Spec
+from torchmcl.studies.spec import IN_LABEL, Spec
 from torchmcl.studies.statistics import mean_std
 from torchmcl.studies.store import Result
 from torchmcl.studies.tables import MISSING, Table
@@ -98,6 +98,8 @@ PROTOCOL_CAPTION = (
     "operations per training step in units of one network; rate and decay: chosen on the validation split."
 )
 
+WORDS = {"learning_rate": "rate", "weight_decay": "decay", "members": "M =", "k": "K ="}  # words of tables for options
+
 
 def error_columns(scale: Scale) -> tuple[str, ...]:
     """Return the columns of `error_cells`: oracle and top-1 and, at `standard` and `scratch`, those of `PROTOCOL`."""
@@ -147,19 +149,34 @@ def tuning_notes(results: Results, specs: Sequence[Spec]) -> list[str]:
         choice = tuning.choose(group, results.scale, results.by_hash) if tuning.tuned(group[0], results.scale) else None
         if choice is None or choice.fitting == choice.best:
             continue
-        name = group[0].label.partition(", seed")[0]
+        name = row_name(group[0], specs)
         if choice.fitting is None:
             notes.append(f"{name}: with no setting of the grid do the members fit their training examples.")
             continue
         own = results.with_setting(group, choice.best)
         oracle, top1 = errors(own)
         fitted = spread([result["records"]["training"]["own_error"] for result in own])
-        chosen = ", ".join(f"{option} {value:g}" for option, value in choice.best.items())
+        chosen = ", ".join(f"{WORDS.get(option, option)} {value:g}" for option, value in choice.best.items())
         notes.append(
             f"{name}: the best setting on the validation split ({chosen}) has oracle error {oracle}, top-1 error "
             f"{top1} and own training error {fitted}, and does not fit. The table shows the best setting that does."
         )
     return notes
+
+
+def row_name(spec: Spec, specs: Sequence[Spec]) -> str:
+    """Return a name for a run of a study: its method, and those of its options in which the study's runs differ.
+
+    >>> specs = [Spec({"method": "ie", "members": m, "network": "resnet18"}) for m in (1, 5, 10)]
+    >>> [row_name(spec, specs) for spec in specs]
+    ['one network', 'ie, M = 5', 'ie, M = 10']
+    """
+    own = {name: value for name in IN_LABEL if (value := spec.options.get(name)) is not None}
+    differ = [name for name in own if any(one.options.get(name, own[name]) != own[name] for one in specs)]
+    first = str(spec.options["method"])
+    if own.get("members") == 1:
+        first, differ = "one network", [name for name in differ if name != "members"]
+    return ", ".join([first, *(f"{WORDS.get(name, name)} {own[name]}" for name in differ)])
 
 
 def published_errors(row: Published | None) -> list[str]:

@@ -1,15 +1,16 @@
 """Verification of stored results: tables are derived again from stored errors, and errors from stored weights."""
 
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchmcl.errors import DamagedFileError, TorchmclError, UsageError
-from torchmcl.studies import tables, weights
+from torchmcl.studies import NAMES, paper, scales, statements, tables, weights
 from torchmcl.studies.execute import load as load_data
 from torchmcl.studies.execute import predict
 from torchmcl.studies.records import Trained, require_labels
@@ -44,37 +45,57 @@ class Check:
 
 
 def verify(
-    names: Sequence[str], scales: Sequence[str], results: str | Path = "results", *, evaluated: bool = True
+    names: Sequence[str], sizes: Sequence[str], results: str | Path = "results", *, evaluated: bool = True
 ) -> Iterator[Check]:
-    """Verify the stored results of studies, and yield one `Check` per study and scale that has results.
+    """Verify the stored results of studies, and yield one `Check` per study and scale that has results or a table.
+
+    With all built-in studies and all scales, the table of the paper's statements is verified as well, if it is stored.
 
     Args:
         names: names of studies
-        scales: names of scales
+        sizes: names of scales
         results: folder of the results
         evaluated: whether to evaluate stored weights
     """
+    results = Path(results)
     for name in names:
-        for scale in scales:
-            if any((Path(results) / name / scale).glob("*.json")):
-                check = Check(name, scale)
-                try:
-                    _verify(check, Path(results), evaluated)
-                except TorchmclError as problem:
-                    check.problems.append(str(problem))
-                yield check
+        for size in sizes:
+            if any((results / name / size).glob("*.json")) or (results / name / f"{size}.md").is_file():
+                yield _verified(Check(name, size), _verify, results, evaluated)
+    complete = set(NAMES) <= set(names) and set(scales.NAMES) <= set(sizes)
+    if complete and (results / statements.FILE).is_file():
+        yield _verified(Check("statements", tables.MISSING), _verify_statements, results)
+
+
+def _verified(check: Check, function: Callable[..., None], *arguments: Any) -> Check:
+    try:
+        function(check, *arguments)
+    except TorchmclError as problem:
+        check.problems.append(str(problem))
+    return check
+
+
+def _verify_statements(check: Check, results: Path) -> None:
+    table = statements.table(paper.STATEMENTS, results)
+    _verify_table(check, results / statements.FILE, tables.markdown(table))
+
+
+def _verify_table(check: Check, path: Path, expected: str) -> None:
+    if not path.is_file():
+        check.problems.append(f"The table {path} is missing.")
+    elif path.read_text(encoding="utf-8") != expected:
+        check.problems.append(f"The table {path} differs from the stored results.")
 
 
 def _verify(check: Check, results: Path, evaluated: bool) -> None:
     stored = Store(results).read(check.study, check.scale)
     check.results = len(stored)
-    table = tables.markdown(show(check.study, check.scale, results=results)[0])
-    table = table.replace(f" --results {shlex.quote(str(results))}", "")  # in the note of an incomplete table
-    path = results / check.study / f"{check.scale}.md"
-    if not path.is_file():
-        check.problems.append(f"The table {path} is missing.")
-    elif path.read_text(encoding="utf-8") != table:
-        check.problems.append(f"The table {path} differs from the stored results.")
+    table = show(check.study, check.scale, results=results)[0]
+    where = f" --results {shlex.quote(str(results))}"  # in the note of an incomplete table
+    table = replace(table, notes=[note.replace(where, "") for note in table.notes])
+    for ending, write in ((".md", tables.markdown), (".tex", tables.latex)):
+        _verify_table(check, results / check.study / f"{check.scale}{ending}", write(table))
+    check.problems += weights.compare_with_list(results, check.study, check.scale, stored)
     for hash, result in stored.items():
         if (stated := f"{result.get('study')}/{result.get('scale')}") != f"{check.study}/{check.scale}":
             own = results / check.study / check.scale / f"{hash}.json"
