@@ -24,6 +24,7 @@ def add_arguments(parser: Any) -> None:
         if action == "statements":
             add_option(own, "scale", "judge all statements at this scale, such as paper; by default, each at its own")
             add_option(own, "results", "folder for the results", str, "results")
+            add_import(own)
             actions.add_subcommand(action, own, help=function.__doc__)
             continue
         required = action in ("run", "show")

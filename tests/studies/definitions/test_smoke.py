@@ -113,7 +113,7 @@ def test_ls_names_every_study(capsys):
     ("line", "problem"),
     [
         ("run ablatio", "Did you mean 'ablation'?"),
-        ("run ablation --scale big", "Unknown scale 'big'. Available: smoke, mini, standard, paper"),
+        ("run ablation --scale big", "Unknown scale 'big'. Available: smoke, mini, standard, scratch, paper"),
         ("run ablation --seeds 0", "Expected seeds >= 1"),
         ("run ablation --workers -1", "Expected workers >= 0"),
         ("show ablation --select hope", "Available: validation, test"),
