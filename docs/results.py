@@ -98,10 +98,9 @@ def shortened(caption: str, columns: str | None) -> str:
 
 
 def shown(study: str, scale: str | None = None) -> str:
-    """Return the text written by `torchmcl study show` or by a script next to the results, without its heading."""
-    scale = scale or next((scale for scale in SCALES if (STORE / study / f"{scale}.md").is_file()), None)
-    written = STORE / study / (f"{scale}.md" if scale else "table.md")
-    _, _, text = written.read_text(encoding="utf-8").partition("\n\n")
+    """Return the text written by `torchmcl study show`, without its heading."""
+    scale = scale or next(scale for scale in SCALES if (STORE / study / f"{scale}.md").is_file())
+    _, _, text = (STORE / study / f"{scale}.md").read_text(encoding="utf-8").partition("\n\n")
     figure = STORE / study / f"{scale}-figure.png"
     return text.strip() + (f"\n\n![{study}](../results/{study}/{figure.name})" if figure.is_file() else "")
 
