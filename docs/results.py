@@ -16,7 +16,7 @@ PAGES = (
 )
 STORE = ROOT / "results"
 EXPLAINED = re.compile(r"strict oracle: .*? split\.")  # the sentence that explains the columns of the protocol
-BLOCK = re.compile(r"<!-- (study|table): (\w+)( \w+)?( \[.*?\])? -->\n.*?<!-- end -->", re.DOTALL)
+BLOCK = re.compile(r"<!-- (study|table): (\w+)( \w+)?( \[.*?\])?( rows [^>]*?)? -->\n.*?<!-- end -->", re.DOTALL)
 GRID = re.compile(r"<!-- grid: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 STATEMENTS = re.compile(r"<!-- statements -->\n.*?<!-- end -->", re.DOTALL)
 SCALES = ("standard", "scratch", "mini")  # the first one with results is shown, unless a mark names another one
@@ -25,17 +25,17 @@ SCALES = ("standard", "scratch", "mini")  # the first one with results is shown,
 def filled(page: str) -> str:
     """Return the page with the table, caption, comparisons and figure, if any, of each study between its marks.
 
-    Between the marks `table: NAME [COLUMN, …]` and `end`, insert only the table, with these columns or all, and its
-    caption. A scale can follow the name.
+    Between the marks `table: NAME [COLUMN, …] rows LABEL; …` and `end`, insert only the table, with these columns or
+    all, with the rows that begin with these labels or all, and its caption. A scale can follow the name.
     """
 
     def fill(block: re.Match[str]) -> str:
-        kind, study, scale, columns = block.groups()
+        kind, study, scale, columns, rows = block.groups()
         text = shown(study, (scale or "").strip())
         if kind == "table":
             table, caption = text.split("\n\n")[:2]
-            text = f"{selected(table, columns)}\n\n{shortened(caption, columns)}"
-        return f"<!-- {kind}: {study}{scale or ''}{columns or ''} -->\n{text}\n<!-- end -->"
+            text = f"{selected(table, columns, rows)}\n\n{shortened(caption, columns)}"
+        return f"<!-- {kind}: {study}{scale or ''}{columns or ''}{rows or ''} -->\n{text}\n<!-- end -->"
 
     _, _, statements = (STORE / "statements.md").read_text(encoding="utf-8").partition("\n\n")
     page = STATEMENTS.sub(lambda _: f"<!-- statements -->\n{linked(statements.strip())}\n<!-- end -->", page)
@@ -78,12 +78,15 @@ def linked(statements: str) -> str:
     return re.sub(r"\| (\w+), (\w+) \|$", link, statements, flags=re.MULTILINE)
 
 
-def selected(table: str, columns: str | None) -> str:
-    """Return a Markdown table with the columns named in `[COLUMN, …]`, or with all columns."""
+def selected(table: str, columns: str | None, labels: str | None = None) -> str:
+    """Return a Markdown table with the columns named in `[COLUMN, …]` and the rows in `rows LABEL; …`, or with all."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     wanted = [name.strip() for name in columns.strip(" []").split(",")] if columns else rows[0]
     chosen = [rows[0].index(name) for name in wanted]
-    return "\n".join("| " + " | ".join(row[at] for at in chosen) + " |" for row in rows) if columns else table
+    if labels:
+        starts = tuple(f"{label.strip()} " for label in labels.removeprefix(" rows ").split(";"))
+        rows = rows[:2] + [row for row in rows[2:] if " ".join(filter(None, row)).startswith(starts)]
+    return "\n".join("| " + " | ".join(row[at] for at in chosen) + " |" for row in rows) if columns or labels else table
 
 
 def shortened(caption: str, columns: str | None) -> str:
