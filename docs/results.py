@@ -18,6 +18,7 @@ STORE = ROOT / "results"
 EXPLAINED = re.compile(r"strict oracle: .*? split\.")  # the sentence that explains the columns of the protocol
 BLOCK = re.compile(r"<!-- (study|table): (\w+)( \w+)?( \[.*?\])?( rows [^>]*?)? -->\n.*?<!-- end -->", re.DOTALL)
 GRID = re.compile(r"<!-- grid: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+OWNED = re.compile(r"<!-- owned: size -->\n.*?<!-- end -->", re.DOTALL)
 STATEMENTS = re.compile(r"<!-- statements -->\n.*?<!-- end -->", re.DOTALL)
 SCALES = ("standard", "scratch", "mini")  # the first one with results is shown, unless a mark names another one
 
@@ -40,6 +41,7 @@ def filled(page: str) -> str:
     _, _, statements = (STORE / "statements.md").read_text(encoding="utf-8").partition("\n\n")
     page = STATEMENTS.sub(lambda _: f"<!-- statements -->\n{linked(statements.strip())}\n<!-- end -->", page)
     page = GRID.sub(lambda match: f"<!-- grid: {match[1]} -->\n{grid(match[1])}\n<!-- end -->", page)
+    page = OWNED.sub(lambda _: f"<!-- owned: size -->\n{owned()}\n<!-- end -->", page)
     return BLOCK.sub(fill, page)
 
 
@@ -64,6 +66,27 @@ def grid(study: str) -> str:
         options = {name: value for name, value in specs[0].options.items() if name in ("members", "memory", "warmup")}
         name = ", ".join([specs[0].options["method"], *(f"{option} {value}" for option, value in options.items())])
         lines.append([name, *cells, f"{median(seconds):.0f}"])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def owned() -> str:
+    """Return a table of the members of AMCL in the study `size` by the number of classes that they own (K = 1)."""
+    from torchmcl.studies import Results
+    from torchmcl.studies.definitions import size
+    from torchmcl.studies.scales import scale
+    from torchmcl.studies.store import Store
+
+    own, by_number = scale("standard", "size"), dict[int, list[list[float]]]()
+    for result in Results(own, Store(STORE).read("size", "standard")).of(size.spec, own, "cifar10", "amcl", 1):
+        errors = [of_class[1:] for of_class in result["errors_of_groups"]]  # (classes, M), without the ensemble
+        for m in range(size.MEMBERS):
+            ours = [errors[c][m] for c, flags in enumerate(result["flags"]) if flags[m]]
+            by_number.setdefault(len(ours), []).append(ours)
+    lines = [["classes owned", "members", "mean error on them", "largest"], ["---:"] * 4]
+    for count, members in sorted(by_number.items()):
+        found = [error for ours in members for error in ours]
+        cells = [f"{mean(found):.2f}", f"{max(found):.1f}"] if found else ["–", "–"]  # noqa: RUF001
+        lines.append([str(count), str(len(members)), *cells])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

@@ -28,7 +28,7 @@ RANGE = rf"(?=(?:to|and) {NUMBER} {UNIT.replace('unit', 'of_range')})"
 STATED = re.compile(rf"(?P<about>\b[Aa]bout )?(?P<number>{NUMBER})(?: (?:{UNIT}|{RANGE}))?")
 CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 TABLE = re.compile(r"^\|[^\n]*$", re.MULTILINE)
-GENERATED = re.compile(r"<!-- (?:study|table|grid|statements)\b[^>]*-->\n.*?<!-- end -->", re.DOTALL)
+GENERATED = re.compile(r"<!-- (?:study|table|grid|owned|statements)\b[^>]*-->\n.*?<!-- end -->", re.DOTALL)
 COMMENT = re.compile(r"<!-- (?P<numbers>numbers: )?(?P<text>.*?) -->", re.DOTALL)
 FILE = re.compile(r"\b(?:results|benchmarks)/[a-z][\w/-]*\.(?:md|json|txt)\b")
 DOCS = re.compile(r"docs/[\w-]+\.md")  # only in a comment

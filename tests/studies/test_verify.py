@@ -12,6 +12,7 @@ from torchmcl import cli, studies
 from torchmcl.errors import UsageError
 from torchmcl.serialization import checksum, model_files
 from torchmcl.studies import execute, paper, records, scales, statements, tables
+from torchmcl.studies import verify as verification
 from torchmcl.studies.verify import verify
 from torchmcl.studies.weights import LIST, SUFFIX
 
@@ -66,6 +67,12 @@ def test_what_is_stored_is_verified(check, capsys):
     assert [word for line in said.splitlines() if line.strip().startswith("small") for word in line.split()] == [
         *("small", "smoke", "2", "2", "0", "verified", "digits")
     ]
+
+
+def test_what_weights_need_is_listed(check, capsys, monkeypatch):
+    monkeypatch.setattr(verification, "needs", lambda result: ["torchmcl[pretrained]", "digits"])
+    assert check() == 0
+    assert "digits, torchmcl[pretrained]" in capsys.readouterr().out
 
 
 def change(path, *names, by):

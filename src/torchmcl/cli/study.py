@@ -163,6 +163,7 @@ def study_verify(names: list[str], scale: str | None, results: str, exact: bool)
     """Derive tables again from stored results, and errors and records from stored weights; fail if they differ."""
     from collections import Counter
 
+    from rich.markup import escape
     from rich.table import Table
 
     from torchmcl import studies
@@ -178,7 +179,7 @@ def study_verify(names: list[str], scale: str | None, results: str, exact: bool)
     for check in verify.verify(chosen, sizes, results, exact=exact):
         verdict = "differs" if check.problems else "not complete" if check.skipped else "verified"
         counts = [str(count) for count in (check.results, check.weights, check.changed)]
-        table.add_row(check.study, check.scale, *counts, verdict, ", ".join(check.needs))
+        table.add_row(check.study, check.scale, *counts, verdict, escape(", ".join(check.needs)))
         lines += check.problems
         skipped += check.skipped
         wrong += bool(check.problems)
