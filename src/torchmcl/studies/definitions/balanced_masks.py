@@ -16,9 +16,14 @@ SIZES = segmentation.SIZES[1:]
 
 
 def spec(scale: Scale, network: str, members: int, name: str, *, seed: int) -> Spec:
-    """Return the specification of the run of one row."""
+    """Return the specification of the run of one row.
+
+    The runs without balance are also runs of other studies. With the pretrained encoder, they have the records of the
+    study `segmentation`, so that neither study trains again what the other one has stored.
+    """
     full = pretrained_masks.spec(scale, network, "amcl" if name in BALANCES else name, seed=seed)
-    return Spec({**full.options, "members": members, "balance": BALANCES.get(name)}, full.record)
+    record = () if network == "fcn" else scale.records("segmentation")
+    return Spec({**full.options, "members": members, "balance": BALANCES.get(name)}, record)
 
 
 def settings(scale: Scale) -> list[tuple[str, int]]:
