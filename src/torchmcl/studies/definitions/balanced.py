@@ -2,7 +2,7 @@
 
 The study trains ResNet-10 networks on CIFAR-10 with K = 1: 5 and 10 members with the published penalties and each kind
 of balance, and 5 members in the corners of the study `penalties` with large beta, where the published form leaves
-members without examples.
+members without examples. At scales with a grid, all rows have the learning rate and weight decay of that study.
 """
 
 from typing import Any
