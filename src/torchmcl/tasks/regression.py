@@ -339,6 +339,8 @@ class Regression(Task):
 
     @staticmethod
     def _constant(values: tuple[float, ...], like: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():  # a tensor that is created while a network is traced must not be cached
+            return torch.tensor(values, dtype=like.dtype, device=like.device)
         return on_device(like.device, like.dtype, values)
 
     def hypotheses(self, output: EnsembleOutput | Tensor) -> Tensor:
