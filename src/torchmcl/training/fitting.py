@@ -385,6 +385,8 @@ def _model_config(config: TrainConfig, method: Method, data: DataSet, *, whiten:
         options = networks.input_options(config.network.name, shape, dense=data.train.dense) | given
     custom_task, custom_method, task = str(config.method.task).startswith(OWN), bool(config.method.given), method.task
     stored: dict[str, Any] = {"targets": task.size, "task_options": dict(task.options)} if task.options else {}
+    # A task of your own without classes cannot be loaded by name; the method, which contains it, must be passed again.
+    custom_method = custom_method or (custom_task and not task.options and task.classes is None)
     return ModelConfig(
         method=None if custom_method else config.method.name,
         members=method.members,

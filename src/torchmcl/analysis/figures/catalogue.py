@@ -193,6 +193,7 @@ REGRESSION_FIGURES = (
         "RMSE is that of the mean. A method that anneals its assignment changes the loss until its schedule ends.",
         learning_curves,
         lambda evaluation: len(evaluation.history) > 0,
+        wide=True,
     ),
     Entry(
         "share_over_time",

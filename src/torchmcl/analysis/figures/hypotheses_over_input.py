@@ -23,7 +23,7 @@ def hypotheses_over_input(evaluation: RegressionEvaluation) -> "Figure":
     panels = min(target.shape[1], MAX_PANELS)
     figure = style.new(4.6 * panels, 3.2)
     for d, axes in enumerate(figure.subplots(1, panels, squeeze=False)[0]):
-        axes.scatter(x[example].numpy(), target[:, d].numpy(), s=5, color=style.GREY, alpha=0.35, linewidths=0)
+        axes.scatter(x[example].numpy(), target[:, d].numpy(), s=9, color=style.GREY, alpha=0.6, linewidths=0, zorder=3)
         for m, values in enumerate(answer.hypotheses[:, :, d]):
             points = torch.stack([grid, values], 1)
             pieces = list(torch.stack([points[:-1], points[1:]], 1).numpy())
