@@ -315,7 +315,8 @@ def test_evaluation_in_batches_equals_the_functions(loss, several):
     for name, value in expected.items():
         assert found.pop(name) == pytest.approx(float(value), abs=1e-5), name
     assert found.pop("members") == pytest.approx(metrics.member_rmse(members, target).tolist(), abs=1e-5)
-    assert found.pop("share") == pytest.approx(metrics.share(metrics.winners(members, target)).tolist(), abs=1e-5)
+    winners = 100 * metrics.share(metrics.winners(members, target))
+    assert found.pop("winners") == pytest.approx(winners.tolist(), abs=1e-3)
     assert found == {"examples": B}
     each = task.metrics(output, combined, target)
     assert float(each["squared_error"].mean().sqrt()) == pytest.approx(float(expected["rmse"]))
@@ -389,7 +390,7 @@ def test_a_loss_of_the_wrong_shape_for_several_targets():
         ({"score": "mixture"}, "The score 'mixture' needs a likelihood"),
         ({"score_weight": -1.0}, "Expected score_weight >= 0"),
         ({"mean": (0.0,)}, "Expected one mean for each of the 2 targets, got 1"),
-        ({"scale": (1.0, 0.0)}, "Expected a positive scale"),
+        ({"scale": (1.0, 0.0)}, "Expected only positive values in scale"),
     ],
 )
 def test_bad_options_are_one_clear_line(given, message):
