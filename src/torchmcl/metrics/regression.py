@@ -294,14 +294,16 @@ def _transport(cost: Tensor, supply: Tensor, demand: Tensor) -> Tensor:
     B, M, T = cost.shape
     leaving = kron(eye_array(B * M), torch.ones(1, T).numpy())
     arriving = kron(eye_array(B), kron(torch.ones(1, M).numpy(), eye_array(T)))
-    masses = torch.cat([supply.flatten(), demand.flatten()])
+    # In float32, the sums of supply and demand differ by more than the tolerance of the solver.
+    supply, demand = (part.detach().cpu().double() for part in (supply, demand))
+    masses = torch.cat([(part / part.sum(1, keepdim=True)).flatten() for part in (supply, demand)])
     prices = cost.cpu().double()
     if not bool(prices.isfinite().all() and masses.isfinite().all()):
         return cost.new_full((B,), torch.nan)  # as in the other metrics of hypotheses that diverged
     solution = linprog(
         prices.numpy().ravel(),
         A_eq=vstack([leaving, arriving]).tocsr(),
-        b_eq=masses.detach().cpu().double().numpy(),
+        b_eq=masses.numpy(),
         method="highs",
     )
     moved = torch.from_numpy(solution.x).reshape(B, M, T)

@@ -26,7 +26,8 @@ def _data(specs: Sequence[Spec], results: Sequence[Result]) -> str:
         text = f"{name} ({classes[0]})" if classes else str(name)
         if examples:
             counts = [f"{count:,} {part}" for part, count in examples[0].items() if count]
-            text += f", images: {', '.join(counts)}"
+            kind = "examples" if any("squared" in result["wrong"] for result in results) else "images"
+            text += f", {kind}: {', '.join(counts)}"
         parts.append(text)
     return "; ".join(parts)
 

@@ -30,7 +30,7 @@ from torchmcl.serialization import checksum
 from torchmcl.serialization.model_files import training_config
 from torchmcl.studies.records import RECORDS, Trained
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.store import Result, pack
+from torchmcl.studies.store import Result, pack, pack_squared
 from torchmcl.tasks.classification import collected, summary
 from torchmcl.tasks.labels import percent
 from torchmcl.training.config import TrainConfig, difference
@@ -94,12 +94,12 @@ def collect_result(spec: Spec, run: str | Path) -> Result:
         "test": trained.metrics,
         "validation": None if data.validation is None else predict(specialists, data.validation, run).metrics,
         "share": metrics["share"],
-        "purity": metrics["purity"],
+        "purity": metrics.get("purity"),
         "groups": list(names),
         "assigned": metrics["assigned"],
         "flags": metrics.get("flags"),
-        "errors_of_groups": errors_by_group(trained, len(names)),
-        "wrong": pack(trained.wrong.double().numpy()),
+        "errors_of_groups": [] if data.test.continuous else errors_by_group(trained, len(names)),
+        "wrong": (pack_squared if data.test.continuous else pack)(trained.wrong.double().numpy()),
         "test_set": data.test.fingerprint,
         "examples": {name: len(data.parts[name]) for name in ("train", "validation", "test") if name in data.parts},
         "parameters": metrics["parameters"],
@@ -129,7 +129,13 @@ def predict(specialists: Specialists, examples: Examples, run: Path) -> Trained:
     """Compute the predictions, the metrics and the errors on some examples."""
     method, ensemble = specialists.method, specialists.ensemble
     with feature_loader(specialists, examples) as loader:
-        if examples.target.ndim > 1:
+        if examples.continuous:
+            batches = list(evaluation_batches(method, ensemble, loader))
+            each = [method.task.metrics(batch.output, batch.combined, batch.target) for batch in batches]
+            names = ("squared_error", "oracle_squared_error")
+            errors = torch.stack([torch.cat([one[name] for one in each]) for name in names])
+            return Trained(specialists, examples, run, method.task.evaluate(batches), errors.cpu())
+        if examples.dense:
             metrics = evaluate(method, ensemble, loader)
             return Trained(specialists, examples, run, metrics, mask_errors(specialists, loader).cpu())
         members, combined, target = collected(evaluation_batches(method, ensemble, loader))

@@ -131,8 +131,9 @@ def evaluate(path: Path, result: Result) -> Trained:
 def compare(trained: Trained, result: Result) -> tuple[int, int]:
     """Return how many errors differ from the stored ones, and how many of them are not due to a small `MARGIN`."""
     expected = torch.from_numpy(example_errors(result))
-    if trained.combined is None:  # masks
-        different = (trained.wrong.double() - expected).abs() > MARGIN
+    if trained.combined is None:  # masks, or numbers in units of their own
+        limit = MARGIN * expected.mean() if trained.examples.continuous else MARGIN
+        different = (trained.wrong.double() - expected).abs() > limit
         return int(different.sum()), int(different.sum())
     classes = trained.combined.shape[1]
     members = require_labels(trained.members)[:, :, :classes]
