@@ -16,6 +16,7 @@ FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if "__pycache__" not in 
 FOLDERS = sorted({path.parent for path in FILES} - {PACKAGE})
 # Files of one name that treat the same subject in different folders.
 SUBJECTS = {
+    "calibrate.py",  # the command and the functions
     "evaluate.py",  # the command and the function
     "exchange.py",  # the exchanges and the study that compares them
     "export.py",

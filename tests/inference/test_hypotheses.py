@@ -10,7 +10,6 @@ from scipy.special import gammainc
 
 from torchmcl import UsageError, metrics
 from torchmcl.inference.hypotheses import (
-    _directions,
     em_step,
     most_probable,
     sample,
@@ -19,6 +18,7 @@ from torchmcl.inference.hypotheses import (
     voronoi_nll,
     weighted_mean,
 )
+from torchmcl.metrics.voronoi import unit_vectors
 
 seeds = st.integers(0, 2**31)
 
@@ -50,7 +50,7 @@ def test_the_density_equals_the_formula_of_voronoi_wta(seed, M, D, h):
     """gamma_k K_h(y - f_k) / V_k for y in cell k; V_k by rays to the cell's boundary, as in the official code."""
     f, s, target = draw(seed, M, 2, D)
     found = voronoi_log_density(f, s, target, bandwidth=h, directions=20, seed=3)
-    rays = _directions(D, 20, 3).double()
+    rays = unit_vectors(D, 20, 3).double()
     for b in range(2):
         y = target[b]
         k = cell(f, b, y)

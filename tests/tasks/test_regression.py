@@ -315,7 +315,8 @@ def test_evaluation_in_batches_equals_the_functions(loss, several):
     for name, value in expected.items():
         assert found.pop(name) == pytest.approx(float(value), abs=1e-5), name
     assert found.pop("members") == pytest.approx(metrics.member_rmse(members, target).tolist(), abs=1e-5)
-    assert found.pop("share") == pytest.approx(metrics.share(metrics.winners(members, target)).tolist(), abs=1e-5)
+    winners = 100 * metrics.share(metrics.winners(members, target))
+    assert found.pop("winners") == pytest.approx(winners.tolist(), abs=1e-3)
     assert found == {"examples": B}
     each = task.metrics(output, combined, target)
     assert float(each["squared_error"].mean().sqrt()) == pytest.approx(float(expected["rmse"]))

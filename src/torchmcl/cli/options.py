@@ -102,6 +102,11 @@ def method_options(taken: Container[str] = ()) -> dict[str, tuple[Any, str]]:
     return {name: about for name, about in found.items() if name not in taken}
 
 
+def task_options() -> dict[str, tuple[Any, str]]:
+    """Return the type and help text of each option of a task."""
+    return options_of(functions("tasks.__init__") | registered("tasks"), ("classes", "targets", "size"))
+
+
 def network_options() -> dict[str, tuple[Any, str]]:
     """Return the type and help text of each network option that neither the data nor the method determines."""
     return options_of(network_builders(), ("classes", "channels", "inputs", "dense", "cut"))

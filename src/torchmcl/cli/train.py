@@ -49,7 +49,7 @@ def add_model(parser: Any) -> None:
     model = parser.add_argument_group("model")
     exchanges = ", ".join((*constant("ensemble.exchange", "NAMES"), *shared.registered("ensemble.exchange")))
     presets = ", ".join(constant("ensemble.feature_fusion", "PRESETS"))
-    tasks = ", ".join(["classification", "segmentation", *shared.registered("tasks")])
+    tasks = ", ".join(["classification", "segmentation", "regression", *shared.registered("tasks")])
     add_option(model, "method", f"one of {', '.join(shared.method_builders())}; see torchmcl ls", str, "amcl")
     others = "timm:NAME, hf:NAME_OR_FOLDER or torchvision:NAME (untested against the real library)"
     add_option(model, "network", f"one of {', '.join(shared.network_builders())}, {others}", str, "simple_cnn")
@@ -67,11 +67,12 @@ def add_model(parser: Any) -> None:
     add_option(model, "transform", SUPPRESS)  # only for transforms that are defined in Python
     add_option(model, "task", f"one of {tasks}; by default, the task of the data set")
     add_option(model, "seed", "random seed for the weights, the order of the examples and the splits", int, 0)
-    add_options(parser, "method", shared.method_options(of_networks))
+    add_options(parser, "task", of_tasks := shared.task_options())
+    add_options(parser, "method", shared.method_options({*of_networks, *of_tasks}))
 
 
 def add_options(parser: Any, kind: str, options: dict[str, tuple[Any, str]]) -> None:
-    """Add a group with the options of all methods or all networks."""
+    """Add a group with the options of all methods, networks or tasks."""
     group = parser.add_argument_group(
         f"{kind} options", f"The help text of each option lists the {kind}s that accept it, with their defaults."
     )

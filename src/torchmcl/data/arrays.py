@@ -17,6 +17,7 @@ from torchmcl.data.selection import select
 from torchmcl.errors import UsageError
 
 MAX_CLASSES = 100_000
+MAX_VALUE = 1e15  # of a number to predict, so that its square is finite in float32
 
 
 def from_arrays(
@@ -40,7 +41,8 @@ def from_arrays(
     Args:
         x: images (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or float; a table (N, D); or a `Dataset` or
             `DataLoader` of pairs, in which case `y` is omitted. Tensors with four axes are always (N, C, H, W)
-        y: labels (N,), integers or strings
+        y: labels (N,), integers or strings; or floats to predict, (N,) or (N, D), or (N, T, D) padded with rows of NaN
+            for several targets per example
         x_test: the test examples, in the same form as `x`
         y_test: the test labels
         classes: the names of the classes 0, 1, … if `y` contains integers, or the order of the classes if `y` contains
@@ -49,8 +51,8 @@ def from_arrays(
         validation: the fraction of each class to hold out for validation after `limit` is applied
         limit: the maximum number of training examples; each class keeps its proportion
         seed: the seed for choosing the examples for `test`, `limit` and `validation`
-        preprocess: a name in `preprocess.names()`, or steps joined by "+"; by default "gcn" for uint8 and "none" for
-            float
+        preprocess: a name in `preprocess.names()`, or steps joined by "+"; by default "gcn" for uint8, "none" for
+            float, and "standardize" for a table with floats to predict
         name: the name of the data set
 
     Returns:
@@ -62,24 +64,30 @@ def from_arrays(
     >>> flowers = from_arrays([[5.1, 3.5], [6.2, 2.9], [4.9, 3.1], [5.9, 3.0]], ["rose", "tulip", "rose", "tulip"])
     >>> flowers.train, flowers.classes
     (Examples(2 of (2,), 2 classes), ('rose', 'tulip'))
+    >>> from_arrays([[1.0], [2.0], [3.0], [4.0], [5.0]], [1.5, 2.5, 3.5, 4.5, 5.5]).train
+    Examples(4 of (1,), 1 target value)
     """
     options: dict[str, Any] = {"test": test, "validation": validation, "limit": limit, "seed": seed}
     validate_types({**options, "preprocess": preprocess, "name": name}, from_arrays)
     if preprocess is not None:
         preprocessing.split_whitening(preprocess)  # raises UsageError if the name is unknown
     x, y = _arrays(x, y, "x and y")
-    label = _labels(y, "y")
-    names = _class_names(label, classes)
-    parts = {"train": Examples(_images(x, "x"), _numbered(label, names, classes, "y"), names)}
+    target, _, names = as_targets(y, "y", classes)
+    parts = {"train": Examples(_images(x, "x"), target, names)}
     if x_test is not None or y_test is not None:
         x_test, y_test = _arrays(x_test, y_test, "x_test and y_test")
-        target = _numbered(_labels(y_test, "y_test"), names, classes, "y_test")
+        target, _, _ = as_targets(y_test, "y_test", classes, like=parts["train"])
         parts["test"] = Examples(_images(x_test, "x_test"), target, names)
         train, held_out = (tuple(part.images.shape[1:]) for part in parts.values())
         if train != held_out or parts["train"].images.dtype != parts["test"].images.dtype:
             raise UsageError(f"Expected x and x_test to have the same shape and type, got {train} and {held_out}.")
-    data = DataSet(name, parts, preprocess or preprocessing.default(parts["train"].images.dtype))
-    return select(data, **options)
+    return select(DataSet(name, parts, preprocess or default_preprocess(parts["train"])), **options)
+
+
+def default_preprocess(examples: Examples) -> str:
+    """Return the default preprocessing; features of tables with numbers to predict often have different units."""
+    table = len(examples.images.shape) == 2
+    return preprocessing.STANDARDIZE if examples.continuous and table else preprocessing.default(examples.images.dtype)
 
 
 def _arrays(x: Any, y: Any, what: str) -> tuple[Any, Any]:
@@ -192,21 +200,51 @@ def _channels_last(shape: tuple[int, ...], what: str) -> bool:
 
 
 def as_targets(
-    y: Any, what: str, classes: Sequence[str] | None, names: tuple[str, ...] | None = None
+    y: Any, what: str, classes: Sequence[str] | None, like: Examples | None = None
 ) -> tuple[Tensor, NDArray[Any], tuple[str, ...]]:
-    """Convert labels to targets (N,) int64; return them, the labels as an array (N,) and the class names.
+    """Convert labels to targets (N,) int64, or floats to numbers to predict (N, D) or (N, T, D) float32.
 
-    `names` are the class names if they are already known from other labels.
+    Returns:
+        The targets, the given values as an array (N, …), and the class names, which are () for numbers to predict.
+
+    Raises:
+        UsageError: if the values have the wrong shape or type, or another type than those of the training set, `like`.
     """
-    label = _labels(_array(y, what), what)
-    names = names or _class_names(label, classes)
+    y = _array(y, what)
+    floats = y.is_floating_point() if isinstance(y, Tensor) else y.dtype.kind == "f"
+    if like is not None and like.continuous != floats:
+        expected, got = ("floats", "classes")[:: 1 if like.continuous else -1]
+        raise UsageError(f"The training targets are {expected}, but {what} contains {got}. Convert {what}.")
+    if floats:
+        target = _values(y, what, classes)
+        if like is not None and target.shape[-1] != like.target.shape[-1]:
+            expected = f"{like.target.shape[-1]} values per target as in training"
+            raise UsageError(f"Expected {expected} in {what}, got {target.shape[-1]}.")
+        return target, target.numpy(), ()
+    label = _labels(y, what)
+    names = _class_names(label, classes) if like is None else like.classes
     return _numbered(label, names, classes, what), label, names
+
+
+def _values(y: Tensor | NDArray[Any], what: str, classes: Sequence[str] | None) -> Tensor:
+    """Convert floats to numbers to predict (N, D) or (N, T, D) float32; `Examples` checks NaN."""
+    if classes is not None:
+        raise UsageError(f"The names of classes are given, but {what} contains floats. Convert {what} to integers.")
+    target = y if isinstance(y, Tensor) else torch.from_numpy(y.astype(np.float64))
+    target = target[:, None] if target.ndim == 1 else target
+    if target.ndim > 3 or not target.shape[-1]:
+        raise UsageError(f"Expected floats (N,), (N, D) or (N, T, D) in {what}, got {tuple(y.shape)}.")
+    large = target.abs() > MAX_VALUE
+    if bool(large.any()):
+        value = float(target[large][0])
+        raise UsageError(f"Expected numbers to predict from -{MAX_VALUE:g} to {MAX_VALUE:g} in {what}, got {value:g}.")
+    return target.float()
 
 
 def _labels(y: Tensor | NDArray[Any], what: str) -> NDArray[Any]:
     if isinstance(y, Tensor):
-        if y.is_floating_point() or y.is_complex():
-            raise UsageError(f"Expected integers or strings (N,) in {what}, got {y.dtype}.")
+        if y.is_complex():
+            raise UsageError(f"Expected integers, floats or strings in {what}, got {y.dtype}.")
         y = y.numpy()
     label = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if label.ndim != 1 or label.dtype.kind not in "biuUS":

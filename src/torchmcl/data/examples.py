@@ -64,7 +64,8 @@ class Examples:
         return len(self.target)
 
     def __repr__(self) -> str:
-        kind = f"{self.target.shape[-1]} target values" if self.continuous else f"{len(self.classes)} classes"
+        D = self.target.shape[-1]
+        kind = f"{D} target value{'s' * (D > 1)}" if self.continuous else f"{len(self.classes)} classes"
         return f"Examples({len(self)} of {tuple(self.images.shape[1:])}, {kind})"
 
     @property

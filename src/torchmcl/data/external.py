@@ -223,7 +223,9 @@ def _checked(batch: Any, classes: int, where: str) -> tuple[Tensor, Tensor]:
         got = f"{tuple(x.shape)} {x.dtype} in {where}"
         raise UsageError(f"Expected x (B, C, H, W) or (B, D), uint8 or float, got {got}. Convert x in the loader.")
     if tuple(y.shape) != (len(x),) or y.dtype not in INTEGER_TYPES:
-        raise UsageError(f"Expected y to be integers ({len(x)},), got {tuple(y.shape)} {y.dtype} in {where}.")
+        advice = "Use data.from_dataset for floats." if y.is_floating_point() else "Convert y in the loader."
+        got = f"{tuple(y.shape)} {y.dtype} in {where}"
+        raise UsageError(f"Expected y to be integers ({len(x)},), got {got}. {advice}")
     y = y.long()
     low, high = int(y.min()), int(y.max())
     if not 0 <= low <= high < classes:

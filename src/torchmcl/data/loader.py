@@ -111,8 +111,9 @@ class Loader:
         if seed < 0 or workers < 0:
             raise UsageError(f"Expected seed >= 0 and workers >= 0, got {seed} and {workers}.")
         known_name("sampling", sampling, SAMPLINGS)
-        if sampling == "classes" and examples.labels.dim() > 1:
-            raise UsageError("Cannot sample by class: the examples have masks, not labels. Use sampling='examples'.")
+        if sampling == "classes" and (examples.labels.dim() > 1 or examples.continuous):
+            kind = "numbers to predict" if examples.continuous else "masks"
+            raise UsageError(f"Cannot sample by class: the examples have {kind}, not labels. Use sampling='examples'.")
         self.examples, self.seed, self.shuffle, self.sampling = examples, seed, shuffle, sampling
         self.rank, self.world, self.workers, self._transform = rank, world, workers, transform
         self.device = torch.device(device)

@@ -1,11 +1,12 @@
 """Preprocessing: functions that convert a batch (B, …) of raw examples to network inputs.
 
 A preprocessing is given by name, such as "gcn". Steps with numbers, "resize:HEIGHTxWIDTH" and "normalize:MEAN/STD",
-can be joined with other ones by "+". The last step can be "zca", which depends on the training set. It is not one of
-these functions: the ensemble computes and stores it (`ensemble.whitening`).
+can be joined with other ones by "+". Two steps depend on the training set and are not such functions: `fit` replaces
+"standardize" with "normalize:MEAN/STD" (`fitted`), and "zca", which can only be the last step, is computed and stored
+by the ensemble (`ensemble.whitening`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from math import isfinite
 
@@ -18,6 +19,7 @@ from torchmcl._utils.registry import Registry
 from torchmcl.errors import UsageError
 
 MAX_SIDE = 10_000  # of a resized image
+STANDARDIZE = "standardize"
 
 
 def global_contrast(x: Tensor) -> Tensor:
@@ -114,7 +116,7 @@ def channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
-_PREPARATIONS: Registry[Callable[[Tensor], Tensor]] = Registry("preprocessing")
+_PREPARATIONS: Registry[Callable[[Tensor], Tensor]] = Registry("preprocessing", reserved=(STANDARDIZE,))
 _PREPARATIONS |= {"gcn": global_contrast, "scale": scale, "none": none, "rgb": rgb}
 NAMES = _PREPARATIONS.names()  # the built-in functions
 
@@ -139,8 +141,38 @@ def split_whitening(name: str) -> tuple[str, bool]:
     (('gcn', True), ('gcn', False))
     """
     steps = name.removesuffix("+zca") if isinstance(name, str) else name
-    get(steps)  # raises UsageError if the name is unknown
+    if steps != STANDARDIZE:
+        get(steps)  # raises UsageError if the name is unknown
     return steps, steps != name
+
+
+def fitted(name: str, batches: Iterable[Tensor]) -> str:
+    """Replace "standardize" with "normalize:MEAN/STD", so that each feature or channel has mean 0 and deviation 1.
+
+    Args:
+        name: a preprocessing
+        batches: the training examples, (B, D) or (B, C, H, W)
+
+    Returns:
+        The preprocessing with numbers; other ones are returned unchanged. A constant feature is only centred.
+
+    >>> fitted("standardize", [torch.tensor([[1.0, 5.0], [3.0, 5.0]])])
+    'normalize:2,5/1,1'
+    """
+    if name != STANDARDIZE:
+        return name
+    count, mean, squares = 0, torch.zeros(()).double(), torch.zeros(()).double()
+    for batch in batches:
+        x = batch.double().movedim(1, -1).flatten(0, -2)
+        # Chan et al. 1979: merging the sums of two parts is accurate even if the mean is much larger than the spread.
+        part, total = x.mean(0), count + len(x)
+        squares = squares + (x - part).square().sum(0) + (part - mean).square() * (count * len(x) / total)
+        mean, count = mean + (part - mean) * (len(x) / total), total
+    deviation = (squares / count).sqrt()
+    # A deviation below the resolution of float32 is rounding, not information.
+    deviation = torch.where(deviation > 1e-6 * mean.abs().clamp_min(1e-30), deviation, 1.0)
+    numbers = (",".join(f"{value:.9g}" for value in values.tolist()) for values in (mean, deviation))
+    return f"normalize:{'/'.join(numbers)}"
 
 
 def default(dtype: torch.dtype) -> str:
@@ -156,7 +188,7 @@ def get(name: str) -> Callable[[Tensor], Tensor]:
     >>> get("rgb+resize:96x96+normalize:127/128")(torch.zeros(2, 1, 32, 32)).shape
     torch.Size([2, 3, 96, 96])
     """
-    if not isinstance(name, str) or not {":", "+"} & {*name}:
+    if not isinstance(name, str) or (name != STANDARDIZE and not {":", "+"} & {*name}):
         return _PREPARATIONS.find(name)
     steps = [_step(step) for step in name.split("+")]
 
@@ -172,6 +204,8 @@ def _step(text: str) -> Callable[[Tensor], Tensor]:
     name, _, numbers = text.partition(":")
     if name == "zca":
         raise UsageError("The step zca must be the last one of a data set's preprocessing, which fit applies.")
+    if name == STANDARDIZE:
+        raise UsageError("The step standardize depends on the training set; fit applies it. It has no other steps.")
     if name not in ("resize", "normalize"):
         return _PREPARATIONS.find(text)
     try:

@@ -27,6 +27,8 @@ def select(
         raise UsageError(f"Expected 0 <= validation < 1, got {validation}.")
     if limit is not None and limit < 1:
         raise UsageError(f"Expected limit >= 1, got {limit}.")
+    if classes is not None and next(iter(parts.values())).label_names == ("all",):
+        raise UsageError(f"{data.name} has numbers to predict, not classes. Omit the selection of classes.")
     if classes is not None:
         names = _class_names(classes, next(iter(parts.values())).label_names)
         parts = {part: select_classes(examples, names) for part, examples in parts.items()}
@@ -34,7 +36,8 @@ def select(
         if empty := [part for part, examples in parts.items() if len(examples) == 0]:
             raise UsageError(f"The {empty[0]} part of {data.name} has no examples of {', '.join(names)}.")
     if test and "test" not in parts:
-        split = train_test_split(parts["train"].labels, fraction=test, seed=seed)
+        purpose = Purpose.TEST_OF_NUMBERS if parts["train"].continuous else Purpose.TEST
+        split = train_test_split(parts["train"].labels, fraction=test, seed=seed, purpose=purpose)
         parts |= {part: parts["train"].subset(index) for part, index in split.items()}
         choices |= {"split": f"{test:g} of each class held out for testing", "split_seed": seed}
     if "train" in parts and limit is not None:

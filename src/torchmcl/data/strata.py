@@ -16,6 +16,7 @@ class Purpose(IntEnum):
     TEST = 0
     VALIDATION = 1
     LIMIT = 2
+    TEST_OF_NUMBERS = 3  # for numbers to predict; see `train_test_split`
 
 
 def hold_out(label: Tensor, fraction: float, *, seed: int, purpose: Purpose) -> tuple[Tensor, Tensor]:
@@ -32,9 +33,16 @@ def hold_out(label: Tensor, fraction: float, *, seed: int, purpose: Purpose) -> 
     return index[~chosen].sort().values, index[chosen].sort().values
 
 
-def train_test_split(label: Tensor, *, seed: int, fraction: float = 0.2) -> dict[str, Tensor]:
-    """Hold out a test set, and return the indices of the examples in the parts "train" and "test"."""
-    return dict(zip(("train", "test"), hold_out(label, fraction, seed=seed, purpose=Purpose.TEST), strict=True))
+def train_test_split(
+    label: Tensor, *, seed: int, fraction: float = 0.2, purpose: Purpose = Purpose.TEST
+) -> dict[str, Tensor]:
+    """Hold out a test set, and return the indices of the examples in the parts "train" and "test".
+
+    With the purpose TEST, the random bits are those of `numpy.random.default_rng(seed)`. Inputs that the user has drawn
+    from this generator would be split by their values. Test sets of classes keep these bits, because results that are
+    stored depend on them.
+    """
+    return dict(zip(("train", "test"), hold_out(label, fraction, seed=seed, purpose=purpose), strict=True))
 
 
 def stratified_subset(label: Tensor, count: int, *, seed: int) -> Tensor:

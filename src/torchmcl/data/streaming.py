@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset
 from torchmcl._utils.randomness import preserve_generators, seed_generators
 from torchmcl._utils.validation import validate_types
 from torchmcl.data import preprocess as preprocessing
-from torchmcl.data.arrays import as_targets
+from torchmcl.data.arrays import as_targets, default_preprocess
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.lazy import Lazy
 from torchmcl.data.selection import select
@@ -35,8 +35,9 @@ def from_dataset(
     """Create a data set from map-style torch `Dataset`s, from which worker processes read examples on demand.
 
     Items are (x, y): x is a uint8 or float tensor (C, H, W), (H, W) or (D,), with the same shape for all items; y is an
-    integer. Augmentation may use the global generators of torch, NumPy and Python. These generators are seeded for each
-    example of each epoch, so training does not depend on the number of workers or processes and resumes exactly.
+    integer, or numbers to predict, a float or a tensor of floats (D,) or (T, D). Augmentation may use the global
+    generators of torch, NumPy and Python. These generators are seeded for each example of each epoch, so training does
+    not depend on the number of workers or processes and resumes exactly.
 
     Args:
         train: the `Dataset` of training examples
@@ -50,7 +51,7 @@ def from_dataset(
         validation_targets: the labels of a `Dataset` given as `validation`
         limit: the maximum number of training examples; each class keeps its proportion
         seed: the seed for choosing the examples for `limit` and those to hold out
-        preprocess: a name in `preprocess.names()`; by default "gcn" for uint8 and "none" for float
+        preprocess: a name in `preprocess.names()`; by default as in `from_arrays`
         name: the name of the data set
 
     Returns:
@@ -78,7 +79,7 @@ def from_dataset(
             raise UsageError(f"Cannot use {part}_targets if {part} is a fraction. Omit {part}_targets.")
         else:
             fractions[part] = float(given)
-    data = DataSet(name, parts, preprocess or preprocessing.default(parts["train"].images.dtype))
+    data = DataSet(name, parts, preprocess or default_preprocess(parts["train"]))
     return select(data, test=fractions["test"], validation=fractions["validation"], limit=limit, seed=seed)
 
 
@@ -115,7 +116,7 @@ class Streamed(Lazy):
         if (x.shape, x.dtype) != (shape := self.template.shape[1:], self.dtype):
             expected, got = f"{tuple(shape)} {self.dtype}", f"{tuple(x.shape)} {x.dtype} in {where}"
             raise UsageError(f"Expected all examples to be {expected}, got {got}. Convert the example.")
-        if self.labels is not None and y != (label := self.labels[index]):
+        if self.labels is not None and not _equal(y, label := self.labels[index]):
             raise UsageError(f"The targets contain {label} for {where}, but its y is {y!r}. Pass targets=….")
         return x.cpu()
 
@@ -161,10 +162,23 @@ def _tensor(x: Tensor, where: str) -> Tensor:
 
 
 def _label(y: Any, where: str) -> Any:
+    """Return an integer, a string, or an array of numbers to predict (D,) or (T, D) float32."""
+    if isinstance(y, float) or (isinstance(y, Tensor | np.generic | np.ndarray) and _is_float(y)):
+        values = np.atleast_1d(np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y, dtype=np.float32))
+        if 0 < values.ndim <= 2 and values.size:
+            return values
     y = y.item() if isinstance(y, Tensor | np.generic | np.ndarray) and tuple(y.shape) in ((), (1,)) else y
     if isinstance(y, int | str):
         return y
-    raise UsageError(f"Expected y to be an integer, got {_type(y)} for {where}. Return y as an int.")
+    raise UsageError(f"Expected y to be an integer, or floats to predict, got {_type(y)} for {where}. Convert y.")
+
+
+def _is_float(y: Any) -> bool:
+    return y.is_floating_point() if isinstance(y, Tensor) else y.dtype.kind == "f"
+
+
+def _equal(y: Any, label: Any) -> bool:
+    return np.array_equal(y, label, equal_nan=True) if isinstance(y, np.ndarray) else bool(y == label)
 
 
 def _type(value: Any) -> str:
@@ -182,15 +196,27 @@ def _examples(
     with preserve_generators():
         first, _ = read_item(dataset, 0, 0, name, labelled=targets is None)
         if labels is None:
-            labels = [read_item(dataset, index, index, name)[1] for index in range(count)]
+            labels = _all_labels(dataset, count, name)
     if like is not None and (first.shape, first.dtype) != (like.images.shape[1:], like.images.dtype):
         expected, got = f"{tuple(like.images.shape[1:])} {like.images.dtype}", f"{tuple(first.shape)} {first.dtype}"
         raise UsageError(f"Expected {name} to have the shape and type of train, {expected}, got {got}. Convert {name}.")
-    target, label, names = as_targets(labels, name, classes, None if like is None else like.classes)
+    target, label, names = as_targets(labels, name, classes, like)
     if len(target) != count:
         raise UsageError(f"Expected one target for each of the {count} examples of {name}, got {len(target)}.")
     template, checked = first.new_empty(0, *first.shape), label if targets is None else None
     return Examples(Streamed(dataset, name, torch.arange(count), template, checked), target, names)
+
+
+def _all_labels(dataset: Any, count: int, name: str) -> Any:
+    """Read the y of all items: a list of labels, or an array of numbers to predict."""
+    labels = [read_item(dataset, index, index, name)[1] for index in range(count)]
+    if not any(isinstance(y, np.ndarray) for y in labels):
+        return labels
+    shapes = {y.shape if isinstance(y, np.ndarray) else "an integer" for y in labels}
+    if len(shapes) > 1:
+        advice = "Return the same shape for all items, and pad several targets with rows of NaN."
+        raise UsageError(f"Expected the same shape of all y in {name}, got {sorted(map(str, shapes))[:5]}. {advice}")
+    return np.stack(labels)
 
 
 def _length(dataset: Any, name: str) -> int:

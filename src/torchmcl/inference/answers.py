@@ -1,13 +1,18 @@
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from torchmcl.errors import UsageError
+from torchmcl.inference.regression_answer import RegressionAnswer
 from torchmcl.inference.rejection import apply_temperature
 from torchmcl.methods import Method
 from torchmcl.structures.output import EnsembleOutput, per_example
 from torchmcl.structures.rejection import Rejection
+from torchmcl.structures.task import Task
+from torchmcl.tasks import Labels, Regression
 
 
 class Answer(NamedTuple):
@@ -43,7 +48,25 @@ class Answer(NamedTuple):
         return cls(*(torch.cat(parts, dim=1 if name == "members" else 0) for name, parts in columns))
 
 
-def postprocess(method: Method, output: EnsembleOutput, rejection: Rejection) -> Answer:
+@singledispatch
+def answer_of(task: Task, method: Method, output: EnsembleOutput, rejection: Rejection) -> Any:
+    """Convert the members' outputs for a batch to an answer, on the device of the outputs.
+
+    This is a generic function of the task; register a function for the class of a task of your own.
+    """
+    raise UsageError(
+        f"Specialists cannot predict with the task {task.name}. Use specialists.forward(x), or register an answer with "
+        "torchmcl.inference.answers.answer_of.register."
+    )
+
+
+@answer_of.register
+def _(task: Regression, method: Method, output: EnsembleOutput, rejection: Rejection) -> RegressionAnswer:
+    return RegressionAnswer.of(task, output)
+
+
+@answer_of.register
+def postprocess(task: Labels, method: Method, output: EnsembleOutput, rejection: Rejection) -> Answer:
     """Combine the members' outputs for a batch into an answer, on the device of the outputs."""
     combined = method.combine(output)
     probabilities = apply_temperature(combined, rejection.temperature)

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torchmcl._utils.memory_limit import check_memory
 from torchmcl._utils.validation import validate_types
 from torchmcl.data.arrays import as_array, check_dense
-from torchmcl.data.examples import DataSet, Examples, check_labels
+from torchmcl.data.examples import DataSet, Examples, check_labels, check_values
 from torchmcl.data.image_files import image_array, read_image
 from torchmcl.data.lazy import Lazy
 from torchmcl.data.loader import Batch, Loader
@@ -74,6 +74,9 @@ def labelled_batches(x: Any, model_config: ModelConfig, size: int) -> Iterator[t
         x = x.validation
     x = x.examples if isinstance(x, Loader) else x
     if isinstance(x, Examples):
+        if x.continuous != bool(model_config.targets):
+            kinds = ("classes", "floats")[:: -1 if x.continuous else 1]
+            raise UsageError(f"The model was trained to predict {kinds[1]}, but the targets are {kinds[0]}.")
         if x.classes != model_config.classes:
             raise UsageError(f"Expected examples of the model's {len(model_config.classes)} classes, got {x.classes}.")
         x = (x.images, x.target)
@@ -174,12 +177,23 @@ def _labels(y: Any) -> Tensor:
 
 
 def _target(target: Tensor, batch: Tensor, model_config: ModelConfig) -> Tensor:
-    """Check the labels of a batch and convert them to int64 on the CPU."""
+    """Check the targets of a batch and convert them to int64, or float32 if they are continuous, on the CPU."""
+    if model_config.targets:
+        return _values(target, model_config.targets)
     expected = (len(batch), *(model_config.shape[1:] if model_config.dense else ()))
     if tuple(target.shape) != expected or target.is_floating_point() or target.is_complex():
         raise UsageError(f"Expected integer labels of shape {expected}, got {target.dtype} {tuple(target.shape)}.")
     target = target.long().cpu()
     check_labels(target, len(model_config.classes))
+    return target
+
+
+def _values(target: Tensor, D: int) -> Tensor:
+    target = target[:, None] if target.ndim == 1 else target
+    if target.is_complex() or target.dtype == torch.bool or target.shape[-1] != D:
+        got = f"{target.dtype} {tuple(target.shape)}"
+        raise UsageError(f"Expected numbers (N, {D}) or (N, T, {D}) as targets, got {got}.")
+    check_values(target := target.float().cpu())
     return target
 
 

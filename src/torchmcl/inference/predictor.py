@@ -3,7 +3,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,18 +20,18 @@ from torchmcl.data.masks import write_mask
 from torchmcl.ensemble import Ensemble, Network, auxiliary_outputs
 from torchmcl.ensemble.members import convert_state_dict
 from torchmcl.errors import UsageError
-from torchmcl.inference.answers import Answer, postprocess
+from torchmcl.inference import calibrate as calibration
+from torchmcl.inference.answers import Answer, answer_of
 from torchmcl.inference.inputs import batches, labelled_batches
-from torchmcl.inference.rejection import calibrate
+from torchmcl.inference.regression_answer import RegressionAnswer
 from torchmcl.objectives.dataset_pass import outputs
 from torchmcl.objectives.objective import memory_of
 from torchmcl.serialization import checksum, hub, model_files
 from torchmcl.serialization.model_config import ModelConfig
 from torchmcl.structures.output import EnsembleOutput
-from torchmcl.structures.rejection import Rejection
 from torchmcl.tasks import Segmentation
 
-__all__ = ["Answer", "ModelConfig", "Specialists"]
+__all__ = ["Answer", "ModelConfig", "RegressionAnswer", "Specialists"]
 
 
 class Specialists:
@@ -103,6 +103,9 @@ class Specialists:
             classes=tuple(classes),
             network=None,
             shape=tuple(shape),
+            task=method.task.name.lower() if method.task.options else None,
+            task_options=dict(method.task.options),
+            targets=method.task.size if method.task.options else 0,
             preprocess=preprocess,
             dtype=dtype,
             exchange="none",
@@ -139,8 +142,8 @@ class Specialists:
         self.ensemble.to(device)
         return self
 
-    def predict(self, x: Any, *, batch_size: int | None = None) -> Answer:
-        """Predict the classes of examples and return the answer for all of them, on the CPU.
+    def predict(self, x: Any, *, batch_size: int | None = None) -> Any:
+        """Predict the targets of examples and return the answer for all of them, on the CPU.
 
         Args:
             x: examples before preprocessing: a tensor or an array of one or several images (B, C, H, W) or (B, H, W,
@@ -148,15 +151,18 @@ class Specialists:
                 iterable, such as a loader, of any of these or of tuples (x, …)
             batch_size: number of examples per forward pass; by default, `self.batch_size`
 
+        Returns:
+            An `Answer`, or a `RegressionAnswer` if the targets are continuous.
+
         Raises:
             UsageError: if there are no examples, or if they do not have the shape and type that the model expects.
         """
         parts = list(self.stream(x, batch_size=batch_size))
         if not parts:
             raise UsageError("Expected at least one example, got none.")
-        return Answer.cat(parts)
+        return parts[0].cat(parts)
 
-    def stream(self, x: Any, *, batch_size: int | None = None) -> Iterator[Answer]:
+    def stream(self, x: Any, *, batch_size: int | None = None) -> Iterator[Any]:
         """Predict like `predict`, but yield one answer per batch, for data that does not fit in memory."""
         size = self.batch_size if batch_size is None else batch_size
         for _, output in outputs(self.ensemble, map(self.to_input, batches(x, self.model_config, size))):
@@ -165,8 +171,8 @@ class Specialists:
             yield answer.to("cpu")
 
     @torch.no_grad()
-    def predict_batch(self, batch: Tensor) -> Answer:
-        """Predict the classes of one batch of raw examples (B, …); the answer stays on the device of the weights."""
+    def predict_batch(self, batch: Tensor) -> Any:
+        """Predict the targets of one batch of raw examples (B, …); the answer stays on the device of the weights."""
         return self.postprocess(self.forward(batch))
 
     def forward(self, batch: Tensor) -> EnsembleOutput:
@@ -187,9 +193,9 @@ class Specialists:
         """Preprocess one batch (B, …)."""
         return preprocessing.get(self.model_config.preprocess)(batch)
 
-    def postprocess(self, output: EnsembleOutput) -> Answer:
-        """Convert the members' outputs to an answer: combine them, then apply temperature and threshold."""
-        return postprocess(self.method, output, self.model_config.rejection)
+    def postprocess(self, output: EnsembleOutput) -> Any:
+        """Convert the members' outputs to an answer; see `predict`."""
+        return answer_of(self.method.task, self.method, output, self.model_config.rejection)
 
     @torch.no_grad()
     def calibrate(
@@ -199,9 +205,12 @@ class Specialists:
         coverage: float | None = None,
         max_error: float | None = None,
         temperature: bool = False,
+        density: Literal["voronoi", "mixture"] | None = None,
         batch_size: int | None = None,
-    ) -> Rejection:
-        """Set the confidence threshold for accepted predictions; `save` stores it with the model.
+    ) -> Any:
+        """Set the confidence threshold for accepted predictions, or the density of continuous targets.
+
+        `save` stores the result with the model.
 
         Args:
             validation: labelled examples that were not used for training: `Examples`, a `DataSet` with a validation
@@ -210,26 +219,38 @@ class Specialists:
             max_error: maximum error among the accepted examples; as many examples as possible are accepted
             temperature: whether to calibrate the probabilities first (see `apply_temperature`); without `coverage` and
                 `max_error`, all examples are accepted
+            density: for continuous targets, the density to fit: "voronoi", by default, for normal kernels on the
+                Voronoi cells of the hypotheses with the most likely bandwidth, or "mixture" for weights and standard
+                deviations of the hypotheses by one EM step; see `inference.calibrate`
             batch_size: number of examples per forward pass; by default, `self.batch_size`
 
         Returns:
-            The threshold and temperature, with the coverage and error that they give on the validation examples.
+            A `Rejection`, the threshold and temperature, with the coverage and error that they give on the validation
+            examples; or a `Density` with its negative log-likelihood.
 
         Raises:
-            UsageError: if both `coverage` and `max_error` are given, if neither is and `temperature` is False, or if
-                `max_error` cannot be reached.
+            UsageError: if an option does not apply to the task, if both `coverage` and `max_error` are given, if
+                neither is and `temperature` is False, or if `max_error` cannot be reached.
         """
         options: dict[str, Any] = {"coverage": coverage, "max_error": max_error, "temperature": temperature}
+        options["density"] = density
         validate_types(options, self.calibrate)
         size = self.batch_size if batch_size is None else batch_size
-        labelled = ((self.to_input(x), y) for x, y in labelled_batches(validation, self.model_config, size))
-        parts = [(self.method.combine(output).cpu(), y) for (_, y), output in outputs(self.ensemble, labelled)]
-        if not parts:
-            raise UsageError("Expected at least one labelled example, got none.")
-        probabilities, target = (torch.cat(part) for part in zip(*parts, strict=True))
-        rejection = calibrate(probabilities, target, ignore_index=self.method.task.ignore_index, **options)
-        self.model_config = replace(self.model_config, rejection=rejection)
-        return rejection
+        labelled = labelled_batches(validation, self.model_config, size)
+        return self.calibrate_batches(((self.to_input(x), y) for x, y in labelled), **options)
+
+    @torch.no_grad()
+    def calibrate_batches(self, batches: Iterable[tuple[Tensor, Tensor]], **options: Any) -> Any:
+        """Calibrate like `calibrate`, on batches of preprocessed examples (B, …) and targets (B, …)."""
+        found = ((output, y) for (_, y), output in outputs(self.ensemble, batches))
+        task = self.method.task
+        task, rejection, result = calibration.calibrate(task, *calibration.collect(self.method, found), **options)
+        self.method = replace(self.method, task=task)
+        changes: dict[str, Any] = {"task_options": dict(task.options)} if task.options else {}
+        if rejection is not None:
+            changes["rejection"] = rejection
+        self.model_config = replace(self.model_config, **changes)
+        return result
 
     def predict_files(self, images: Sequence[str | Path], *, masks: str | Path | None = None) -> list[dict[str, Any]]:
         """Predict the class or the mask of each image file.

@@ -43,6 +43,7 @@ from torchmcl.metrics.regression import (
     min_fde,
     miss_rate,
     mixture_nll,
+    mixture_nlls,
     oracle_rmse,
     oracle_squared_errors,
     rmse,
@@ -69,7 +70,8 @@ __all__ += ["members_wrong", "oracle_error", "oracle_wrong", "top1_error", "top1
 __all__ += ["CRPS", "RMSE", "BrierMinFDE", "Distortion", "EarthMoversDistance", "EnergyScore", "MemberRMSE", "MinADE"]
 __all__ += ["MinFDE", "MissRate", "MixtureNLL", "OracleRMSE"]
 __all__ += ["brier_min_fde", "crps", "distortion", "earth_movers_distance", "energy_score", "member_rmse", "min_ade"]
-__all__ += ["min_fde", "miss_rate", "mixture_nll", "oracle_rmse", "oracle_squared_errors", "rmse", "winners"]
+__all__ += ["min_fde", "miss_rate", "mixture_nll", "mixture_nlls", "oracle_rmse"]
+__all__ += ["oracle_squared_errors", "rmse", "winners"]
 __all__ += ["AURC", "aurc", "risk_coverage"]
 __all__ += ["MeanIoU", "MemberPixelErrors", "OraclePixelError", "Top1PixelError"]
 __all__ += ["mean_iou", "member_pixel_errors", "oracle_pixel_error", "pixel_errors", "top1_pixel_error"]

@@ -109,7 +109,7 @@ def mixture_nll(
     >>> mixture_nll(torch.zeros(2, 1, 1), torch.full((2, 1), 0.5), torch.zeros(1, 1), 1.0)
     tensor(0.9189)
     """
-    return _mixture_nll(hypotheses, scores, target, scale, kernel).mean()
+    return mixture_nlls(hypotheses, scores, target, scale, kernel).mean()
 
 
 def crps(hypotheses: Tensor, scores: Tensor, target: Tensor) -> Tensor:
@@ -246,7 +246,10 @@ def _member_squared_errors(hypotheses: Tensor, target: Tensor) -> Tensor:
     return torch.stack([per_example(one, valid) for one in (f - y).square().mean(-1)])
 
 
-def _mixture_nll(hypotheses: Tensor, scores: Tensor, target: Tensor, scale: Tensor | float, kernel: str) -> Tensor:
+def mixture_nlls(
+    hypotheses: Tensor, scores: Tensor, target: Tensor, scale: Tensor | float, kernel: str = "gaussian"
+) -> Tensor:
+    """Return the negative log-likelihood of each example, (B,), whose mean is `mixture_nll`."""
     known_name("kernel", kernel, KERNELS)
     f, s, y, valid = _scored(hypotheses, scores, target)
     scale = torch.as_tensor(scale, dtype=f.dtype, device=f.device).expand_as(hypotheses)
@@ -434,7 +437,7 @@ class MixtureNLL(MeanMetric):
 
     def update(self, hypotheses: Tensor, scores: Tensor, target: Tensor, scale: Tensor | float) -> None:
         """Add a batch; see `mixture_nll`."""
-        self._add_values(_mixture_nll(hypotheses, scores, target, scale, self.kernel))
+        self._add_values(mixture_nlls(hypotheses, scores, target, scale, self.kernel))
 
 
 @final

@@ -16,9 +16,9 @@ def uneven_shares(evaluation: RunEvaluation) -> list[str]:
     """Warn about members that take no examples or all of them, and about a top-1 error far above the oracle error."""
     if evaluation.assigned is None:
         return []
-    values = evaluation.metrics
-    warnings = guardrails.check_shares(
-        evaluation.assigned, evaluation.specialists.method, oracle=values["oracle_error"], top1=values["top1_error"]
+    method = evaluation.specialists.method
+    warnings = guardrails.check_shares(evaluation.assigned, method) + guardrails.check_metrics(
+        evaluation.metrics, method
     )
     return [text.replace("this epoch", "the last epoch") for text in warnings]
 

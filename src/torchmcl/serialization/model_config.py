@@ -41,6 +41,8 @@ class ModelConfig:
         dense: whether the model predicts a class for each pixel
         cut: number of layers before the exchange, for an `nn.Sequential` that is not registered
         task: name of the task, or None for segmentation if `dense` is True and classification otherwise
+        task_options: options of the task, including those that training and calibration set, such as units
+        targets: number of target values, or 0 for tasks with classes
         method_options: options of the method, including defaults
         network_options: options of the network, including defaults
         whiten: whether the ensemble whitens its preprocessed inputs
@@ -62,6 +64,8 @@ class ModelConfig:
     dense: bool = False
     cut: int | None = None
     task: str | None = None
+    task_options: dict[str, Any] = field(default_factory=dict)
+    targets: int = 0
     method_options: dict[str, Any] = field(default_factory=dict)
     network_options: dict[str, Any] = field(default_factory=dict)
     whiten: bool = False
@@ -142,7 +146,7 @@ class ModelConfig:
 
     def _task(self) -> Task:
         if self.task is not None:
-            return tasks.build(self.task, len(self.classes))
+            return tasks.build(self.task, self.targets or len(self.classes), **self.task_options)
         return Segmentation(len(self.classes)) if self.dense else Classification(len(self.classes))
 
     def as_dict(self) -> dict[str, Any]:

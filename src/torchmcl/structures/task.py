@@ -1,5 +1,5 @@
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -36,6 +36,7 @@ class Task(ABC):
 
     `loss` and `outputs` are required. `classes` is the number of classes if the softmax of the outputs is a
     distribution over classes, otherwise None. `monitor` is the name of the metric for early stopping; lower is better.
+    `headline` maps the metrics that a training run logs after each epoch to their format on the console.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -53,6 +54,10 @@ class Task(ABC):
     classes: int | None = None
     ignore_index: int | None = None
     monitor: ClassVar[str] = "ensemble_loss"
+    headline: ClassVar[Mapping[str, str]] = {
+        "oracle_loss": "oracle loss {:.4g}",
+        "ensemble_loss": "ensemble loss {:.4g}",
+    }
 
     def __repr__(self) -> str:
         given: tuple[Field, ...] = fields(self) if is_dataclass(self) else ()
@@ -64,6 +69,32 @@ class Task(ABC):
     def name(self) -> str:
         """The name of the class."""
         return type(self).__name__
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Plain values from which `tasks.build(name, size, …)` creates the task for inference; {} if it cannot.
+
+        The name of such a task is that of its class in lower case.
+        """
+        return {}
+
+    @property
+    def size(self) -> int:
+        """The number of classes or target values."""
+        return self.classes or self.outputs
+
+    def for_training(self, target: Tensor, classes: Sequence[str], weight: Tensor | None = None) -> "Task":
+        """Return the task with values that depend on the training set, such as the units of the targets.
+
+        Args:
+            target: The targets of all training examples, (N, …); a custom loader has none, (0,).
+            classes: The names of the classes, () for numbers to predict.
+            weight: The weights of the training examples, (N,).
+
+        Raises:
+            UsageError: If the targets do not match the task.
+        """
+        return self
 
     @property
     def joint(self) -> tuple["Joint", ...]:
@@ -132,6 +163,15 @@ class Task(ABC):
         examples = int(all_sum(count))
         means = {name: round(float(all_sum(value)) / examples, 6) for name, value in sums.items()}
         return {**means, "examples": examples}
+
+    def summary(self, values: Mapping[str, Any]) -> str:
+        """Return the metrics in `headline` on one line, given those of `evaluate`.
+
+        >>> from torchmcl import Classification
+        >>> Classification(2).summary({"oracle_error": 2.5, "top1_error": 4.0, "members": [5.0, 6.0]})
+        'oracle error 2.50 %, top-1 error 4.00 %, members 5.0 6.0 %'
+        """
+        return ", ".join(text.format(values[name]) for name, text in self.headline.items() if name in values)
 
 
 def _check_weight(weight: Tensor, B: int) -> None:

@@ -5,8 +5,9 @@ group under which a memory counts an example. An integer in place of a task is t
 `Classification`.
 """
 
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from torchmcl._utils.registry import Registry
 from torchmcl.errors import UsageError
@@ -28,6 +29,7 @@ __all__ = [
     "build",
     "builder",
     "names",
+    "options",
     "register",
     "with_loss",
 ]
@@ -66,9 +68,17 @@ def segmentation(classes: int, **options: Any) -> Segmentation:
     return Segmentation(classes, **options)
 
 
-def regression(targets: int, **options: Any) -> Regression:
-    """Continuous targets."""
-    return Regression(targets, **options)
+def regression(
+    targets: int,
+    *,
+    loss: Literal["squared", "absolute", "huber", "gaussian", "laplace"] = "squared",
+    score: Literal["bce", "ce", "mixture"] | None = None,
+    score_weight: float = 0.5,
+    negatives: int | None = None,
+    **fitted: Any,
+) -> Regression:
+    """Continuous targets; `fitted` are the options that `fit` and calibration set."""
+    return Regression(targets, loss, score, score_weight, negatives, **fitted)
 
 
 _TASKS: Registry[TaskBuilder] = Registry("task", (classification, segmentation, regression))
@@ -80,7 +90,7 @@ def names() -> tuple[str, ...]:
 
 
 def register(task: TaskBuilder) -> TaskBuilder:
-    """A decorator that registers your own task, a function or class `(classes) -> Task`, under its name."""
+    """A decorator that registers your own task, a function or class `(classes, *, …) -> Task`, under its name."""
     return _TASKS.register(task)
 
 
@@ -89,14 +99,32 @@ def builder(name: str) -> TaskBuilder:
     return _TASKS.find(name)
 
 
-def build(name: str, classes: int) -> Task:
-    """Build a task by its name for a number of classes; raise UsageError if the name is unknown.
+def options(name: str) -> dict[str, Any]:
+    """Return the options of a task, its keyword-only arguments, with their defaults.
 
-    >>> build("classification", 3).outputs
-    3
+    >>> options("regression")
+    {'loss': 'squared', 'score': None, 'score_weight': 0.5, 'negatives': None}
+    """
+    parameters = inspect.signature(builder(name)).parameters
+    return {option: one.default for option, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
+
+
+def build(name: str, size: int, **given: Any) -> Task:
+    """Build a task by its name.
+
+    Args:
+        name: A name in `names()`.
+        size: The number of classes, or of target values.
+        **given: Options of the task; see `options`.
+
+    Raises:
+        UsageError: If the name is unknown, or the task has no such option.
+
+    >>> build("classification", 3).outputs, build("regression", 2, loss="gaussian").outputs
+    (3, 4)
     """
     try:
-        built = builder(name)(classes)
+        built = builder(name)(size, **given)
     except TypeError as problem:
         raise UsageError(f"Cannot build the task {name} from a number of classes: {problem}.") from problem
     if not isinstance(built, Task):

@@ -1,3 +1,4 @@
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -61,6 +62,11 @@ class Labels(Task):
     ignore_index: int | None = None
     loss: Cost = cross_entropy  # type: ignore[assignment]
     monitor: ClassVar[str] = "top1_error"
+    dense: ClassVar[bool] = False
+    headline: ClassVar[Mapping[str, str]] = {
+        "oracle_error": "oracle error {:.2f} %",
+        "top1_error": "top-1 error {:.2f} %",
+    }
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", plain_number(self.classes))
@@ -74,6 +80,19 @@ class Labels(Task):
             raise UsageError(f"Expected ignore_index < 0 or >= {self.classes}, got {self.ignore_index}.")
         if self.class_weight is not None:
             object.__setattr__(self, "class_weight", _weights(self.class_weight, self.classes))
+
+    def for_training(self, target: Tensor, classes: Sequence[str], weight: Tensor | None = None) -> "Labels":
+        """Check that there is one label per example or, for masks, per pixel, and that the classes are those given."""
+        if target.is_floating_point() or self.dense != (target.ndim > 1):
+            raise UsageError(f"The task {self.name} does not match these targets. Leave task out.")
+        if self.classes != len(classes):
+            raise UsageError(f"The data has {len(classes)} classes, but the task has {self.classes}. Leave task out.")
+        return self
+
+    def summary(self, values: Mapping[str, Any]) -> str:
+        """Return the errors of the ensemble and of the members on one line."""
+        members = "".join(f" {error:.1f}" for error in values.get("members", ()))
+        return f"{super().summary(values)}{members and f', members{members} %'}"
 
     @property
     def outputs(self) -> int:  # type: ignore[override]

@@ -1,17 +1,19 @@
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from math import log, pi
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, cast, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torchmetrics import MeanMetric
 
 from torchmcl import metrics
 from torchmcl._utils.distributed import all_sum
 from torchmcl._utils.validation import plain_number, validate_types
 from torchmcl.errors import UsageError, known_name
-from torchmcl.structures.output import EnsembleOutput, describe, to_float32
+from torchmcl.metrics.voronoi import voronoi_log_density
+from torchmcl.structures.output import EnsembleOutput, describe, per_example, to_float32
 from torchmcl.structures.state import State
 from torchmcl.structures.task import Cost, EvaluationBatch, Joint, Task
 from torchmcl.structures.values import check_finite, valid_rows
@@ -145,6 +147,11 @@ class Regression(Task):
         negatives: The number of members without a target that enter the loss "bce"; by default, all.
         mean: The mean of each target in the training set, set by `standardised`; by default 0.
         scale: The standard deviation of each target in the training set, set by `standardised`; by default 1.
+        bandwidth: The standard deviation of the kernels on Voronoi cells that define the density of the targets, in
+            standardised units; set by calibration, see `inference.calibrate`.
+        spread: The standard deviation of each hypothesis, (M,), in standardised units, for a density that is a mixture
+            of normal distributions; set by calibration.
+        score_factor: Factors that multiply the scores of the hypotheses, (M,); set by calibration.
 
     Raises:
         UsageError: If an option is unknown or does not match the others.
@@ -161,12 +168,20 @@ class Regression(Task):
     negatives: int | None = None
     mean: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
-    monitor: ClassVar[str] = "rmse"
+    bandwidth: float | None = None
+    spread: tuple[float, ...] | None = None
+    score_factor: tuple[float, ...] | None = None
+    headline: ClassVar[Mapping[str, str]] = {
+        "oracle_rmse": "oracle RMSE {:.4g}",
+        "rmse": "RMSE {:.4g}",
+        "crps": "CRPS {:.4g}",
+        "nll": "NLL {:.4g}",
+    }
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "targets", plain_number(self.targets))
-        options = {name: value for name, value in vars(self).items() if name != "loss"}
-        validate_types(options, Regression)
+        options = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(self).items()}
+        validate_types({name: value for name, value in options.items() if name != "loss"}, Regression)
         if not 1 <= self.targets <= MAX_TARGETS:
             raise UsageError(f"Expected 1 to {MAX_TARGETS:,} targets, got {self.targets}.")
         if not callable(self.loss):
@@ -178,16 +193,59 @@ class Regression(Task):
             raise UsageError("The score 'mixture' needs a likelihood. Use loss='gaussian' or loss='laplace'.")
         if self.score_weight < 0:
             raise UsageError(f"Expected score_weight >= 0, got {self.score_weight}.")
-        for name in ("mean", "scale"):
-            if (given := getattr(self, name)) is not None and len(given) != self.targets:
+        self._check_learned()
+
+    def _check_learned(self) -> None:
+        """Check the values that are set from data."""
+        for name in ("mean", "scale", "spread", "score_factor"):
+            if isinstance(given := getattr(self, name), list):  # files contain lists
+                object.__setattr__(self, name, tuple(given))
+            if name in ("mean", "scale") and given is not None and len(given) != self.targets:
                 raise UsageError(f"Expected one {name} for each of the {self.targets} targets, got {len(given)}.")
-        if self.scale is not None and not all(one > 0 for one in self.scale):
-            raise UsageError(f"Expected a positive scale for each target, got {self.scale}.")
+            if name != "mean" and given is not None and not all(one > 0 for one in given):
+                raise UsageError(f"Expected only positive values in {name}, got {given}.")
+        if self.bandwidth is not None and not self.bandwidth > 0:
+            raise UsageError(f"Expected a bandwidth > 0, got {self.bandwidth}.")
 
     @property
     def density(self) -> str | None:
         """The members' predicted density, "gaussian" or "laplace", or None if the loss is not a likelihood."""
         return DENSITIES.get(getattr(self.loss, "cost", self.loss))  # type: ignore[arg-type]
+
+    @property
+    def monitor(self) -> str:  # type: ignore[override]
+        """The metric for early stopping: the NLL if the loss is a likelihood, and the CRPS otherwise.
+
+        Both are proper scores of the hypotheses with their scores. The RMSE of the mean rewards hypotheses that do not
+        spread over the modes, and the oracle RMSE does not depend on the scores.
+        """
+        return "crps" if self.density is None else "nll"
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """All fields except `targets` as plain values; your own loss, which inference does not use, becomes squared."""
+        found = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "targets"}
+        loss = getattr(self.loss, "cost", self.loss)
+        named = next((name for name, known in LOSSES.items() if known is loss), "squared")
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()} | {
+            "loss": named
+        }
+
+    @property
+    def size(self) -> int:
+        """The number of target values D."""
+        return self.targets
+
+    def for_training(self, target: Tensor, classes: Sequence[str], weight: Tensor | None = None) -> "Regression":
+        """Return the task with the units of the training targets, unless it already has units."""
+        if not target.is_floating_point():
+            raise UsageError(
+                f"Regression needs floats to predict, but the targets are {len(classes)} classes. Convert integer "
+                "targets to floats, or leave task out."
+            )
+        if target.shape[-1] != self.targets:
+            raise UsageError(f"The data has {target.shape[-1]} values per target, but the task has {self.targets}.")
+        return self if self.scale is not None else self.standardised(target, weight)
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -293,16 +351,25 @@ class Regression(Task):
 
     def hypotheses(self, output: EnsembleOutput | Tensor) -> Tensor:
         """Return the members' predictions in the units of the targets, (M, B, C) -> (M, B, D)."""
-        found = EnsembleOutput.of(output).logits[:, :, : self.targets]
+        return self.to_units(EnsembleOutput.of(output).logits[:, :, : self.targets])
+
+    def to_units(self, values: Tensor) -> Tensor:
+        """Convert standardised values (…, D) to the units of the targets."""
         if self.mean is None or self.scale is None:
-            return found
-        return found * self._constant(self.scale, found) + self._constant(self.mean, found)
+            return values
+        return values * self._constant(self.scale, values) + self._constant(self.mean, values)
 
     def scales(self, output: EnsembleOutput | Tensor) -> Tensor | None:
-        """Return the members' predicted scales in the units of the targets, (M, B, D), or None without a likelihood."""
+        """Return the scales of the hypotheses in the units of the targets, (M, B, D), or None if there are none.
+
+        They are those of a calibrated mixture, if there is one, or else the scales that the members predict.
+        """
+        logits = EnsembleOutput.of(output).logits
+        if self.spread is not None:
+            found = self._constant(self.spread, logits)[:, None, None].expand_as(logits[:, :, : self.targets])
+            return found if self.scale is None else found * self._constant(self.scale, found)
         if self.density is None:
             return None
-        logits = EnsembleOutput.of(output).logits
         found = logits[:, :, self.targets : 2 * self.targets].clamp(-LOG_SCALE, LOG_SCALE).exp()
         return found if self.scale is None else found * self._constant(self.scale, found)
 
@@ -313,10 +380,52 @@ class Regression(Task):
         """
         logits = EnsembleOutput.of(output).logits
         if logits.shape[2] > self.outputs:  # the auxiliary output is last
-            return score_probabilities(-logits[:, :, -1])
-        if self.score is None:
-            return torch.full_like(logits[:, :, 0], 1 / len(logits))
-        return score_probabilities(logits[:, :, self.outputs - 1], self.score)
+            found = score_probabilities(-logits[:, :, -1])
+        elif self.score is None:
+            found = torch.full_like(logits[:, :, 0], 1 / len(logits))
+        else:
+            found = score_probabilities(logits[:, :, self.outputs - 1], self.score)
+        if self.score_factor is None:
+            return found
+        found = found * self._constant(self.score_factor, found).unsqueeze(1)
+        return found / found.sum(0)
+
+    @property
+    def kernel(self) -> str | None:
+        """The kind of the density of the targets: voronoi, gaussian or laplace; None if no density is defined."""
+        if self.bandwidth is not None:
+            return "voronoi"
+        return "gaussian" if self.spread is not None else self.density
+
+    def log_density(self, output: EnsembleOutput | Tensor, target: Tensor) -> Tensor | None:
+        """Return the log-density of targets in their units, or None if no density is defined.
+
+        With a calibrated `bandwidth`, the density consists of truncated kernels on the Voronoi cells of the hypotheses,
+        see `voronoi_log_density`. Otherwise, it is the mixture of the members' distributions, see `mixture_nll`.
+
+        Args:
+            output: The members' outputs (M, B, C).
+            target: (B, D), or (B, T, D) for several targets per example.
+
+        Returns:
+            (B,); with several targets, the mean over the targets of an example.
+        """
+        logits = EnsembleOutput.of(output).logits
+        target = self.check(logits, target)
+        if self.kernel is None:
+            return None
+        scores = self.scores(logits)
+        if self.kernel != "voronoi":
+            scales = cast(Tensor, self.scales(logits))
+            return -metrics.mixture_nlls(self.hypotheses(logits), scores, target, scales, self.kernel)
+        valid, several = self.valid(target), self._standardise(target)
+        several = several.unsqueeze(1) if valid is None else several.masked_fill(~valid.unsqueeze(2), 0)
+        found = logits[:, :, : self.targets]
+        each = [
+            voronoi_log_density(found, scores, one, bandwidth=cast(float, self.bandwidth)) for one in several.unbind(1)
+        ]
+        units = 0.0 if self.scale is None else sum(map(log, self.scale))
+        return per_example(torch.stack(each, 1) - units, valid)
 
     def combine(self, output: EnsembleOutput | Tensor) -> Tensor:
         """Return the mean of the hypotheses, weighted by their scores, in the units of the targets: (B, D)."""
@@ -335,8 +444,8 @@ class Regression(Task):
     def evaluate(self, batches: Iterable[EvaluationBatch], names: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return errors and proper scores in the units of the targets, computed batch by batch.
 
-        `share` is the share of the targets that each hypothesis is the closest to. `nll` is that of the mixture of the
-        members' predicted densities; without a likelihood, there is none. `emd` is the earth mover's distance to
+        `members` are the RMSEs of the members. `winners` is the percentage of the targets that each hypothesis is the
+        closest to. `nll` is that of `log_density`, if a density is defined. `emd` is the earth mover's distance to
         several targets per example.
         """
         found: dict[str, Any] = {}
@@ -348,16 +457,22 @@ class Regression(Task):
             found["oracle_rmse"].update(members, target)
             found["rmse"].update(batch.combined, target)
             found["members"].update(members, target)
-            found["share"].update(metrics.winners(members, target))
+            found["winners"].update(metrics.winners(members, target))
             for name in {"crps", "energy_score", "emd"} & set(found):
                 found[name].update(members, scores, target)
-            if (scales := self.scales(batch.output)) is not None:
-                found["nll"].update(members, scores, target, scales)
+            if (log_density := self.log_density(batch.output, target)) is not None:
+                found["nll"].update(-log_density)
             examples = examples.to(target.device) + len(target)
         results = {name: metric.compute() for name, metric in found.items()}
-        values = {name: [round(one, 6) for one in value.flatten().tolist()] for name, value in results.items()}
-        plain = {name: value if name in ("members", "share") else value[0] for name, value in values.items()}
+        values = {name: [_rounded(one) for one in value.flatten().tolist()] for name, value in results.items()}
+        values["winners"] = [round(100 * one, 4) for one in values["winners"]]
+        plain = {name: value if name in ("members", "winners") else value[0] for name, value in values.items()}
         return {**plain, "examples": int(all_sum(examples))}
+
+    def summary(self, values: Mapping[str, Any]) -> str:
+        """Return the errors of the hypotheses and of the members on one line."""
+        members = "".join(f" {error:.4g}" for error in values.get("members", ()))
+        return f"{super().summary(values)}{members and f', members{members}'}"
 
     def _stateful(self, members: int, target: Tensor) -> list[tuple[str, Any]]:
         """Create the torchmetrics objects that accumulate batches."""
@@ -366,12 +481,17 @@ class Regression(Task):
             "rmse": metrics.RMSE(),
             "members": metrics.MemberRMSE(members),
             "crps": metrics.CRPS(),
-            "share": metrics.Share(members),
+            "winners": metrics.Share(members),
         }
         if self.targets > 1:
             built["energy_score"] = metrics.EnergyScore()
         if target.ndim == 3:
             built["emd"] = metrics.EarthMoversDistance()
-        if self.density is not None:
-            built["nll"] = metrics.MixtureNLL(self.density)
+        if self.kernel is not None:
+            built["nll"] = MeanMetric()
         return list(built.items())
+
+
+def _rounded(value: float) -> float:
+    """Round to eight significant digits, because the units of the targets can be small or large."""
+    return float(f"{value:.8g}")

@@ -1,6 +1,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ class Segmentation(Labels):
     """
 
     ignore_index: int | None = IGNORE
+    dense: ClassVar[bool] = True
 
     def metrics(self, output: EnsembleOutput, combined: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Return the fraction of wrong pixels for the best member and for the ensemble, (B,) each."""

@@ -41,6 +41,7 @@ NEUTRAL |= {
 }
 NEUTRAL |= {"weight_decay_on": "all", "drop_at": None, "data_preprocess": None, "class_mean": False, "first_epoch": 1}
 NEUTRAL |= {"head": "pooled", "balance": None, "slack": 0.0}
+NEUTRAL |= {"loss": "squared", "score": None, "score_weight": 0.5, "negatives": None, "monitor": None}
 # Options that do not affect the results.
 WITHOUT_EFFECT = {"checkpoint_steps", "tensorboard", "data_dir", "data_in_memory"}
 WITHOUT_EFFECT |= {one.name for one in fields(Machine)} - {"precision"}
@@ -56,8 +57,9 @@ class MethodConfig:
     """A method, its number of members and its options.
 
     `classes` is the number of classes that a `Method` object was built for, and must equal that of the data. `given` is
-    the `Method` object if it is not registered. `task` is the name of the task, or None if the data determines it.
-    An object, such as a `Task`, is stored as a name that begins with `own:`.
+    the `Method` object if it is not registered. `task` is the name of the task, or None if the data determines it, and
+    `task_options` are its options. An object, such as a `Task` with a loss of your own, is stored as a name that begins
+    with `own:`.
     """
 
     name: str = "amcl"
@@ -67,25 +69,39 @@ class MethodConfig:
     classes: int | None = field(default=None, compare=False)
     given: Any = field(default=None, compare=False)
     task: str | None = None
+    task_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         plain_fields(self)
         validate_types({"members": self.members, "unit": self.unit, "task": self.task}, MethodConfig)
         known_name("unit", self.unit, ("image", "pixel"))
-        object.__setattr__(self, "options", FrozenDict({name: plain_number(v) for name, v in self.options.items()}))
+        for name in ("options", "task_options"):
+            plain = {option: plain_number(value) for option, value in getattr(self, name).items()}
+            object.__setattr__(self, name, FrozenDict(plain))
         self.build(self._placeholder_task)  # raises UsageError for invalid options
 
     @classmethod
     def of(
-        cls, method: "str | Method", members: int | None, unit: str, options: Mapping[str, Any], task: Any = None
+        cls,
+        method: "str | Method",
+        members: int | None,
+        unit: str,
+        options: Mapping[str, Any],
+        task: Any = None,
+        task_options: Mapping[str, Any] | None = None,
     ) -> "MethodConfig":
         """Create the configuration from a method's name, or from a `Method`, which already has members and options."""
         from torchmcl import methods
 
-        task = cls._task(method, task)
+        task, given = cls._task(method, task)
+        if given and task_options:
+            raise UsageError(
+                f"Cannot apply the options {', '.join(task_options)} to a Task object. Set them in the task."
+            )
+        about: dict[str, Any] = {"task": task, "task_options": given or task_options or {}}
         if isinstance(method, str):
             name = methods.function(method).__name__  # resolves aliases
-            return cls(name, 5 if members is None else members, unit, options, task=task)
+            return cls(name, 5 if members is None else members, unit, options, **about)
         if options:
             raise UsageError(
                 f"Cannot apply the options {', '.join(options)} to a Method object. Pass them to methods.build."
@@ -95,8 +111,8 @@ class MethodConfig:
         if "pixel" in (unit, method.unit):
             method, unit = replace(method, unit="pixel"), "pixel"
         if methods.is_registered(method):
-            return cls(method.name, method.members, unit, method.options, method.classes, task=task)
-        return cls(f"{OWN}{method.name}", method.members, unit, method.options, method.classes, method, task)
+            return cls(method.name, method.members, unit, method.options, method.classes or None, **about)
+        return cls(f"{OWN}{method.name}", method.members, unit, method.options, method.classes or None, method, **about)
 
     @property
     def _placeholder_task(self) -> "Task | int":
@@ -104,8 +120,12 @@ class MethodConfig:
         return self.classes or 2 if self.given is None else self.given.task
 
     @staticmethod
-    def _task(method: "str | Method", task: Any) -> str | None:
-        """Return the name of the task given by `task` or by a `Method`, or None if the data determines the task."""
+    def _task(method: "str | Method", task: Any) -> tuple[str | None, Mapping[str, Any]]:
+        """Return the name and the options of the task given by `task` or by a `Method`.
+
+        The name is None if the data determines the task. The options of a `Task` are those of a task that `tasks.build`
+        creates from its name; other ones are stored as `own:` and have no options.
+        """
         from torchmcl import tasks
 
         if task is None and not isinstance(method, str) and method.task != tasks.Classification(method.classes or 2):
@@ -114,7 +134,14 @@ class MethodConfig:
             known_name("task", task, tasks.names(), register=True)
         elif not (task is None or isinstance(task, str | tasks.Task)):
             raise UsageError(f"Expected a Task or one of {', '.join(tasks.names())} for task, got {task!r}.")
-        return f"{OWN}{task!r}" if isinstance(task, tasks.Task) else task
+        if not isinstance(task, tasks.Task):
+            return task, {}
+        if task.options:
+            name = task.name.lower()
+            options = {option: task.options[option] for option in tasks.options(name)}
+            if tasks.build(name, task.size, **options) == task:
+                return name, options
+        return f"{OWN}{task!r}", {}
 
     def build(self, task: "Task | int", groups: int | None = None) -> "Method":
         """Build the method for a task or a number of classes. `groups` is the default of the method's option `groups`.
@@ -155,7 +182,21 @@ class MethodConfig:
         method = methods.in_epochs(replace(method, options={**method.options, **shares}), epochs)
         # The data determines the number of groups if it is not given.
         options = {name: value for name, value in method.options.items() if (name, value) != ("groups", None)}
-        return replace(self, options=options, given=method if self.given else None)
+        resolved = replace(self, options=options, given=method if self.given else None)
+        return resolved if self.task is None or self.task.startswith(OWN) else resolved.with_task(self.task)
+
+    def with_task(self, name: str) -> "MethodConfig":
+        """Return the configuration with the name of a task and a value for each of its options.
+
+        Raises:
+            UsageError: If the task does not have an option that is given.
+        """
+        from torchmcl import tasks
+
+        known = tasks.options(name)
+        if unknown := sorted(set(self.task_options) - set(known)):
+            raise UsageError(f"The task {name} has no option {', '.join(unknown)}. Omit it.")
+        return replace(self, task=name, task_options={**known, **self.task_options})
 
 
 @dataclass(frozen=True)
@@ -307,9 +348,9 @@ class TrainConfig:
             converted["class_weight"] = class_weight_text(options["class_weight"])
         if members is None and isinstance(method, str) and isinstance(network, list):
             members = len(network)
-        parts = group_options({**options, **converted}, method, network)
+        parts = group_options({**options, **converted}, method, network, task)
         name, source = (data, DataConfig(**parts["data"])) if isinstance(data, str) else _source(data, parts["data"])
-        method_config = MethodConfig.of(method, members, unit, parts["method"], task)
+        method_config = MethodConfig.of(method, members, unit, parts["method"], task, parts["task"])
         network_config = NetworkConfig(name_of(network), exchange, preset, cut, parts["network"], norm_eps)
         settings = Recipe(**{**recipe_defaults(network, name), **parts["recipe"]})
         machine = Machine(**parts["machine"])
@@ -339,6 +380,7 @@ class TrainConfig:
         options |= {"norm_eps": network.norm_eps, "initial_weights": self.initial_weights}
         options |= {"cut": network.cut, "seed": self.seed, "checkpoint_steps": self.checkpoint_steps}
         options |= {"tensorboard": self.tensorboard, "transform": self.transform, **method.options, **network.options}
+        options |= method.task_options
         options |= {f"data_{name}": value for name, value in asdict(self.source).items()}
         options |= {**asdict(self.recipe), **asdict(self.machine)}
         return {name: _plain(value) for name, value in options.items()}
@@ -348,15 +390,26 @@ class TrainConfig:
 
         Options in `WITHOUT_EFFECT`, such as `data_dir` and the options of `Machine` except `precision`, are omitted.
         """
-        options = {name: value for name, value in self.resolved().flat().items() if name not in WITHOUT_EFFECT}
-        if options["task"] in ("classification", "segmentation"):  # the data implies these tasks
-            options["task"] = None
-        if options.get("balance") == "memory":  # stored results have True
-            options["balance"] = True
-        return {name: value for name, value in options.items() if name not in NEUTRAL or value != NEUTRAL[name]}
+        return comparable(self.resolved().flat())
 
 
-def group_options(options: Mapping[str, Any], method: "str | Method", network: Any) -> dict[str, dict[str, Any]]:
+def comparable(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a run's resolved options that affect the results, without neutral values; see `identity`.
+
+    >>> comparable({"epochs": 3, "augment": None, "task": "regression", "loss": "squared", "workers": 2})
+    {'epochs': 3}
+    """
+    options = {name: value for name, value in options.items() if name not in WITHOUT_EFFECT}
+    if options.get("task") in ("classification", "segmentation", "regression"):  # the data implies these tasks
+        options["task"] = None
+    if options.get("balance") == "memory":  # stored results have True
+        options["balance"] = True
+    return {name: value for name, value in options.items() if name not in NEUTRAL or value != NEUTRAL[name]}
+
+
+def group_options(
+    options: Mapping[str, Any], method: "str | Method", network: Any, task: Any = None
+) -> dict[str, dict[str, Any]]:
     """Group options by the part of the configuration that defines them.
 
     Raises:
@@ -365,8 +418,8 @@ def group_options(options: Mapping[str, Any], method: "str | Method", network: A
     >>> group_options({"epochs": 3, "width": 8, "beta": 0.1, "data_limit": 9}, "amcl", "resnet10")["method"]
     {'beta': 0.1}
     """
-    part_of = _parts(method, network)
-    parts: dict[str, dict[str, Any]] = {part: {} for part in ("data", "network", "method", "machine", "recipe")}
+    part_of = _parts(method, network, task)
+    parts: dict[str, dict[str, Any]] = {part: {} for part in ("data", "network", "method", "machine", "recipe", "task")}
     for option, value in options.items():
         if value is None:  # None selects the default in every part
             continue
@@ -381,12 +434,15 @@ def group_options(options: Mapping[str, Any], method: "str | Method", network: A
     return parts
 
 
-def _parts(method: "str | Method", network: Any) -> dict[str, str]:
+def _parts(method: "str | Method", network: Any, task: Any) -> dict[str, str]:
     """Map each option to the part of the configuration that defines it."""
-    from torchmcl import methods, networks
+    from torchmcl import methods, networks, tasks
 
+    # If the data determines the task, regression is the only one with options.
+    named = task if isinstance(task, str) and not task.startswith(OWN) else "regression"
     options: dict[str, list[str]] = {
         **_fixed_options(),
+        "task": list(tasks.options(named)),
         "network": _options(networks.builder(network)) if isinstance(network, str) else [],
         "method": methods.options(method) if isinstance(method, str) else list(method.options),
     }
@@ -394,7 +450,7 @@ def _parts(method: "str | Method", network: Any) -> dict[str, str]:
     for part, names in options.items():
         for option in names:
             if part_of.setdefault(option, part) != part:
-                owner = name_of({"method": method, "network": network}.get(part, part))
+                owner = name_of({"method": method, "network": network, "task": named}.get(part, part))
                 both = f"both the {part} {owner} and the {part_of[option]}"
                 raise UsageError(f"The option {option} is defined by {both}. Rename it in the {part}.")
     excluded = {"training"} if isinstance(method, str) else {"training", "method"}  # a Method has its own options

@@ -18,7 +18,8 @@ BUILT_IN = {
     *("epoch", "step", "phase", "loss", "learning_rate", "share", "oracle_error", "oracle_error_strict", "top1_error"),
     *("harmonic_mean", "members", "members_strict", "mean_iou", "disagreement", "ece", "nll", "brier", "examples"),
     *("median_confidence", "purity", "assigned", "epochs", "parameters", "warnings", "versions", "sets", "best_epoch"),
-    *("counts", "flags", "validation", "extra"),
+    *("counts", "flags", "validation", "extra", "features", "oracle_rmse", "rmse", "crps", "energy_score", "emd"),
+    *("winners", "oracle_loss", "ensemble_loss"),
 }
 
 

@@ -27,6 +27,7 @@ from torchmcl.data.transforms import Transform
 from torchmcl.ensemble import Ensemble, Network
 from torchmcl.ensemble.whitening import Whitening
 from torchmcl.errors import UsageError
+from torchmcl.inference.calibrate import default_options
 from torchmcl.inference.features import Features, cached_features, trunk_digest
 from torchmcl.inference.predictor import ModelConfig, Specialists, load_weights
 from torchmcl.methods import Method
@@ -39,8 +40,9 @@ from torchmcl.serialization.legacy import is_earlier
 from torchmcl.serialization.model_files import read_config, training_config
 from torchmcl.structures.task import Task
 from torchmcl.tasks.labels import percent, percents
+from torchmcl.training import guardrails
 from torchmcl.training.callbacks import Callbacks
-from torchmcl.training.config import TrainConfig, difference
+from torchmcl.training.config import NEUTRAL, TrainConfig, comparable, difference
 from torchmcl.training.evaluate import AnyLoader, evaluate
 from torchmcl.training.extra_metrics import named_metrics
 from torchmcl.training.loggers import Loggers
@@ -105,7 +107,8 @@ def fit(
         preset: The variant of the exchange, one of `exchange.PRESETS`.
         unit: The unit that a member takes or leaves in segmentation: `image`, or `pixel` to treat pixels as examples.
         cut: The number of layers before the exchange, for a custom `nn.Sequential`.
-        task: A name in `tasks.names()` or a `Task`. By default, segmentation for masks and classification otherwise.
+        task: A name in `tasks.names()` or a `Task`. By default, regression for floats, segmentation for masks and
+            classification otherwise.
         seed: The random seed for the initial weights, the order of the examples and the splits.
         out: The run folder. If None, nothing is written.
         overwrite: Replace an earlier run in the folder.
@@ -122,12 +125,14 @@ def fit(
         loggers: Lightning loggers such as `CSVLogger` or `WandbLogger`. They receive the configuration, one row per
             epoch and the test metrics.
         metrics: Additional torchmetrics metrics as {name: metric} or a list. They are updated with the combined
-            probabilities (B, C, …) and the target (B, …). Values on the validation split are written to log.csv and
-            passed to the loggers, and values on the test set are written to metrics.json as `extra`.
+            prediction, probabilities (B, C, …) or numbers (B, D), and the target (B, …). Values on the validation split
+            are written to log.csv and passed to the loggers, and values on the test set are written to metrics.json as
+            `extra`.
         verbose: Show progress on the console. Progress is always logged to `torchmcl.training`. If that
             logger has a console handler, the handler's output replaces the printed lines.
-        options: Options of the method (k, beta, …), of a network given by name (width, …), of `Recipe` (epochs,
-            learning_rate, …), of `Machine` (precision, devices, …) and, with the prefix `data_`, of `DataConfig`.
+        options: Options of the method (k, beta, …), of the task (loss and score of a regression), of a network given by
+            name (width, …), of `Recipe` (epochs, learning_rate, …), of `Machine` (precision, devices, …) and, with the
+            prefix `data_`, of `DataConfig`.
             `optimizer` can be a callable that maps a list of (name, parameter) pairs to an optimiser, and `schedule`
             can be a callable (epoch, epochs) that returns a factor for the initial learning rates.
 
@@ -244,8 +249,8 @@ class Job:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The names of the groups that members specialise in: groups of images, or classes."""
-        return (self.method.unit == "image" and self.data.train.groups) or self.data.train.classes
+        """The names of the groups that members specialise in: groups of images, classes, or one group of all."""
+        return (self.method.unit == "image" and self.data.train.groups) or self.data.train.classes or ("all",)
 
     def loader(self, fabric: "Fabric", examples: Examples | External, *, shuffle: bool = False) -> AnyLoader:
         """Return a loader for this process's share of the examples."""
@@ -295,11 +300,15 @@ def prepare(
         raise UsageError(f"The unit pixel needs masks, but {data.name} has one label per image. Use unit='image'.")
     if by_image and data.train.dense and data.train.group is None:
         raise UsageError(f"The unit image needs the group of each image, which {data.name} lacks. Use unit='pixel'.")
-    resolved_task = resolve_task(task, config.method.task, data, config.recipe.class_weight)
+    resolved_task = resolve_task(task, config.method, data, config.recipe.class_weight)
+    if data.train.continuous and config.method.task is None:
+        config = replace(config, method=config.method.with_task(resolved_task.name.lower()))
     groups = len(data.train.groups) if by_image and data.train.groups else None
     method = config.method.build(resolved_task, groups)
     if isinstance(data.train, External):
         _check_external(config, method)
+    else:
+        guardrails.check_examples(method, len(data.train))
     model_config = _model_config(config, method, data, whiten=whiten)
     custom = network if config.network.custom else None
     method, ensemble = model_config.build(custom, method=method, seed=config.seed, pretrained=True)
@@ -324,6 +333,8 @@ def _preprocessed(config: TrainConfig, data: DataSet) -> tuple[DataSet, bool]:
         if data.train.dense:
             _check_mask_size(config, images.shape[2:])
     steps, whiten = preprocess.split_whitening(own or data.preprocess)
+    if steps == preprocess.STANDARDIZE:
+        steps = preprocess.fitted(steps, (batch.x for batch in Loader(data.train, shuffle=False, preprocess="none")))
     return replace(data, preprocess=steps), whiten
 
 
@@ -372,7 +383,8 @@ def _model_config(config: TrainConfig, method: Method, data: DataSet, *, whiten:
     if not config.network.custom:
         given = {name: value for name, value in options.items() if value is not None}
         options = networks.input_options(config.network.name, shape, dense=data.train.dense) | given
-    custom_task, custom_method = str(config.method.task).startswith(OWN), bool(config.method.given)
+    custom_task, custom_method, task = str(config.method.task).startswith(OWN), bool(config.method.given), method.task
+    stored: dict[str, Any] = {"targets": task.size, "task_options": dict(task.options)} if task.options else {}
     return ModelConfig(
         method=None if custom_method else config.method.name,
         members=method.members,
@@ -386,11 +398,12 @@ def _model_config(config: TrainConfig, method: Method, data: DataSet, *, whiten:
         unit=config.method.unit,
         dense=data.train.dense,
         cut=config.network.cut,
-        task=None if custom_task else config.method.task,
+        task=task.name.lower() if task.options else None if custom_task else config.method.task,
         method_options={} if custom_method else dict(method.options),
         network_options=options,
         whiten=whiten,
         norm_eps=config.network.norm_eps,
+        **stored,
     )
 
 
@@ -436,7 +449,8 @@ def _load_finished(folder: RunFolder, config: TrainConfig, network: Any, data: s
     given, stored = config.identity(), training_config(folder.path)
     if is_earlier(read_config(folder.path)):
         stored = TrainConfig.of(**stored).identity()
-    stored = {name: stored.get(name) for name in given}
+    neutral = set(comparable(stored)) & set(NEUTRAL)  # options that `given` omits if they have their neutral value
+    stored = {name: stored.get(name) for name in (*given, *sorted(neutral - set(given)))}
     if isinstance(data, DataSet):
         given["train_set"] = data.train.fingerprint
         stored["train_set"] = read_metrics(folder.path).get("sets", {}).get("train", data.train.fingerprint)
@@ -471,7 +485,8 @@ def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, 
             training.run()
         training.restore_best()
         result = Specialists(job.model_config, job.method, training.final_model, memory_of(training.objective))
-        values = run_metrics(training, job.loader(fabric, job.inputs.test), job.data)
+        _calibrate(job, result)
+        values = run_metrics(training, result.method, job.loader(fabric, job.inputs.test), job.data)
         if job.features is not None:
             values["features"] = job.features.about
             training.final_model.expect_features(None)
@@ -482,10 +497,7 @@ def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, 
             result.save(path)
             write_assignment_history(path, training.position.assignment_history)
             atomic.write(path / "metrics.json", as_json(checksum.add_checksum(values)) + "\n")
-        progress.line(
-            f"test: oracle error {values['oracle_error']:.2f} %, top-1 error {values['top1_error']:.2f} %, "
-            f"members {' '.join(f'{error:.1f}' for error in values['members'])} %"
-        )
+        progress.line(f"test: {job.method.task.summary(values)}")
         fabric.barrier()
         return result
 
@@ -516,13 +528,25 @@ def _training(
     )
 
 
-def run_metrics(training: Training, test: AnyLoader, data: DataSet) -> dict[str, Any]:
-    """Return the content of metrics.json, with errors and shares in percent, for the saved epoch."""
-    method, taken = training.method, training.last_taken
+def _calibrate(job: Job, result: Specialists) -> None:
+    """Calibrate the trained ensemble on the complete validation split, for tasks that need it."""
+    validation, options = job.inputs.validation, default_options(job.method.task)
+    if options is None or validation is None:
+        return
+    loader = Loader(validation, shuffle=False, device=result.device, preprocess=job.inputs.preprocess)
+    result.calibrate_batches(((batch.x, batch.target) for batch in loader), **options)
+
+
+def run_metrics(training: Training, method: Method, test: AnyLoader, data: DataSet) -> dict[str, Any]:
+    """Return the content of metrics.json, with errors and shares in percent, for the saved epoch.
+
+    `method` is that of the training run with the values that calibration has set in its task.
+    """
+    taken = training.last_taken
     values = evaluate(method, training.final_model, test, on_batch=training.extra.update)
     values |= {
         "share": percents(taken.sum(0) / taken.sum()),
-        "purity": percent(metrics.purity(taken, k=method.k)),
+        **({"purity": percent(metrics.purity(taken, k=method.k))} if len(taken) > 1 else {}),
         "assigned": [[round(value, 4) for value in row] for row in taken.tolist()],
         "epochs": len(training.position.history),
         "parameters": sum(p.numel() for p in training.unwrapped.parameters()),
@@ -535,7 +559,7 @@ def run_metrics(training: Training, test: AnyLoader, data: DataSet) -> dict[str,
     if (memory := memory_of(training.objective)) is not None:
         values |= {"counts": memory.counts.tolist(), "flags": memory.flags.int().tolist()}
     if data.validation is not None:
-        values["validation"] = {name: training.last_row[name] for name in ("oracle_error", "top1_error")}
+        values["validation"] = training.logged(training.last_row)
     if extra := training.extra.compute():
         values["extra"] = extra
     return values

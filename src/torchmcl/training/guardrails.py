@@ -1,4 +1,5 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -9,14 +10,12 @@ from torchmcl.methods import Method
 REVIVE = "Use relaxed, evolving or annealed, which train every hypothesis at first, or fewer members."
 
 
-def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, top1: float | None = None) -> list[str]:
-    """Return warnings about members that take too few or too many examples, or that are overconfident.
+def check_shares(taken: Tensor, method: Method) -> list[str]:
+    """Return warnings about members that take too few or too many examples.
 
     Args:
         taken: The number of examples of each class that each member took in an epoch, (classes, M).
         method: The method used for training.
-        oracle: The oracle error in percent.
-        top1: The top-1 error in percent.
 
     Returns:
         One line per problem, with advice.
@@ -37,6 +36,22 @@ def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, 
             if found:
                 who = f"Member{'s' * (len(found) > 1)} {', '.join(map(str, found))}"
                 warnings.append(f"{who} took {problem} in this epoch. {advice}")
+    return warnings
+
+
+def check_metrics(values: Mapping[str, Any], method: Method) -> list[str]:
+    """Return warnings about overconfident members and about hypotheses that are never the best.
+
+    Args:
+        values: Metrics of the method's task on a data set, see `Task.evaluate`.
+        method: The method used for training.
+
+    >>> check_metrics({"winners": [60.0, 0.0, 40.0], "examples": 500}, methods.build("smcl", 3))[0]
+    'Hypothesis 2 is never the closest to a target. Use relaxed, evolving or annealed, which train every hypothesis at
+        first, or fewer members.'
+    """
+    oracle, top1 = values.get("oracle_error"), values.get("top1_error")
+    warnings = []
     if oracle is not None and top1 is not None and top1 - oracle > 30:
         advice = "Train longer, or raise k."
         if not method.composition.teaches_leaving:
@@ -46,6 +61,9 @@ def check_shares(taken: Tensor, method: Method, *, oracle: float | None = None, 
             f"The oracle error is {oracle:.1f} %, but the top-1 error is {top1:.1f} %: members are overconfident on "
             f"examples that they do not take. {advice}"
         )
+    # Among fewer examples, even an average hypothesis can miss all of them by chance: (1 - 1/M)^5M is below 1 %.
+    if method.k < method.members and values.get("examples", 0) >= 5 * method.members:
+        warnings += check_winners(values.get("winners", ()))
     return warnings
 
 
@@ -60,7 +78,7 @@ def _balance_advice(method: Method) -> str:
 
 
 def check_winners(share: Sequence[float]) -> list[str]:
-    """Return a warning about hypotheses that are never the closest to a target; `share` is as in `Regression.evaluate`.
+    """Return a warning about hypotheses that are never the closest to a target, given the share of each hypothesis.
 
     >>> check_winners([0.5, 0.0, 0.5, 0.0])[0]
     'Hypotheses 2, 4 are never the closest to a target. Use relaxed, evolving or annealed, which train every hypothesis

@@ -126,6 +126,17 @@ class Training:
         self.stop = Stop()
         self.callbacks = callbacks or Callbacks(())
         self.extra = ExtraMetrics(extra or {}, fabric.device)
+        self.evaluated: dict[str, Any] = {}  # the metrics of the last evaluation of the validation split
+
+    @property
+    def monitor(self) -> str:
+        """The name of the metric for early stopping."""
+        return self.recipe.monitor or self.method.task.monitor
+
+    def logged(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the metrics for log.csv: the task's headline and, with patience, the metric for early stopping."""
+        names = [*self.method.task.headline, *([self.monitor] if self.recipe.patience else [])]
+        return {name: values[name] for name in names if name in values}
 
     @property
     def model(self) -> nn.Module:
@@ -147,7 +158,7 @@ class Training:
             self.callbacks.start(self)
             for epoch in range(self.position.epoch, (self.epochs if until is None else until) + 1):
                 if self._out_of_patience(epoch - 1):  # a resumed run can already be out of patience
-                    self.progress.line(f"Stopping: the top-1 error has not improved for {self.recipe.patience} epochs.")
+                    self.progress.line(f"Stopping: {self.monitor} has not improved for {self.recipe.patience} epochs.")
                     break
                 self._epoch(State(epoch, self.epochs))
                 self._end_epoch(epoch)
@@ -223,7 +234,7 @@ class Training:
         self.last_taken = taken
         self._warn(row, taken)
         # The errors of two epochs are comparable only after the objective has reached its final phase.
-        monitored = row.get(self.method.task.monitor, np.inf)
+        monitored = row.get(self.monitor, np.inf)
         if self.recipe.patience and epoch > self.schedule_end and monitored < at.best:
             at.best, at.best_epoch = monitored, epoch
             self._save_best()
@@ -235,16 +246,19 @@ class Training:
         row: dict[str, Any] = {"epoch": epoch, "phase": phase_of(self.objective), "loss": round(loss, 8)}
         row["learning_rate"] = self.rates[0] * self._factor(epoch)
         if self.validation is not None:
-            values = evaluate(self.method, self.model, self.validation, on_batch=self.extra.update)
-            row |= {"oracle_error": values["oracle_error"], "top1_error": values["top1_error"]}
+            self.evaluated = evaluate(self.method, self.model, self.validation, on_batch=self.extra.update)
+            if self.recipe.patience and not isinstance(self.evaluated.get(self.monitor), int | float):
+                numbers = [name for name, value in self.evaluated.items() if isinstance(value, int | float)]
+                raise UsageError(f"Unknown metric {self.monitor!r} for monitor. Available: {', '.join(numbers)}.")
+            row |= self.logged(self.evaluated)
             row |= flatten_values(self.extra.compute())
         share = taken.sum(0) / taken.sum()
         return row | {f"share_{m}": round(float(part), 6) for m, part in enumerate(share, start=1)}
 
     def _warn(self, row: dict[str, Any], taken: Tensor) -> None:
         early = row["epoch"] <= self.schedule_end  # members still learn which examples to leave
-        errors = {} if early else {"oracle": row.get("oracle_error"), "top1": row.get("top1_error")}
-        warnings = guardrails.check_shares(taken, self.method, **errors)
+        warnings = guardrails.check_shares(taken, self.method)
+        warnings += [] if early else guardrails.check_metrics(self.evaluated, self.method)
         memory = memory_of(self.objective)
         if memory is not None and memory.fixed:
             warnings += guardrails.check_counts(memory.counts, self.groups)
@@ -344,7 +358,7 @@ class Training:
     def _line(self, row: dict[str, Any]) -> str:
         errors = ""
         if self.validation is not None:
-            errors = f"  validation: oracle error {row['oracle_error']:.2f} %, top-1 error {row['top1_error']:.2f} %"
+            errors = f"  validation: {self.method.task.summary(row)}"
         shares = " ".join(f"{100 * row[f'share_{m}']:.0f}" for m in range(1, self.method.members + 1))
         line = f"epoch {row['epoch']}/{self.epochs}  loss {row['loss']:.4f}{errors}  shares {shares}  {row['phase']}"
         return line.rstrip()

@@ -42,7 +42,8 @@ class Recipe:
         drop_to: factor by which each drop multiplies the learning rate
         clip: maximum norm of the gradient; by default no clipping
         ema: decay of an exponential moving average of the weights, which is evaluated and saved; by default none
-        patience: number of epochs without a lower top-1 validation error after which training stops; by default off
+        patience: number of epochs without a lower validation metric, see monitor, before training stops; by default off
+        monitor: metric for patience, such as nll; by default top1_error, or nll or crps for regression
 
     Raises:
         UsageError: If a name is unknown or a number is out of range.
@@ -70,6 +71,7 @@ class Recipe:
     clip: float | None = None
     ema: float | None = None
     patience: int | None = None
+    monitor: str | None = None
 
     def __post_init__(self) -> None:
         plain_fields(self)

@@ -1,6 +1,8 @@
 """Determine the task of a training run from the arguments of `fit` and the data."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from torchmcl import tasks
 from torchmcl.data.examples import DataSet, Examples
@@ -9,40 +11,54 @@ from torchmcl.errors import UsageError
 from torchmcl.structures.state import IGNORE
 from torchmcl.structures.task import Task
 from torchmcl.tasks import Labels
+from torchmcl.training.config import MethodConfig
 
 
-def resolve_task(given: Task | str | None, name: str | None, data: DataSet, class_weight: str | None = None) -> Labels:
-    """Return the given task, or the task that matches the data if none is given, with the class weights.
+def resolve_task(
+    given: Task | str | None, config: MethodConfig, data: DataSet, class_weight: str | None = None
+) -> Task:
+    """Return the given task, or the task that matches the data if none is given, fitted to the training set.
 
     Raises:
-        UsageError: If the task or the class weights do not match the data.
+        UsageError: If the task, its options or the class weights do not match the data.
     """
-    train, classes = data.train, len(data.train.classes)
-    task: Task
-    if isinstance(given, Task) and name is not None:
-        task = given
-    elif name is not None:
-        task = tasks.build(name, classes)
-    elif train.dense:
-        ignored = any(bool((part.target == IGNORE).any()) for part in data.parts.values())
-        task = tasks.Segmentation(classes, ignore_index=IGNORE if ignored else None)
-    else:
-        task = tasks.Classification(classes)
-    if not isinstance(task, Labels):
-        raise UsageError(
-            f"Expected a Classification or Segmentation task, possibly with a custom loss, got {task.name}. "
-            "Train other tasks with torchmcl.lightning or in your own loop."
-        )
-    if isinstance(task, tasks.Segmentation) != train.dense:
-        kind = "masks" if train.dense else "one label per image"
-        raise UsageError(f"The task {task.name} does not match {data.name}, which has {kind}. Leave task out.")
-    if task.classes != classes:
-        raise UsageError(f"{data.name} has {classes} classes, but the task has {task.classes}. Leave task out.")
+    train = data.train
+    try:
+        if config.task is None:
+            task = _inferred(data, config.task_options)
+        else:
+            task = given if isinstance(given, Task) else tasks.build(config.task, _size(train), **config.task_options)
+        task = task.for_training(train.target, train.classes, train.weight)
+    except UsageError as problem:
+        kind = "floats" if train.continuous else "masks" if train.dense else "one label per image"
+        raise UsageError(f"In {data.name}, which has {kind}: {problem}") from problem
     if class_weight is None:
         return task
+    if not isinstance(task, Labels):
+        raise UsageError(f"The option class_weight needs classes, which the task {task.name} does not have. Omit it.")
     if task.class_weight is not None:
         raise UsageError("Both the task and fit have a class_weight. Set class_weight in only one of them.")
     return replace(task, class_weight=parse_class_weight(class_weight, train))
+
+
+def _inferred(data: DataSet, options: Mapping[str, Any]) -> Task:
+    """Return the task that matches the targets: floats, masks or labels."""
+    train = data.train
+    if train.continuous:
+        return tasks.build("regression", _size(train), **options)
+    if options:
+        raise UsageError(
+            f"The option {next(iter(options))} belongs to regression, but the targets are classes. Omit it, or convert "
+            "the targets to floats."
+        )
+    if train.dense:
+        ignored = any(bool((part.target == IGNORE).any()) for part in data.parts.values())
+        return tasks.Segmentation(_size(train), ignore_index=IGNORE if ignored else None)
+    return tasks.Classification(_size(train))
+
+
+def _size(train: Examples | External) -> int:
+    return train.target.shape[-1] if train.continuous else len(train.classes)
 
 
 def parse_class_weight(text: str, train: Examples | External) -> tuple[float, ...]:
