@@ -177,7 +177,9 @@ def hypotheses(trained: Trained, argument: str) -> list[dict[str, Any]]:
     output = specialists.forward(inputs)
     return [
         {name: rounded(part) for name, part in (("input", x), ("hypotheses", found), ("scores", score))}
-        for x, found, score in zip(inputs, task.hypotheses(output).unbind(1), task.scores(output).unbind(1), strict=True)
+        for x, found, score in zip(
+            inputs, task.hypotheses(output).unbind(1), task.scores(output).unbind(1), strict=True
+        )
     ]
 
 

@@ -13,7 +13,7 @@ from torchmcl.analysis import style
 from torchmcl.data.datasets import modes
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.store import Result
-from torchmcl.studies.study import method_title, spread, values
+from torchmcl.studies.study import spread, values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,10 +42,9 @@ GROUPED: dict[str, dict[str, Any]] = {
 def spec(scale: Scale, data: str, members: int, name: str, *, seed: int) -> Spec:
     """Return the specification of one run."""
     method, options = name.split(",")[0], (METHODS if data == "three-modes" else GROUPED)[name]
-    scores = {} if method == "amcl" else {"score": "bce"}  # AMCL's auxiliary output replaces the scores
-    return scale.spec(
-        method, kind="numbers", data=data, members=members, seed=seed, record=[f"hypotheses:{INPUTS}"], **scores, **options
-    )
+    own = options if method == "amcl" else {"score": "bce", **options}  # AMCL's auxiliary output replaces the scores
+    record = [f"hypotheses:{INPUTS}"]
+    return scale.spec(method, kind="numbers", data=data, members=members, seed=seed, record=record, **own)
 
 
 def rows(scale: Scale) -> list[tuple[str, int, str]]:
@@ -97,11 +96,11 @@ def figure(results: Results) -> "Figure | None":
         for axis, record in zip(axes, records, strict=True):
             target, _ = modes.draw(torch.tensor([record["input"]]), 150, weights, generator)
             axis.scatter(*target[0].T, s=2, color=style.GREY, alpha=0.5, linewidths=0)
-            sizes = [4 + 130 * score for score in record["scores"]]
-            axis.scatter(*zip(*record["hypotheses"], strict=True), s=sizes, color=style.PALETTE[1], alpha=0.8, linewidths=0)
+            sizes, drawn_at = [4 + 130 * score for score in record["scores"]], zip(*record["hypotheses"], strict=True)
+            axis.scatter(*drawn_at, s=sizes, color=style.PALETTE[1], alpha=0.8, linewidths=0)
             axis.set(xlim=(-1.25, 1.25), ylim=(-1.0, 1.4), aspect="equal")
             style.tidy(axis)
-        axes[0].set_ylabel(name.removesuffix(", no memory") if "," not in name else "amcl,\nno memory")
+        axes[0].set_ylabel(name.replace(", ", ",\n"))
     for axis, record in zip(grid[0], next(iter(drawn.values())), strict=True):
         axis.set_title(f"x = {record['input'][0]:.2f}")
     return figure
