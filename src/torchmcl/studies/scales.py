@@ -52,8 +52,8 @@ _PRETRAINED_MASKS = {**_ICOSEG, "epochs": 30, "batch_size": 32, "network": "effi
 _PRETRAINED_MASKS |= {"learning_rate": 0.001, "weight_decay": 0.05}  # the recipe of the network, which is not tuned
 # Numbers to predict: the seed draws the data or the split. A tenth of the training set calibrates the density.
 _NUMBERS: Options = {"network": "mlp", "depth": 2, "width": 32, "exchange": "weight_sharing", "data_validation": 0.1}
-_NUMBERS |= {"optimizer": "adam", "learning_rate": 0.01, "weight_decay": 0.0, "schedule": "cosine", "epochs": 40}
-_NUMBERS |= {"batch_size": 100}
+_NUMBERS |= {"optimizer": "adam", "learning_rate": 0.01, "weight_decay": 5e-4, "schedule": "cosine"}
+_NUMBERS |= {"epochs": 20, "batch_size": 64}
 SETTINGS: dict[str, dict[str, Options]] = {
     "smoke": {
         "images": {**_DIGITS, "data_limit": 200, "data_validation": 0.2},
@@ -61,6 +61,7 @@ SETTINGS: dict[str, dict[str, Options]] = {
         "auxiliary": {**_DIGITS, "data_classes": "0,1,2,3,4,5,6"},
         "segmentation": {**_DIGITS, "data": "digits-masks", "data_limit": 100, "network": "fcn", "batch_size": 32},
         "numbers": {**_NUMBERS, "epochs": 2, "width": 4},
+        "tables": {**_NUMBERS, "epochs": 2, "width": 4},
     },
     "mini": {
         "images": {**_CIFAR10, "data_limit": 10_000, "data_validation": 0.1, "batch_size": 128, "drop_every": 4},
@@ -72,6 +73,7 @@ SETTINGS: dict[str, dict[str, Options]] = {
         "confidence": {**_TRANSFER, "data": "cifar10", "data_classes": "dog,airplane"},
         "segmentation": _PRETRAINED_MASKS,
         "numbers": _NUMBERS,
+        "tables": {**_NUMBERS, "batch_size": 32},
     },
     "scratch": {
         "images": _SCRATCH,
@@ -186,7 +188,7 @@ class Scale:
 
     def records(self, kind: str = "images") -> tuple[str, ...]:
         """Return the records of every run of a kind of study."""
-        if kind == "numbers":
+        if kind in ("numbers", "tables"):
             return ()
         return (RECORDS_OF_MASKS if kind == "segmentation" else RECORDS).get(self.name, ())
 

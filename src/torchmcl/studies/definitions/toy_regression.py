@@ -35,7 +35,6 @@ GROUPED: dict[str, dict[str, Any]] = {
     "amcl, no memory": {"memory": False},
     "amcl, no memory, beta 0.5": {"memory": False, "beta": 0.5},
     "amcl": {},
-    "amcl, beta 0.5": {"beta": 0.5},
 }
 
 
@@ -55,7 +54,7 @@ def rows(scale: Scale) -> list[tuple[str, int, str]]:
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """Return 27 configurations per seed."""
+    """Return 26 configurations per seed."""
     return [spec(scale, *row, seed=seed) for seed in scale.seeds for row in rows(scale)]
 
 
