@@ -19,7 +19,7 @@ SEEDS = {"smoke": 1, "mini": 1, "standard": 6, "scratch": 6, "paper": 3}
 SEEDS_OF_STUDY = {
     "mini": dict.fromkeys(("from_scratch", "toy_regression", "tables_regression"), 0),
     "standard": {
-        **dict.fromkeys(("penalties", "pretrained_masks", "fine_tuning", "sensitivity", "balanced_masks"), 3),
+        **dict.fromkeys(("pretrained_masks", "fine_tuning", "sensitivity", "balanced_masks"), 3),
         "from_scratch": 0,
         "tables_regression": 20,  # splits
     },
@@ -240,7 +240,7 @@ def scale(name: str, study: str | None = None, *, seeds: int | None = None) -> S
         study: name of a study, which may have fewer seeds than others
         seeds: number of seeds; overrides the default of the scale and the study
 
-    >>> scale("standard", "ablation").seeds, scale("standard", "penalties").seeds
+    >>> scale("standard", "ablation").seeds, scale("standard", "sensitivity").seeds
     ((0, 1, 2, 3, 4, 5), (0, 1, 2))
     """
     known_name("scale", name, NAMES)
