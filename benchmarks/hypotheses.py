@@ -109,9 +109,9 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--widths", type=int, nargs="+", default=[256, 512, 1024], help="widths of the trunk")
-    parser.add_argument("--batches", type=int, nargs="+", default=[256, 1024], help="batch sizes")
+    parser.add_argument("--batches", type=int, nargs="+", default=[256], help="batch sizes")
     parser.add_argument("--rounds", type=int, default=12, help="rounds per candidate")
-    parser.add_argument("--steps", type=int, default=30, help="steps per round")
+    parser.add_argument("--steps", type=int, default=20, help="steps per round")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     given = parser.parse_args()
     torch.set_num_threads(1)

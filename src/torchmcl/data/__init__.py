@@ -18,8 +18,8 @@ from torchmcl.data.datasets import (
     modes,
     npz,
     segmentation_folder,
+    small_tables,
     svhn,
-    tables,
     tiny_imagenet,
 )
 from torchmcl.data.examples import DataSet, Examples
@@ -187,7 +187,7 @@ def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, siz
         "svhn": lambda: svhn.load(directory, parts),
         "tiny-imagenet": lambda: tiny_imagenet.load(directory, parts, size),
         "icoseg": lambda: icoseg.load(directory, parts, seed=seed, size=size or icoseg.SIZE),
-        **{table: lambda: tables.load(name, parts, seed=seed) for table in TABLES},
+        **{table: lambda: small_tables.load(name, parts, seed=seed) for table in TABLES},
         "three-modes": lambda: modes.three_modes(parts, seed=seed),
         "grouped-modes": lambda: modes.grouped_modes(parts, seed=seed),
     }
