@@ -77,7 +77,7 @@ def test_numbers_to_predict() -> None:
     assert examples.continuous
     assert not examples.dense
     assert (examples.labels.tolist(), examples.label_names) == ([0, 0, 0, 0], ("all",))
-    assert repr(examples.subset([1, 2])) == "Examples(2 of (3,), 1 target values)"
+    assert repr(examples.subset([1, 2])) == "Examples(2 of (3,), 1 target value)"
     several = torch.full((2, 3, 2), torch.nan)
     several[:, 0] = 1.0
     assert Examples(torch.zeros(2, 3), several, ()).continuous

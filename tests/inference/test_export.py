@@ -12,7 +12,8 @@ import torch
 
 from torchmcl import UsageError, cli, data
 from torchmcl.inference import export as exporting
-from torchmcl.inference.export import OUTPUTS, TOLERANCE, export, onnx_runner, pt2_runner
+from torchmcl.inference.export import TOLERANCE, export, onnx_runner, pt2_runner
+from torchmcl.inference.export_outputs import ClassOutputs
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization.model_config import ModelConfig
 from torchmcl.structures.rejection import Rejection
@@ -55,14 +56,14 @@ def untrained(method, network, shape, *, members=2, preset="light", rejection=No
 def answers(specialists, x):
     """What eager says, as a graph would."""
     with torch.no_grad():
-        return dict(zip(OUTPUTS, exporting.Graph(specialists)(x), strict=True))
+        return dict(zip(ClassOutputs.names, exporting.Graph(specialists)(x), strict=True))
 
 
 def check(specialists, run, sizes=(1, 2, 3, 17)):
     for size in sizes:
         x = exporting.random_input(specialists, size + 100)[:size]  # none that export itself has seen
         expected, got = answers(specialists, x), run(x)
-        for name in OUTPUTS:
+        for name in ClassOutputs.names:
             assert got[name].shape == expected[name].shape, name
             assert got[name].dtype == expected[name].dtype, name
         for name in ("probabilities", "members", "auxiliary"):
@@ -128,9 +129,9 @@ def test_a_run_with_a_threshold(calibrated, exported, digits_test):
     session = onnxruntime.InferenceSession(exported)
     (given,) = session.get_inputs()
     assert (given.name, given.type, given.shape) == ("images", "tensor(uint8)", ["batch", 1, 8, 8])
-    assert tuple(each.name for each in session.get_outputs()) == OUTPUTS
+    assert tuple(each.name for each in session.get_outputs()) == ClassOutputs.names
     assert json.loads(session.get_modelmeta().custom_metadata_map["classes"]) == list("0123456789")
-    found = dict(zip(OUTPUTS, session.run(None, {"images": digits_test.images.numpy()}), strict=True))
+    found = dict(zip(ClassOutputs.names, session.run(None, {"images": digits_test.images.numpy()}), strict=True))
     answer = Specialists.load(calibrated).predict(digits_test)
     assert np.array_equal(found["label"], answer.label)
     assert np.array_equal(found["accepted"], answer.accepted)

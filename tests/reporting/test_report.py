@@ -22,7 +22,7 @@ from torchmcl.reporting.command import train_command
 from torchmcl.reporting.diagnostics import diagnostics
 from torchmcl.reporting.inline import svg, thumbnail
 from torchmcl.reporting.metric_descriptions import METRICS, NONE
-from torchmcl.reporting.page import TEMPLATES, distinct, entries, figures
+from torchmcl.reporting.page import TEMPLATES, distinct, figures
 from torchmcl.serialization.model_files import read_config
 from torchmcl.training import fit
 from torchmcl.training.config import TrainConfig
@@ -195,7 +195,11 @@ def test_from_the_command_line(digits_run, tmp_path, capsys):
 
 
 def test_figures_from_the_command_line(digits_run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(catalogue, "FIGURES", entries(["assignment_matrix", "risk_coverage"]))
+    monkeypatch.setattr(
+        catalogue,
+        "FIGURES",
+        [entry for entry in catalogue.FIGURES if entry.name in ("assignment_matrix", "risk_coverage")],
+    )
     assert cli.main(["figures", str(digits_run), "-o", str(tmp_path / "f"), "--limit", "40", "--format", "svg"]) == 0
     assert {path.name for path in (tmp_path / "f").iterdir()} == {"assignment_matrix.svg", "risk_coverage.svg"}
     assert "risk_coverage.svg" in capsys.readouterr().out
@@ -210,7 +214,7 @@ def test_without_matplotlib_it_says_what_it_needs(digits_run, tmp_path, monkeypa
 
 def test_without_captum_the_rest_is_there(digits_look, monkeypatch):
     monkeypatch.setitem(sys.modules, "captum.attr", None)
-    (entry,) = entries(["grad_cam_grid"])
+    (entry,) = (entry for entry in catalogue.FIGURES if entry.name == "grad_cam_grid")
     drawn = figures(entry, [digits_look])
     assert "This figure was not drawn. Grad-CAM needs captum" in TEMPLATES.get_template("figures.html").module.figure(
         drawn

@@ -1,8 +1,9 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from torchmcl.studies import paper, tables
+from torchmcl.studies import paper, statements, tables
 from torchmcl.studies.comparison import Comparison
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import scale
@@ -64,6 +65,23 @@ def test_the_least_favourable_difference_is_shown():
         "2.14 and 5.1",
         "amcl minus ie: -1.05",
         6,
+    )
+
+
+def test_p_values_are_corrected_and_false_statements_expected(monkeypatch, tmp_path):
+    """Two judged statements and one with few seeds: the smaller p-value is doubled, the larger one stays."""
+    found = iter([LOWER, UNCLEAR, FEW])
+    made = [Lower(f"{n}", "table 1", f"study {n}", "oracle", {"amcl minus ie": ({}, {})}) for n in range(3)]
+    shown = lambda *key, results: (SimpleNamespace(comparisons=[next(found)]), RESULTS, None)  # noqa: E731
+    monkeypatch.setattr(statements, "show", shown)
+    monkeypatch.setattr(statements, "find", lambda *table, **row: None)
+    made = table(made, tmp_path)
+    column = made.columns.index("p (Holm)")
+    assert [row[column] for row in made.rows] == ["<0.001", f"{UNCLEAR.difference.p_t:.3f}", tables.MISSING]
+    assert 2 * LOWER.difference.p_t < 0.001
+    assert made.caption.endswith("at most 0.0 of these 2 would hold by chance.")
+    assert statements.caption([statements.Judged("holds", seeds=6, p_t=0.01)] * 64).endswith(
+        "at most 1.0 of these 64 would hold by chance."
     )
 
 

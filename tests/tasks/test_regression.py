@@ -390,7 +390,7 @@ def test_a_loss_of_the_wrong_shape_for_several_targets():
         ({"score": "mixture"}, "The score 'mixture' needs a likelihood"),
         ({"score_weight": -1.0}, "Expected score_weight >= 0"),
         ({"mean": (0.0,)}, "Expected one mean for each of the 2 targets, got 1"),
-        ({"scale": (1.0, 0.0)}, "Expected a positive scale"),
+        ({"scale": (1.0, 0.0)}, "Expected only positive values in scale"),
     ],
 )
 def test_bad_options_are_one_clear_line(given, message):

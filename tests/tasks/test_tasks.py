@@ -267,10 +267,28 @@ def test_a_registered_task_by_name(tmp_path, monkeypatch):
 
 
 def test_a_task_for_other_classes_is_refused():
-    with pytest.raises(UsageError, match="digits has 10 classes, but the task has 3"):
+    with pytest.raises(UsageError, match=r"digits, .*The data has 10 classes, but the task has 3"):
         fit("smcl", epochs=1, task=Classification(3), **TINY)
-    with pytest.raises(UsageError, match=r"Classification or Segmentation task, .* got SquaredError"):
+    with pytest.raises(UsageError, match="The task SquaredError has no classes, but the targets are 10 classes"):
         fit("smcl", epochs=1, task=SquaredError(), **TINY)
+
+
+def test_a_task_of_ones_own_for_floats(tmp_path):
+    from torchmcl import Specialists
+
+    x = torch.rand(60, 2)
+    floats = data.from_arrays(x, x.sum(1), validation=0.2)
+    options = {"members": 2, "width": 8, "epochs": 2, "verbose": False}
+    specialists = fit("smcl", "mlp", floats, task=SquaredError(), out=tmp_path / "run", **options)
+    assert set(specialists.metrics["validation"]) == {"oracle_loss", "ensemble_loss"}
+    assert specialists.metrics["oracle_loss"] <= specialists.metrics["ensemble_loss"]
+    assert specialists.forward(x).logits.shape == (2, 60, 1)
+    with pytest.raises(UsageError, match="cannot predict with the task SquaredError"):
+        specialists.predict(x)
+    with pytest.raises(UsageError, match="Pass it as method="):
+        Specialists.load(tmp_path / "run")
+    again = Specialists.load(tmp_path / "run", method=specialists.method)
+    assert torch.equal(again.forward(x).logits, specialists.forward(x).logits)
 
 
 def unbalanced():

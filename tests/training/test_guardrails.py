@@ -3,7 +3,15 @@ import torch
 
 from torchmcl import Regression, UsageError, methods, metrics
 from torchmcl.training import fit
-from torchmcl.training.guardrails import check_counts, check_examples, check_schedule, check_shares, check_winners
+from torchmcl.training.guardrails import (
+    check_counts,
+    check_examples,
+    check_metrics,
+    check_schedule,
+    check_shares,
+    check_targets,
+    check_winners,
+)
 
 
 def amcl(members, k=1):
@@ -41,10 +49,30 @@ def test_a_member_that_takes_everything():
 
 
 def test_a_good_oracle_and_a_bad_answer():
-    balanced = torch.ones(4, 2)
-    assert "cmcl, vmcl, amcl" in check_shares(balanced, methods.build("smcl", 2, 4), oracle=2.0, top1=55.0)[0]
-    assert "Train longer" in check_shares(balanced, amcl(2), oracle=2.0, top1=55.0)[0]
-    assert check_shares(balanced, amcl(2), oracle=2.0, top1=20.0) == []
+    errors = {"oracle_error": 2.0, "top1_error": 55.0}
+    assert "cmcl, vmcl, amcl" in check_metrics(errors, methods.build("smcl", 2, 4))[0]
+    assert "Train longer" in check_metrics(errors, amcl(2))[0]
+    assert check_metrics({"oracle_error": 2.0, "top1_error": 20.0}, amcl(2)) == []
+    assert check_metrics({}, amcl(2)) == []
+
+
+def test_unused_hypotheses_are_reported_if_there_are_enough_examples():
+    smcl = methods.build("smcl", 3, task=Regression(1))
+    assert "Hypothesis 1 is never" in check_metrics({"winners": [0.0, 40.0, 60.0], "examples": 15}, smcl)[0]
+    assert check_metrics({"winners": [0.0, 40.0, 60.0], "examples": 14}, smcl) == []
+    assert (
+        check_metrics({"winners": [0.0, 40.0, 60.0], "examples": 15}, methods.build("ie", 3, task=Regression(1))) == []
+    )
+
+
+def test_floats_that_look_like_classes():
+    labels = torch.arange(100).remainder(10)
+    assert "10 different whole numbers" in check_targets(labels[:, None].float())[0]
+    assert check_targets(labels) == []
+    assert check_targets(labels[:, None] + 0.5) == []
+    assert check_targets(torch.arange(100.0)[:, None]) == []
+    several = torch.stack([labels.float(), torch.full((100,), torch.nan)], 1)[:, :, None]
+    assert len(check_targets(several)) == 1
 
 
 def test_a_method_of_ones_own_is_advised_by_what_it_teaches(monkeypatch):
@@ -54,8 +82,9 @@ def test_a_method_of_ones_own_is_advised_by_what_it_teaches(monkeypatch):
         return methods.Composition(methods.cmcl(members, classes, k=k).objective, k, teaches_leaving=True)
 
     monkeypatch.setitem(methods._FAMILY, "mine", mine)
-    assert "Train longer" in check_shares(torch.ones(4, 2), methods.build("mine", 2, 4), oracle=2.0, top1=55.0)[0]
-    assert "amcl, mine" in check_shares(torch.ones(4, 2), methods.build("smcl", 2, 4), oracle=2.0, top1=55.0)[0]
+    errors = {"oracle_error": 2.0, "top1_error": 55.0}
+    assert "Train longer" in check_metrics(errors, methods.build("mine", 2, 4))[0]
+    assert "amcl, mine" in check_metrics(errors, methods.build("smcl", 2, 4))[0]
 
 
 @pytest.mark.parametrize("name", ["ie", "emadnn", "one", "kdcl"])

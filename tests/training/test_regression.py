@@ -343,7 +343,7 @@ def test_without_a_validation_split_there_is_no_density_until_it_is_calibrated()
             {"y": lambda y: y.astype(int)[:, 0], "loss": "huber"},
             "option loss belongs to regression, but .* are classes",
         ),
-        ({"y": lambda y: y.astype(int)[:, 0], "task": "regression"}, "Regression needs floats to predict"),
+        ({"y": lambda y: y.astype(int)[:, 0], "task": "regression"}, "Regression has no classes, but the targets are"),
         ({"y": lambda y: y.astype(int)[:, 0], "task": Regression(1)}, "Convert integer targets to floats"),
         ({"task": "classification"}, r"which has floats: Expected 2 to .* classes"),
         ({"task": Regression(2)}, "data has 1 values per target, but the task has 2"),

@@ -1,6 +1,7 @@
 """Evaluation of trained runs: errors, calibration, rejection, and detection of unseen data."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from torchmcl import data as sets
 from torchmcl import metrics
 from torchmcl.analysis.recorder import Recorder, record
+from torchmcl.analysis.regression_evaluation import RegressionEvaluation, evaluate_regression
 from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.data.examples import Examples
 from torchmcl.data.image_files import EXTENSIONS, ImageFiles
@@ -61,7 +63,7 @@ def run_evaluation(
     unseen: str | None = None,
     unseen_classes: str | None = None,
     limit: int | None = None,
-) -> RunEvaluation:
+) -> RunEvaluation | RegressionEvaluation:
     """Evaluate a run and keep the recorded values for figures.
 
     The arguments are those of `evaluate_run`. At most `limit` evenly spaced examples of each data set are used.
@@ -70,6 +72,10 @@ def run_evaluation(
     specialists = Specialists.load(run)
     examples, name, source = _test_examples(run, specialists, data, source)
     examples = _spread(examples, limit)
+    if specialists.model_config.targets:
+        if unseen is not None:
+            raise UsageError("The option unseen needs a run that predicts classes; this run predicts numbers. Omit it.")
+        return _regression(run, specialists, examples, name)
     recorder = Recorder(specialists, examples.target)
     method, temperature = specialists.method, specialists.model_config.rejection.temperature
     with feature_loader(specialists, examples) as loader:
@@ -111,19 +117,35 @@ def run_evaluation(
     )
 
 
-def calibrate_run(
-    run: Path, *, coverage: float | None = None, max_error: float | None = None, temperature: bool = False
-) -> dict[str, Any]:
-    """Calibrate a run on its validation split and save the threshold and temperature with the model.
+def _regression(run: Path, specialists: Specialists, examples: Examples, name: str) -> RegressionEvaluation:
+    values, answer = evaluate_regression(specialists, examples)
+    task = answer.task
+    about = {"run": str(run), "method": specialists.method.name, "data": name, **values}
+    if task.kernel is not None:
+        about["density"] = task.kernel
+    return RegressionEvaluation(
+        run.resolve().name,
+        specialists,
+        examples,
+        answer,
+        about,
+        training_metrics=specialists.metrics,
+        config=_config(run),
+        history=read_log(run),
+        run=str(run),
+    )
+
+
+def calibrate_run(run: Path, **options: Any) -> dict[str, Any]:
+    """Calibrate a run on its validation split and save the result with the model.
 
     Args:
         run: the folder of the run
-        coverage: the fraction of examples to accept
-        max_error: the maximum error among the accepted examples, as a fraction
-        temperature: whether to fit a temperature first (see `torchmcl.inference.rejection.apply_temperature`)
+        options: the options of `Specialists.calibrate`: coverage, max_error, temperature or density
 
     Returns:
-        `run`, the number of `examples`, and the values of `rejection_metrics` on the validation split.
+        `run`, the number of `examples`, and the values of `rejection_metrics` on the validation split; or the fields of
+        `inference.calibrate.Density` for a run that predicts numbers.
 
     Raises:
         UsageError: if the run has no validation split.
@@ -131,8 +153,10 @@ def calibrate_run(
     specialists, validation = Specialists.load(run), load_run_data(run, "validation")[1].validation
     if validation is None:
         raise UsageError(f"{run} has no validation split. Calibrate in Python: Specialists.load(…).calibrate(…).")
-    specialists.calibrate(validation, coverage=coverage, max_error=max_error, temperature=temperature)
+    result = specialists.calibrate(validation, **options)
     specialists.save(run)
+    if specialists.model_config.targets:
+        return {"run": str(run), **asdict(result)}
     values = _recorded_rejection(record(specialists, validation, validation.target))
     return {"run": str(run), "examples": len(validation), **values["rejection"]}
 
@@ -210,6 +234,9 @@ def _test_examples(
     else:
         source = source or DataConfig()
         test = source.load(data, config.get("data_seed", config.get("seed", 0)), parts=("test",)).test
+    if test.continuous != bool(specialists.model_config.targets):
+        kinds = ("classes", "numbers")[:: -1 if test.continuous else 1]
+        raise UsageError(f"The run predicts {kinds[1]}, but the targets of {data} are {kinds[0]}. Choose other data.")
     if test.classes != specialists.classes:
         raise UsageError(
             f"The run was trained on {len(specialists.classes)} classes ({_shorten(specialists.classes)}), but {data} "

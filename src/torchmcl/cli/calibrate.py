@@ -1,8 +1,8 @@
-"""Calibrate a trained run on its validation split: set the confidence below which predictions are rejected."""
+"""Calibrate a trained run on its validation split: the confidence threshold, or the density of numbers to predict."""
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torchmcl.cli.options import add_option
 
@@ -13,6 +13,8 @@ def add_arguments(parser: Any) -> None:
     add_option(parser, "coverage", "fraction of examples to accept, e.g. 0.95", float)
     add_option(parser, "max_error", "maximum error rate among the accepted examples, e.g. 0.01", float)
     add_option(parser, "temperature", "also fit a softmax temperature (temperature scaling)", bool)
+    about = "for regression: voronoi (kernels on Voronoi cells, by default) or mixture (one EM step)"
+    add_option(parser, "density", about, Literal["voronoi", "mixture"])
     add_option(parser, "json", "print JSON", bool)
 
 
@@ -20,10 +22,18 @@ def run(options: dict[str, Any]) -> int:
     """Run the command."""
     from torchmcl.analysis.evaluation import calibrate_run
 
-    targets = {name: options[name] for name in ("coverage", "max_error", "temperature")}
+    targets = {name: options[name] for name in ("coverage", "max_error", "temperature", "density")}
     result = calibrate_run(Path(options["run"]), **targets)
     if options["json"]:
         print(json.dumps(result, indent=1))
+        return 0
+    if "kernel" in result:
+        deviations = result["spread"] if result["bandwidth"] is None else [result["bandwidth"]]
+        numbers = " ".join(f"{value:.4g}" for value in deviations)
+        print(
+            f"{result['run']} has the density {result['kernel']}, with the deviation {numbers} in standard deviations "
+            f"of the targets. On {result['examples']} validation examples, the NLL is {result['nll']:.4f}."
+        )
         return 0
     print(
         f"{result['run']} accepts predictions with a confidence of at least {result['threshold']:.4f} (temperature "

@@ -26,7 +26,7 @@ def run(options: dict[str, Any]) -> int:
     if options["quantize"]:
         print(
             f"8 bits: the size changed from {result['bytes_before'] / 1e6:.2f} to {result['bytes'] / 1e6:.2f} MB, and "
-            f"the error on {result['examples']} test examples changed from {result['error_before']:.2f} to "
-            f"{result['error']:.2f} %."
+            f"the error on {result['examples']} test examples changed from {result['error_before']:.4g} to "
+            f"{result['error']:.4g} {result['unit']}."
         )
     return 0

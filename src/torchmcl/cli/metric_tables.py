@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-COMPARED = ("accuracy", "ece", "nll", "brier")
+COMPARED = ("accuracy", "oracle_rmse", "rmse", "crps", "ece", "nll", "brier")
+LISTS = {"members": "members' errors", "winners": "closest hypothesis, %"}  # metrics with one value per member
 UNSEEN_COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
 
 
@@ -22,13 +23,16 @@ def metric_tables(results: Sequence[dict[str, Any]]) -> "Iterator[Table]":
 
 
 def run_table(metrics: dict[str, Any]) -> "Table":
-    """List every scalar metric and the members' errors."""
+    """List every scalar metric and the metrics of each member."""
     table = _table(f"{metrics['run']} on {metrics['data']}: {metrics['examples']} examples", ("metric", "value"))
     for name, value in metrics.items():
         if isinstance(value, int | float):
             table.add_row(name, f"{value:g}")
-        elif name == "members":
-            table.add_row("members' errors", "  ".join(f"{error:.2f}" for error in value))
+        elif name in LISTS:
+            form = ".4g" if "rmse" in metrics else ".2f"
+            table.add_row(LISTS[name], "  ".join(f"{error:{form}}" for error in value))
+        elif name == "density":
+            table.add_row(name, value)
         elif name == "rejection":
             for inside, number in value.items():
                 table.add_row(f"rejection: {inside}", "none" if number is None else f"{number:g}")
@@ -52,7 +56,11 @@ def comparison(results: Sequence[dict[str, Any]]) -> "Table":
     unseen = ("best score", *UNSEEN_COLUMNS.values()) if all("unseen" in metrics for metrics in results) else ()
     table = _table("comparison of the runs", ("run", "method", *names, *unseen))
     for metrics in results:
-        cells = [metrics["run"], metrics["method"], *(f"{metrics[name]:.3f}" for name in names)]
+        cells = [
+            metrics["run"],
+            metrics["method"],
+            *(f"{metrics[name]:.{'4g' if 'rmse' in metrics else '3f'}}" for name in names),
+        ]
         if unseen:
             best = metrics["unseen"]["best"]
             cells += [best, *(f"{metrics['unseen']['scores'][best][metric]:.2f}" for metric in UNSEEN_COLUMNS)]

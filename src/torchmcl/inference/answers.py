@@ -41,6 +41,14 @@ class Answer(NamedTuple):
         """Return a copy on another device."""
         return Answer(*(part.to(device) for part in self))
 
+    def row(self, i: int, classes: Sequence[str]) -> dict[str, Any]:
+        """Return the answer for one example as plain values, without the masks of segmentation."""
+        row: dict[str, Any] = {"accepted": bool(self.accepted[i]), "member": int(self.member[i]) + 1}
+        if self.label.ndim > 1:
+            return row
+        row |= {"label": classes[int(self.label[i])], "confidence": float(self.confidence[i])}
+        return row | {"probabilities": dict(zip(classes, self.probabilities[i].tolist(), strict=True))}
+
     @classmethod
     def cat(cls, answers: Sequence["Answer"]) -> "Answer":
         """Concatenate the answers for successive batches."""

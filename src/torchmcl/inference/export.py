@@ -20,13 +20,11 @@ from torchmcl import networks
 from torchmcl._utils import atomic
 from torchmcl._utils.logs import muted
 from torchmcl.errors import UsageError
+from torchmcl.inference.export_outputs import outputs_of
 from torchmcl.inference.inputs import batches, labelled_batches
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization.data_config import load_run_data
-from torchmcl.structures.output import per_example
-from torchmcl.tasks.labels import percent
 
-OUTPUTS = ("label", "probabilities", "members", "auxiliary", "accepted")
 BATCH_SIZES = (1, 3, 17)  # the batch sizes at which the exported graph is compared with the model
 TOLERANCE = 1e-5
 PRETRAINED_TOLERANCE = 1e-3  # in deep networks, rounding adds up to differences of about 1e-4
@@ -37,24 +35,29 @@ Runner = Callable[[Tensor], Mapping[str, Tensor]]
 
 
 class Graph(nn.Module):
-    """A complete model as one module: preprocessing, members, combiner and rejection threshold.
+    """A complete model as one module: preprocessing, members, combiner and, for classes, the rejection threshold.
 
-    It returns `OUTPUTS`: `label` (B, …), `probabilities` (B, C, …), the probabilities of the `members` (M, B, C, …),
-    the members' `auxiliary` probability (M, B, …), which is 0 without an auxiliary class, and `accepted` (B,).
+    Its outputs depend on the task and are named in `names`. For classes, they are `label` (B, …), `probabilities` (B,
+    C, …), the probabilities of the `members` (M, B, C, …), the members' `auxiliary` probability (M, B, …), which is 0
+    without an auxiliary class, and `accepted` (B,). For continuous targets, they are `hypotheses` (M, B, D), `scores`
+    (M, B) and `mean` (B, D), in the units of the targets.
     """
 
     def __init__(self, specialists: Specialists) -> None:
         super().__init__()
         self.specialists = specialists
         self.ensemble = specialists.ensemble
+        self.outputs = outputs_of(specialists.method.task)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return self.outputs.names
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Compute `OUTPUTS` for a batch of raw examples (B, …)."""
+        """Compute the outputs for a batch of raw examples (B, …)."""
         answer = self.specialists.postprocess(self.ensemble(self.specialists.prepare(x)))
-        members = answer.members[:, :, : len(self.specialists.classes)]
-        has_auxiliary = self.specialists.method.auxiliary
-        auxiliary = answer.members[:, :, -1] if has_auxiliary else torch.zeros_like(answer.members[:, :, 0])
-        return answer.label, answer.probabilities, members, auxiliary, answer.accepted
+        return self.outputs.of(answer, self.specialists)
 
 
 def export(specialists: Specialists, path: str | Path, *, quantize: Any = None, test: Any = None) -> dict[str, Any]:
@@ -72,8 +75,9 @@ def export(specialists: Specialists, path: str | Path, *, quantize: Any = None, 
 
     Returns:
         A dictionary with the `path`, the file size in `bytes`, the batch sizes of the comparison in `batches` and the
-        largest `difference` between outputs. Quantization adds `bytes_before`, and `test` then adds `error_before` and
-        `error`, in percent.
+        largest `difference` between outputs; numbers to predict are compared in standard deviations of the targets.
+        Quantization adds `bytes_before`, and `test` then adds `error_before` and `error` in percent, or the RMSE of
+        numbers to predict, and the `unit`.
 
     Raises:
         UsageError: if the format is unknown, the network cannot be traced, or the graph differs from the model.
@@ -96,8 +100,9 @@ def export(specialists: Specialists, path: str | Path, *, quantize: Any = None, 
         original, content = content, quantize_onnx(content, specialists, quantize)
         result["bytes_before"] = len(original)
         if test is not None:
-            result["error_before"] = error_percent(load(original), specialists, test)
-            result["error"] = error_percent(load(content), specialists, test)
+            result["error_before"] = error(load(original), specialists, test)
+            result["error"] = error(load(content), specialists, test)
+            result["unit"] = graph.outputs.unit
     atomic.make_folder(path.parent)
     atomic.write(path, content)
     return {**result, "bytes": len(content)}
@@ -106,7 +111,7 @@ def export(specialists: Specialists, path: str | Path, *, quantize: Any = None, 
 def to_onnx(graph: Graph) -> bytes:
     """Convert a graph to ONNX, with the names of the classes in its metadata."""
     x, name = random_input(graph.specialists, 2), input_name(graph.specialists)
-    return module_to_onnx(graph, x, name, OUTPUTS, metadata(graph.specialists))
+    return module_to_onnx(graph, x, name, graph.names, metadata(graph.specialists))
 
 
 def missing_packages() -> list[str]:
@@ -135,7 +140,9 @@ def to_pt2(graph: Graph) -> bytes:
     """Convert a graph with `torch.export`, with the names of the classes in an extra file of the archive."""
     program, buffer = trace(graph, random_input(graph.specialists, 2)), io.BytesIO()
     with _quietly():
-        torch.export.save(program, buffer, extra_files=metadata(graph.specialists))
+        torch.export.save(
+            program, buffer, extra_files=metadata(graph.specialists) | {"outputs": json.dumps(graph.names)}
+        )
     return buffer.getvalue()
 
 
@@ -170,12 +177,14 @@ def onnx_runner(content: bytes) -> Runner:
 
 def pt2_runner(content: bytes) -> Runner:
     """Return a function that computes the outputs of a .pt2 program."""
+    files = {"outputs": ""}
     with _quietly():
-        program = torch.export.load(io.BytesIO(content)).module()
+        program = torch.export.load(io.BytesIO(content), extra_files=files).module()
+    names = json.loads(files["outputs"])
 
     @torch.no_grad()
     def run(x: Tensor) -> Mapping[str, Tensor]:
-        return dict(zip(OUTPUTS, program(x), strict=True))
+        return dict(zip(names, program(x), strict=True))
 
     return run
 
@@ -184,28 +193,22 @@ def pt2_runner(content: bytes) -> Runner:
 def compare(graph: Graph, run: Runner) -> float:
     """Return the largest difference between the outputs of a graph and of its exported form.
 
-    Labels and acceptance are compared only where they do not depend on rounding.
-
     Raises:
         UsageError: if the exported form fails, or if its outputs differ by more than the tolerance.
     """
     worst = 0.0
     pretrained = networks.is_pretrained(graph.specialists.model_config.network or "")
     tolerance = PRETRAINED_TOLERANCE if pretrained else TOLERANCE
-    threshold = graph.specialists.model_config.rejection.threshold
     for size in BATCH_SIZES:
         x = random_input(graph.specialists, size)
-        expected = dict(zip(OUTPUTS, graph(x), strict=True))
+        expected = dict(zip(graph.names, graph(x), strict=True))
         try:
             got = run(x)
         except Exception as problem:  # a graph for only one batch size can raise any exception
             raise UsageError(
                 f"The exported graph fails on a batch of size {size}: {str(problem)[:200]}. Nothing was written."
             ) from problem
-        off = max(float((expected[name] - got[name]).abs().max()) for name in ("probabilities", "members", "auxiliary"))
-        first, second = expected["probabilities"].topk(2, dim=1).values.unbind(1)
-        clear = {"label": first - second > tolerance, "accepted": (per_example(first) - threshold).abs() > tolerance}
-        same = all(bool(((expected[name] == got[name]) | ~clear[name]).all()) for name in clear)
+        off, same = graph.outputs.difference(expected, got, graph.specialists, tolerance)
         worst = max(worst, off)
         if not same or not worst <= tolerance:
             raise UsageError(
@@ -244,10 +247,10 @@ def export_run(run: Path, path: Path, *, quantize: bool = False) -> dict[str, An
     return {**export(specialists, path, quantize=sample, test=data.test), "examples": len(data.test)}
 
 
-def error_percent(run: Runner, specialists: Specialists, examples: Any) -> float:
-    """Return the percentage of examples, or of pixels, that an exported graph predicts incorrectly."""
+def error(run: Runner, specialists: Specialists, examples: Any) -> float:
+    """Return the error of an exported graph on labelled examples, in the unit of its outputs."""
     labelled = labelled_batches(examples, specialists.model_config, specialists.batch_size)
-    return percent(torch.cat([(run(x)["label"] != y).flatten() for x, y in labelled]).double().mean())
+    return outputs_of(specialists.method.task).error([(run(x), y) for x, y in labelled])
 
 
 def random_input(specialists: Specialists, size: int) -> Tensor:

@@ -21,6 +21,7 @@ from torchmcl.ensemble import Ensemble, Network, auxiliary_outputs
 from torchmcl.ensemble.members import convert_state_dict
 from torchmcl.errors import UsageError
 from torchmcl.inference import calibrate as calibration
+from torchmcl.inference import table_files
 from torchmcl.inference.answers import Answer, answer_of
 from torchmcl.inference.inputs import batches, labelled_batches
 from torchmcl.inference.regression_answer import RegressionAnswer
@@ -252,31 +253,26 @@ class Specialists:
         self.model_config = replace(self.model_config, **changes)
         return result
 
-    def predict_files(self, images: Sequence[str | Path], *, masks: str | Path | None = None) -> list[dict[str, Any]]:
-        """Predict the class or the mask of each image file.
+    def predict_files(self, files: Sequence[str | Path], *, masks: str | Path | None = None) -> list[dict[str, Any]]:
+        """Predict the target of each image file, or of each row of table files.
 
         Args:
-            images: paths of the images
+            files: paths of images, or of tables (see `inference.table_files`)
             masks: folder for the predicted masks of a segmentation model; each mask has the size of its image
 
         Returns:
-            One dictionary per image with the keys image, accepted and member (numbered from 1). Classification adds
-            label, confidence and probabilities; segmentation adds mask (a path) and parts (the fraction of the pixels
-            in each class).
+            One dictionary per image, with the key image, or per row, with the keys file and row (numbered from 1). A
+            model for classes adds accepted and member (numbered from 1); classification adds label, confidence and
+            probabilities; segmentation adds mask (a path) and parts (the fraction of the pixels in each class). A
+            model for continuous targets adds mean, most_probable, hypotheses and scores.
         """
         if self.model_config.dense and masks is None:
             raise UsageError("A segmentation model needs a folder for its masks. Pass masks=…, or --out masks.")
-        answer = self.predict(list(images))
-        rows = [
-            {"image": str(path), "accepted": bool(answer.accepted[i]), "member": int(answer.member[i]) + 1}
-            for i, path in enumerate(images)
-        ]
-        if self.model_config.dense:
-            return self._with_masks(rows, answer, Path(masks or "."))
+        x, rows = table_files.examples(files)
+        answer = self.predict(x)
         for i, row in enumerate(rows):
-            row["label"], row["confidence"] = self.classes[int(answer.label[i])], float(answer.confidence[i])
-            row["probabilities"] = dict(zip(self.classes, answer.probabilities[i].tolist(), strict=True))
-        return rows
+            row |= answer.row(i, self.classes)
+        return self._with_masks(rows, answer, Path(masks or ".")) if self.model_config.dense else rows
 
     def _with_masks(self, rows: list[dict[str, Any]], answer: Answer, folder: Path) -> list[dict[str, Any]]:
         names = [f"{Path(row['image']).stem}.png" for row in rows]

@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,6 +80,12 @@ class RegressionAnswer:
             "The model has no density of the targets. Call specialists.calibrate(validation), or train with the loss "
             "gaussian or laplace."
         )
+
+    def row(self, i: int, classes: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the answer for one example as plain values."""
+        row = {"mean": self.mean[i], "most_probable": self.most_probable[i]}
+        row |= {"hypotheses": self.hypotheses[:, i], "scores": self.scores[:, i]}
+        return {name: value.tolist() for name, value in row.items()}
 
     def to(self, device: str | torch.device) -> "RegressionAnswer":
         """Return a copy on another device."""

@@ -1,7 +1,11 @@
 import re
 from collections.abc import Callable
 
+import torch
+
 from torchmcl import metrics
+from torchmcl.analysis.figures.catalogue import Evaluation
+from torchmcl.analysis.regression_evaluation import RegressionEvaluation
 from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.errors import UsageError
 from torchmcl.reporting.metric_descriptions import calibration_error
@@ -83,7 +87,7 @@ def short_training(evaluation: RunEvaluation) -> list[str]:
 def miscalibration(evaluation: RunEvaluation) -> list[str]:
     """Warn if the calibration error is large."""
     error = calibration_error(evaluation)
-    if error <= MAX_CALIBRATION_ERROR:
+    if error is None or error <= MAX_CALIBRATION_ERROR:
         return []
     command = f"torchmcl calibrate {evaluation.run or 'RUN'} --temperature"
     return [f"Confidence differs from accuracy by {error:.1f} percentage points on average. Run: {command}"]
@@ -98,7 +102,25 @@ def undetected_unseen(evaluation: RunEvaluation) -> list[str]:
     return [f"Unseen data ({data}) is hardly detected: the best score, {best}, has an AUROC of {auroc:.1f}."]
 
 
-def partial_evaluation(evaluation: RunEvaluation) -> list[str]:
+def unused_hypotheses(evaluation: RegressionEvaluation) -> list[str]:
+    """Warn about hypotheses that are never the closest to a target."""
+    return guardrails.check_metrics(evaluation.metrics, evaluation.specialists.method)
+
+
+def worse_than_the_mean(evaluation: RegressionEvaluation) -> list[str]:
+    """Warn if a constant, the mean of the training targets, has a lower RMSE than the mean of the hypotheses."""
+    _, target = evaluation.rows()
+    mean = torch.tensor(evaluation.task.mean or (0.0,) * target.shape[1])
+    constant = float((target - mean).square().mean().sqrt())
+    if evaluation.metrics["rmse"] <= 1.02 * constant:
+        return []
+    return [
+        f"The RMSE of the mean of the hypotheses, {evaluation.metrics['rmse']:.4g}, exceeds that of a constant, the "
+        f"mean of the training targets, {constant:.4g}. Train longer, lower learning_rate, or use score=bce."
+    ]
+
+
+def partial_evaluation(evaluation: Evaluation) -> list[str]:
     """Warn if the run was evaluated on only part of the test set."""
     total, evaluated = evaluation.training_metrics.get("examples"), evaluation.metrics["examples"]
     if not total or evaluated >= total or evaluation.metrics["data"] != evaluation.config.get("data"):
@@ -120,9 +142,21 @@ CHECKS: dict[str, Callable[[RunEvaluation], list[str]]] = {
 }
 
 
-def diagnostics(evaluation: RunEvaluation) -> list[str]:
+REGRESSION_CHECKS: dict[str, Callable[..., list[str]]] = {
+    "a hypothesis is never the closest to a target of the test set": unused_hypotheses,
+    "the ensemble predicts the test set worse than the mean of the training targets": worse_than_the_mean,
+    "the run was evaluated on only part of the test set": partial_evaluation,
+}
+
+
+def checks_of(evaluation: Evaluation) -> dict[str, Callable[..., list[str]]]:
+    """Return the checks for a run that predicts classes, or for a run that predicts numbers."""
+    return REGRESSION_CHECKS if isinstance(evaluation, RegressionEvaluation) else CHECKS
+
+
+def diagnostics(evaluation: Evaluation) -> list[str]:
     """Return the warnings about a run, followed by further warnings from its training."""
-    warnings = [text for check in CHECKS.values() for text in check(evaluation)]
+    warnings = [text for check in checks_of(evaluation).values() for text in check(evaluation)]
     known = {_without_numbers(text) for text in warnings}
     earlier = [text for text in evaluation.training_metrics.get("warnings", []) if isinstance(text, str)]
     latest = {_without_numbers(text): text for text in earlier}  # the last of the texts that differ only in numbers

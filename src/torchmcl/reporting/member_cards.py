@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from torchmcl.analysis import style
+from torchmcl.analysis.figures.catalogue import Evaluation
 from torchmcl.analysis.figures.overlays import overlay
 from torchmcl.analysis.images import to_rgb
+from torchmcl.analysis.regression_evaluation import RegressionEvaluation
 from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.reporting.inline import thumbnail
 from torchmcl.reporting.metric_descriptions import NONE
@@ -16,8 +18,11 @@ from torchmcl.reporting.metric_descriptions import NONE
 MAX_EXAMPLES = 4  # per row of images
 
 
-def card(evaluation: RunEvaluation, m: int) -> dict[str, Any]:
+def card(evaluation: Evaluation, m: int) -> dict[str, Any]:
     """Return the values of one member's card."""
+    if isinstance(evaluation, RegressionEvaluation):
+        facts = _regression_facts(evaluation, m)
+        return {"colour": style.line(m)["color"], "facts": facts, "note": "", "classes": [], "strips": []}
     own = torch.ones(len(evaluation.examples), dtype=torch.bool) if evaluation.own is None else evaluation.own[:, m]
     owned = [] if evaluation.owners is None else evaluation.owners[:, m].nonzero()[:, 0].tolist()
     note = ""
@@ -34,6 +39,17 @@ def card(evaluation: RunEvaluation, m: int) -> dict[str, Any]:
         "classes": [evaluation.groups[group] for group in owned],
         "strips": _strips(evaluation, m, own.nonzero()[:, 0]) if evaluation.has_images and bool(own.any()) else [],
     }
+
+
+def _regression_facts(evaluation: RegressionEvaluation, m: int) -> list[tuple[str, str]]:
+    values, share = evaluation.metrics, evaluation.training_metrics.get("share")
+    facts = [] if share is None else [("share of all assignments", f"{share[m]:.0f} %")]
+    return [
+        *facts,
+        ("closest to a test target", f"{values['winners'][m]:.0f} %"),
+        ("mean score", f"{100 * evaluation.answer.scores[m].mean():.0f} %"),
+        ("RMSE", f"{values['members'][m]:,.4g}"),
+    ]
 
 
 def _facts(evaluation: RunEvaluation, m: int, own: Tensor) -> list[tuple[str, str]]:

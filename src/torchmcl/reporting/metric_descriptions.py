@@ -1,11 +1,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchmcl.analysis.run_evaluation import RunEvaluation
+from torchmcl.analysis.figures.catalogue import Evaluation
+from torchmcl.analysis.regression_evaluation import RegressionEvaluation
 
 NONE = "–"  # noqa: RUF001
 
-Value = Callable[[RunEvaluation], float | None]
+Value = Callable[[Evaluation], float | None]
 
 
 @dataclass(frozen=True)
@@ -18,12 +19,12 @@ class MetricDescription:
     direction: int = -1  # -1: lower is better, 1: higher is better, 0: neither
     template: str = "{:,.2f} %"
 
-    def format(self, evaluation: RunEvaluation) -> str:
+    def format(self, evaluation: Evaluation) -> str:
         """Return the value as text."""
         value = self.value(evaluation)
         return NONE if value is None else self.template.format(value)
 
-    def best(self, evaluations: list[RunEvaluation]) -> set[int]:
+    def best(self, evaluations: list[Evaluation]) -> set[int]:
         """Return the indices of the runs with the best value, or an empty set if all values are equal."""
         values = {i: value for i, run in enumerate(evaluations) if (value := self.value(run)) is not None}
         if not self.direction or len(values) < 2 or len(set(values.values())) == 1:
@@ -32,15 +33,17 @@ class MetricDescription:
         return {i for i, value in values.items() if value == best}
 
 
-def calibration_error(evaluation: RunEvaluation) -> float:
-    """Return the expected calibration error in percent, computed over pixels for masks."""
+def calibration_error(evaluation: Evaluation) -> float | None:
+    """Return the expected calibration error in percent, computed over pixels for masks; None without classes."""
+    if isinstance(evaluation, RegressionEvaluation):
+        return None
     count, confidence, right = evaluation.test.get("reliability").sum(0)
     return float(100 * (right - confidence).abs().sum() / count.sum())
 
 
-def _purity(evaluation: RunEvaluation) -> float | None:
+def _purity(evaluation: Evaluation) -> float | None:
     """Return the purity of the last epoch; None if all members took the same examples."""
-    assigned = evaluation.assigned
+    assigned = None if isinstance(evaluation, RegressionEvaluation) else evaluation.assigned
     equal = assigned is not None and bool((assigned == assigned[:, :1]).all())
     return None if equal else evaluation.training_metrics.get("purity")
 
@@ -49,15 +52,87 @@ def _evaluated(name: str) -> Value:
     return lambda evaluation: evaluation.metrics.get(name)
 
 
+def _log_likelihood(*, continuous: bool) -> Value:
+    def value(evaluation: Evaluation) -> float | None:
+        matches = isinstance(evaluation, RegressionEvaluation) == continuous
+        return evaluation.metrics.get("nll") if matches else None
+
+    return value
+
+
+def _of_constant(evaluation: Evaluation) -> float | None:
+    if not isinstance(evaluation, RegressionEvaluation):
+        return None
+    _, target = evaluation.rows()
+    return float(target.std(0, correction=0).square().mean().sqrt())
+
+
 def _of_best_score(name: str) -> Value:
-    def value(evaluation: RunEvaluation) -> float | None:
+    def value(evaluation: Evaluation) -> float | None:
         unseen = evaluation.metrics.get("unseen")
         return unseen["scores"][unseen["best"]][name] if unseen else None
 
     return value
 
 
+NUMBER = "{:,.4g}"  # for values in the units of the targets
+
 METRICS = (
+    MetricDescription(
+        "Oracle RMSE",
+        "Root mean squared error of the hypothesis closest to each target, in the units of the targets. More "
+        "hypotheses lower it, so compare only runs with the same number of members.",
+        _evaluated("oracle_rmse"),
+        template=NUMBER,
+    ),
+    MetricDescription(
+        "RMSE of the mean",
+        "Root mean squared error of the mean of the hypotheses, weighted by their scores. If the targets have several "
+        "modes, no single prediction can make it small.",
+        _evaluated("rmse"),
+        template=NUMBER,
+    ),
+    MetricDescription(
+        "RMSE of a constant",
+        "Root mean squared error of the mean of the test targets, which is their standard deviation, for comparison.",
+        _of_constant,
+        0,
+        NUMBER,
+    ),
+    MetricDescription(
+        "CRPS",
+        "Continuous ranked probability score of the hypotheses with their scores, averaged over target values, in the "
+        "units of the targets. For a single hypothesis, it is the mean absolute error.",
+        _evaluated("crps"),
+        template=NUMBER,
+    ),
+    MetricDescription(
+        "Energy score",
+        "The CRPS for vectors: it also judges whether the target values fit together.",
+        _evaluated("energy_score"),
+        template=NUMBER,
+    ),
+    MetricDescription(
+        "Earth mover's distance",
+        "Mean distance by which the hypotheses, weighted by their scores, have to move to become the targets.",
+        _evaluated("emd"),
+        template=NUMBER,
+    ),
+    MetricDescription(
+        "Negative log-likelihood of the targets",
+        "Mean negative logarithm of the density of the targets. The density is the mixture that the members predict, "
+        "or consists of kernels on the Voronoi cells of the hypotheses. It depends on the units of the targets.",
+        _log_likelihood(continuous=True),
+        template="{:,.3f}",
+    ),
+    MetricDescription(
+        "Unused hypotheses",
+        "Number of hypotheses that are never the closest to a target of the test set.",
+        lambda evaluation: (
+            sum(share == 0 for share in evaluation.metrics["winners"]) if "winners" in evaluation.metrics else None
+        ),
+        template="{:.0f}",
+    ),
     MetricDescription(
         "Top-1 error",
         "Percentage of the test set on which the ensemble's answer is wrong; for masks, percentage of pixels.",
@@ -95,7 +170,7 @@ METRICS = (
     MetricDescription(
         "Negative log-likelihood",
         "Mean negative logarithm of the probability of the correct class. Confident mistakes increase it most.",
-        _evaluated("nll"),
+        _log_likelihood(continuous=False),
         template="{:,.3f}",
     ),
     MetricDescription(

@@ -7,30 +7,44 @@ from typing import Any
 from torchmcl._utils.templates import environment
 from torchmcl._utils.versions import versions
 from torchmcl.analysis.figures import catalogue
-from torchmcl.analysis.figures.catalogue import Entry
-from torchmcl.analysis.run_evaluation import RunEvaluation
+from torchmcl.analysis.figures.catalogue import Entry, Evaluation
+from torchmcl.analysis.regression_evaluation import RegressionEvaluation
 from torchmcl.errors import UsageError
 from torchmcl.reporting import inline
 from torchmcl.reporting.command import train_command
-from torchmcl.reporting.diagnostics import CHECKS, diagnostics
+from torchmcl.reporting.diagnostics import checks_of, diagnostics
 from torchmcl.reporting.member_cards import card
 from torchmcl.reporting.metric_descriptions import METRICS, NONE
 
 TOPICS = {
+    "Hypotheses": ("hypotheses_over_input", "voronoi_cells", "predicted_against_true"),
+    "Training": ("learning_curves", "hypothesis_shares"),
     "Assignment of examples": ("assignment_matrix", "share_over_time", "assignment_ratios"),
     "Errors of the members": ("member_errors", "cross_entropy"),
     "Uncertainty": ("auxiliary_density", "confidence_histograms", "reliability", "risk_coverage", "unseen_roc"),
     "Example images": ("grad_cam_grid", "overlays"),
 }
-TILES = ("Top-1 error", "Oracle error", "Calibration error (ECE)", "Purity")
+TILES = {"Top-1 error", "Oracle error", "Calibration error (ECE)", "Purity"}
+TILES |= {"Oracle RMSE", "RMSE of the mean", "CRPS", "Negative log-likelihood of the targets"}
+MEMBERS = (
+    "A member owns the classes whose examples it takes in training. Each card lists the member's classes and shows the "
+    "test examples of these classes with the lowest and the highest loss."
+)
+MEMBERS_OF_REGRESSION = (
+    "A member takes the training examples to which its hypothesis is the closest. The RMSE of one hypothesis is high "
+    "if the targets have several modes."
+)
 TEMPLATES = environment("torchmcl.reporting")
 TEMPLATES.filters["shorten"] = lambda text, width: shorten(text, width, placeholder="…")
 
 
-def page(evaluations: Sequence[RunEvaluation], *, made_by: str) -> str:
+def page(evaluations: Sequence[Evaluation], *, made_by: str) -> str:
     """Return the report on one or several runs as an HTML document; `made_by` is the command that writes it."""
     runs = distinct(evaluations)
-    topics = {title: [figures(entry, runs) for entry in entries(names)] for title, names in TOPICS.items()}
+    known = catalogue.figures_of(runs)
+    topics = {
+        title: [figures(entry, runs) for entry in known if entry.name in names] for title, names in TOPICS.items()
+    }
     topics = {title: [figure for figure in drawn if figure["drawings"]] for title, drawn in topics.items()}
     metrics = [metric for metric in METRICS if any(metric.value(run) is not None for run in runs)]
     packages = [(f"{run.name} was trained with", run.training_metrics.get("versions")) for run in runs]
@@ -41,7 +55,8 @@ def page(evaluations: Sequence[RunEvaluation], *, made_by: str) -> str:
         summary=summary(runs),
         tiles=[metric for metric in metrics if metric.name in TILES],
         warnings=[(run, text) for run in runs for text in diagnostics(run)],
-        checks=list(CHECKS),
+        checks=list(checks_of(runs[0])),
+        members_text=MEMBERS_OF_REGRESSION if isinstance(runs[0], RegressionEvaluation) else MEMBERS,
         metrics=metrics,
         topics={title: drawn for title, drawn in topics.items() if drawn},
         members=[(run.name, [card(run, m) for m in range(run.members)]) for run in runs],
@@ -52,7 +67,7 @@ def page(evaluations: Sequence[RunEvaluation], *, made_by: str) -> str:
     )
 
 
-def distinct(evaluations: Sequence[RunEvaluation]) -> list[RunEvaluation]:
+def distinct(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
     """Name each run by the end of its path, with as many folders as are needed to make all names different."""
     paths = [Path(evaluation.run).absolute().parts for evaluation in evaluations]
     for length in range(1, max(map(len, paths)) + 1):
@@ -64,12 +79,7 @@ def distinct(evaluations: Sequence[RunEvaluation]) -> list[RunEvaluation]:
     return [replace(evaluation, name=name) for evaluation, name in zip(evaluations, names, strict=True)]
 
 
-def entries(names: Sequence[str]) -> list[Entry]:
-    """Return the figures with these names."""
-    return [entry for entry in catalogue.FIGURES if entry.name in names]
-
-
-def summary(runs: Sequence[RunEvaluation]) -> str:
+def summary(runs: Sequence[Evaluation]) -> str:
     """Describe the runs in a few sentences."""
     if len(runs) > 1:
         data = sorted({run.metrics["data"] for run in runs})
@@ -78,6 +88,8 @@ def summary(runs: Sequence[RunEvaluation]) -> str:
     epochs, names = len(run.history), run.specialists.classes
     network = f"{run.specialists.model_config.network or 'custom'} networks"
     length = f" for {epochs} epoch{'s' if epochs != 1 else ''}" if epochs else ""
+    if isinstance(run, RegressionEvaluation):
+        return _regression_summary(run, f"{network} and was trained with {run.specialists.method.name.upper()}{length}")
     kind = f"masks of {shorten_list(names)}" if run.dense else f"{len(names)} classes: {shorten_list(names)}"
     auxiliary = "An additional output, the auxiliary class, is for examples that a member leaves to the others. "
     auxiliary = auxiliary if run.auxiliary else ""
@@ -90,13 +102,28 @@ def summary(runs: Sequence[RunEvaluation]) -> str:
     )
 
 
-def figures(entry: Entry, runs: Sequence[RunEvaluation]) -> dict[str, Any]:
+def _regression_summary(run: RegressionEvaluation, trained: str) -> str:
+    task = run.task
+    values = f"{task.targets} target value{'s' if task.targets > 1 else ''}"
+    scores = "All hypotheses have the same score. "
+    if task.score is not None:
+        scores = "Its score is the probability that it is the best one. "
+    elif run.specialists.method.auxiliary:
+        scores = "Its score decreases with the probability that the member declines the example. "
+    several = " An example can have several targets." if run.examples.target.ndim == 3 else ""
+    return (
+        f"The ensemble consists of {run.members} {trained}. Each member predicts one hypothesis of {values}. {scores}"
+        f"The ensemble was evaluated on {run.metrics['examples']:,} test examples of {run.metrics['data']}.{several}"
+    )
+
+
+def figures(entry: Entry, runs: Sequence[Evaluation]) -> dict[str, Any]:
     """Draw a figure once for all runs, or once per run to which it applies."""
     drawings = [_drawing(entry, group, number) for number, group in enumerate(entry.split(runs))]
     return {"entry": entry, "drawings": drawings, "per_run": len(runs) > 1 and not entry.joint}
 
 
-def _drawing(entry: Entry, runs: Sequence[RunEvaluation], number: int) -> dict[str, Any]:
+def _drawing(entry: Entry, runs: Sequence[Evaluation], number: int) -> dict[str, Any]:
     drawing = {"run": runs[0].name, "label": f"{entry.title}: {', '.join(run.name for run in runs)}", "problem": ""}
     try:
         drawing["svg"] = inline.svg(entry.draw(*runs), drawing["label"], key=f"{entry.name}-{number}")
@@ -105,7 +132,7 @@ def _drawing(entry: Entry, runs: Sequence[RunEvaluation], number: int) -> dict[s
     return drawing
 
 
-def settings(runs: Sequence[RunEvaluation]) -> list[dict[str, Any]]:
+def settings(runs: Sequence[Evaluation]) -> list[dict[str, Any]]:
     """Return the settings of all runs, each with its value in every run."""
     rows = []
     for key in dict.fromkeys(key for run in runs for key in run.config if key not in ("classes", "shape")):

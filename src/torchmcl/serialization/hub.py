@@ -15,6 +15,10 @@ from torchmcl.serialization.model_files import CONFIG, MODEL
 METRICS, CARD = "metrics.json", "README.md"
 MAX_BYTES = 10**8  # the limit for metrics.json
 CARD_METRICS = {
+    "oracle_rmse": "oracle RMSE, in the units of the targets",
+    "rmse": "RMSE of the mean of the hypotheses",
+    "crps": "CRPS",
+    "energy_score": "energy score",
     "top1_error": "top-1 error, %",
     "oracle_error": "oracle error, %",
     "members": "members' errors, %",
@@ -80,6 +84,8 @@ def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:
     | expected calibration error, % | 1.5 |
     """
     kind = "image-classification" if len(model_config.shape) == 3 else "tabular-classification"
+    if model_config.targets:
+        kind = "tabular-regression"
     header = {
         "library_name": "torchmcl",
         "pipeline_tag": "image-segmentation" if model_config.dense else kind,
@@ -87,6 +93,11 @@ def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:
     }
     names = [f"`{name}`" for name in model_config.classes]
     classes = ", ".join(names[:20] + ["…"] * (len(names) > 20))
+    output = f"one of {len(model_config.classes)} classes, {classes}"
+    fields = "label, probabilities, confidence, accepted, member, members"
+    if model_config.targets:
+        output = f"{model_config.members} hypotheses of {model_config.targets} target values, with scores"
+        fields = "hypotheses, scores, mean, most_probable"
     parts = [
         f"---\n{yaml.safe_dump(header, sort_keys=False)}---",
         f"# {repo}",
@@ -94,7 +105,7 @@ def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:
         f"the method `{model_config.method or 'custom'}` of torchmcl.\n"
         f"Input: {model_config.shape} {model_config.dtype}, preprocessed by "
         f"`{model_config.preprocess}{'+zca' * model_config.whiten}`. "
-        f"Output: one of {len(model_config.classes)} classes, {classes}.",
+        f"Output: {output}.",
     ]
     if rows := [f"| {text} | {_shown(metrics[name])} |" for name, text in CARD_METRICS.items() if name in metrics]:
         parts.append("\n".join(["| metric on the test set | value |", "|---|---:|", *rows]))
@@ -108,7 +119,7 @@ def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:
     parts.append(
         "```python\nfrom torchmcl.inference.predictor import Specialists\n\n"
         f'specialists = Specialists.from_pretrained("{repo}")\n'
-        "answer = specialists.predict(x)  # label, probabilities, confidence, accepted, member, members\n```"
+        f"answer = specialists.predict(x)  # {fields}\n```"
     )
     return "\n\n".join(parts) + "\n"
 

@@ -94,6 +94,11 @@ class Task(ABC):
         Raises:
             UsageError: If the targets do not match the task.
         """
+        if classes and self.classes is None:
+            raise UsageError(
+                f"The task {self.name} has no classes, but the targets are {len(classes)} classes. Convert integer targets "
+                "to floats, or leave task out."
+            )
         return self
 
     @property

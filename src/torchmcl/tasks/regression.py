@@ -238,11 +238,7 @@ class Regression(Task):
 
     def for_training(self, target: Tensor, classes: Sequence[str], weight: Tensor | None = None) -> "Regression":
         """Return the task with the units of the training targets, unless it already has units."""
-        if not target.is_floating_point():
-            raise UsageError(
-                f"Regression needs floats to predict, but the targets are {len(classes)} classes. Convert integer "
-                "targets to floats, or leave task out."
-            )
+        super().for_training(target, classes, weight)
         if target.shape[-1] != self.targets:
             raise UsageError(f"The data has {target.shape[-1]} values per target, but the task has {self.targets}.")
         return self if self.scale is not None else self.standardised(target, weight)
@@ -347,6 +343,8 @@ class Regression(Task):
 
     @staticmethod
     def _constant(values: tuple[float, ...], like: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():  # a tensor that is created while a network is traced must not be cached
+            return torch.tensor(values, dtype=like.dtype, device=like.device)
         return on_device(like.device, like.dtype, values)
 
     def hypotheses(self, output: EnsembleOutput | Tensor) -> Tensor:

@@ -341,8 +341,11 @@ class TrainConfig:
         """
         if recipe is not None:
             given = {**options, "norm_eps": norm_eps, "initial_weights": initial_weights}
+            given |= {"exchange": exchange, "preset": preset}
+            given |= {name: None for name in ("exchange", "preset") if given[name] == "default"}
             options = with_published(recipe, method, network, data, given)
             norm_eps, initial_weights = options.pop("norm_eps"), options.pop("initial_weights")
+            exchange, preset = (options.pop(name) or "default" for name in ("exchange", "preset"))
         converted = {name: name_of(options[name]) for name in ("optimizer", "schedule") if callable(options.get(name))}
         if options.get("class_weight") is not None:
             converted["class_weight"] = class_weight_text(options["class_weight"])

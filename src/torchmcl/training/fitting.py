@@ -116,7 +116,8 @@ def fit(
         checkpoint_steps: The number of steps between checkpoints within an epoch.
         tensorboard: Write a TensorBoard log to the folder.
         transform: A custom transform of training batches, applied after those in `augment`. See `data.transforms`.
-        recipe: "published" for the options of the method's official code; see `training.published_recipes`. Other
+        recipe: "published" for the options of the method's official code, "bam" or "cbam" for feature fusion with the
+            module of its official code, or both, such as "published+bam"; see `training.published_recipes`. Other
             options that you pass replace those of the recipe.
         norm_eps: The epsilon of batch normalisation. By default, PyTorch's 1e-5.
         initial_weights: The folder of a run or a saved model with the same networks, members and exchange, whose
@@ -385,6 +386,8 @@ def _model_config(config: TrainConfig, method: Method, data: DataSet, *, whiten:
         options = networks.input_options(config.network.name, shape, dense=data.train.dense) | given
     custom_task, custom_method, task = str(config.method.task).startswith(OWN), bool(config.method.given), method.task
     stored: dict[str, Any] = {"targets": task.size, "task_options": dict(task.options)} if task.options else {}
+    # A task of your own without classes cannot be loaded by name; the method, which contains it, must be passed again.
+    custom_method = custom_method or (custom_task and not task.options and task.classes is None)
     return ModelConfig(
         method=None if custom_method else config.method.name,
         members=method.members,

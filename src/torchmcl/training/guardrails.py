@@ -7,6 +7,7 @@ from torchmcl import methods
 from torchmcl.errors import UsageError
 from torchmcl.methods import Method
 
+MAX_LABELS = 20  # more different values are not taken for labels
 REVIVE = "Use relaxed, evolving or annealed, which train every hypothesis at first, or fewer members."
 
 
@@ -101,6 +102,24 @@ def check_examples(method: Method, examples: int) -> None:
         raise UsageError(
             f"Expected at least {method.members} training examples, one per member, got {examples}. Use fewer members."
         )
+
+
+def check_targets(target: Tensor) -> list[str]:
+    """Return a warning if numbers to predict, (N, D) or (N, T, D), look like the labels of classes.
+
+    >>> import torch
+    >>> check_targets(torch.tensor([[0.0], [1.0]] * 9))
+    ['The targets are floats with only 2 different whole numbers. If they are classes, convert them to integers.']
+    """
+    if not target.is_floating_point():
+        return []
+    values = target[target.isfinite()].unique()
+    if len(values) > MAX_LABELS or len(target) < 5 * len(values) or not bool((values == values.round()).all()):
+        return []
+    return [
+        f"The targets are floats with only {len(values)} different whole numbers. If they are classes, convert them to "
+        "integers."
+    ]
 
 
 def check_schedule(method: Method, epochs: int) -> list[str]:

@@ -155,6 +155,7 @@ class Training:
         """
         with self.progress:
             self._report(guardrails.check_schedule(self.method, self.epochs))
+            self._report(guardrails.check_targets(self.train.examples.target))
             self.callbacks.start(self)
             for epoch in range(self.position.epoch, (self.epochs if until is None else until) + 1):
                 if self._out_of_patience(epoch - 1):  # a resumed run can already be out of patience

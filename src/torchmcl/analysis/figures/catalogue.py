@@ -10,17 +10,26 @@ from torchmcl.analysis.figures.auxiliary_density import auxiliary_density
 from torchmcl.analysis.figures.confidence_histograms import confidence_histograms
 from torchmcl.analysis.figures.cross_entropy import cross_entropy
 from torchmcl.analysis.figures.grad_cam_grid import grad_cam_grid
+from torchmcl.analysis.figures.hypotheses_over_input import hypotheses_over_input
+from torchmcl.analysis.figures.hypothesis_shares import hypothesis_shares
+from torchmcl.analysis.figures.learning_curves import learning_curves
 from torchmcl.analysis.figures.member_errors import member_errors
 from torchmcl.analysis.figures.overlays import overlays
+from torchmcl.analysis.figures.predicted_against_true import predicted_against_true
 from torchmcl.analysis.figures.reliability import reliability
 from torchmcl.analysis.figures.risk_coverage import risk_coverage
 from torchmcl.analysis.figures.share_over_time import share_over_time
 from torchmcl.analysis.figures.unseen_roc import unseen_roc
+from torchmcl.analysis.figures.voronoi_cells import voronoi_cells
+from torchmcl.analysis.regression_evaluation import RegressionEvaluation
 from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.errors import UsageError, known_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+Evaluation = RunEvaluation | RegressionEvaluation
 
 
 @dataclass(frozen=True)
@@ -31,11 +40,11 @@ class Entry:
     title: str  # the heading in the report
     description: str  # how to read the figure
     draw: "Callable[..., Figure]"
-    applies: Callable[[RunEvaluation], bool] = lambda evaluation: True
+    applies: Callable[..., bool] = lambda evaluation: True
     joint: bool = False  # several runs share one figure
     wide: bool = False  # the figure needs the full width of a page
 
-    def split(self, evaluations: Sequence[RunEvaluation]) -> list[tuple[RunEvaluation, ...]]:
+    def split(self, evaluations: Sequence[Evaluation]) -> list[tuple[Evaluation, ...]]:
         """Group the runs to which the figure applies, one group per figure."""
         applicable = [evaluation for evaluation in evaluations if self.applies(evaluation)]
         return [tuple(applicable)] if self.joint and applicable else [(evaluation,) for evaluation in applicable]
@@ -150,10 +159,77 @@ FIGURES = (
 )
 
 
-def draw(evaluations: Sequence[RunEvaluation], folder: str | Path, *, kind: str = "pdf") -> Iterator[Path]:
+REGRESSION_FIGURES = (
+    Entry(
+        "hypotheses_over_input",
+        "Hypotheses over the input",
+        "Each colour is the hypothesis of one member. It is pale where its score is low. Points are test targets, and "
+        "the dashed line is the mean of the hypotheses. Where the targets have several modes, the hypotheses should "
+        "follow them, and the mean lies in between.",
+        hypotheses_over_input,
+        lambda evaluation: evaluation.examples.images.shape[1:] == (1,),
+    ),
+    Entry(
+        "voronoi_cells",
+        "Voronoi cells",
+        "For four test examples, the regions of the targets that are closest to each hypothesis, in units of the "
+        "standard deviation of each target value. The area of a point shows the score of its hypothesis, and a cross "
+        "marks the target.",
+        voronoi_cells,
+        lambda evaluation: evaluation.task.targets == 2,
+        wide=True,
+    ),
+    Entry(
+        "predicted_against_true",
+        "Predicted against true values",
+        "The mean of the hypotheses and the hypothesis closest to the target. On the line, the prediction is exact. If "
+        "only the best hypothesis is near the line, the targets have several modes that the mean cannot represent.",
+        predicted_against_true,
+    ),
+    Entry(
+        "learning_curves",
+        "Learning curves",
+        "The loss is computed with standardised targets. The oracle RMSE is the error of the best hypothesis, and the "
+        "RMSE is that of the mean. A method that anneals its assignment changes the loss until its schedule ends.",
+        learning_curves,
+        lambda evaluation: len(evaluation.history) > 0,
+        wide=True,
+    ),
+    Entry(
+        "share_over_time",
+        "Share over time",
+        "A member's share is the percentage of an epoch's assignments that go to the member. A share of 0 means that "
+        "the member no longer learns.",
+        share_over_time,
+        lambda evaluation: len(evaluation.history) > 0,
+    ),
+    Entry(
+        "hypothesis_shares",
+        "Shares of the hypotheses",
+        "How often each member took a training example, how often its hypothesis is the closest one on the test set, "
+        "and its mean score. A hypothesis that is never the closest is of no use. With well calibrated scores, the "
+        "last two bars are equally high.",
+        hypothesis_shares,
+    ),
+)
+
+
+def figures_of(evaluations: Sequence[Evaluation]) -> tuple[Entry, ...]:
+    """Return the figures for runs that predict classes, or for runs that predict numbers.
+
+    Raises:
+        UsageError: if there are runs of both kinds.
+    """
+    continuous = {isinstance(evaluation, RegressionEvaluation) for evaluation in evaluations}
+    if len(continuous) > 1:
+        raise UsageError("Cannot compare runs that predict classes with runs that predict numbers. Choose one kind.")
+    return REGRESSION_FIGURES if continuous == {True} else FIGURES
+
+
+def draw(evaluations: Sequence[Evaluation], folder: str | Path, *, kind: str = "pdf") -> Iterator[Path]:
     """Write all figures that apply to the runs into a folder. Figures that cannot be drawn are skipped."""
     known_name("format", kind, style.FORMATS)
-    for entry in FIGURES:
+    for entry in figures_of(evaluations):
         for runs in entry.split(evaluations):
             try:
                 figure = entry.draw(*runs)

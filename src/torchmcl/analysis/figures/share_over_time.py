@@ -1,13 +1,14 @@
 from typing import TYPE_CHECKING, Any
 
 from torchmcl.analysis import style
+from torchmcl.analysis.regression_evaluation import RegressionEvaluation
 from torchmcl.analysis.run_evaluation import RunEvaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def share_over_time(evaluation: RunEvaluation) -> "Figure":
+def share_over_time(evaluation: RunEvaluation | RegressionEvaluation) -> "Figure":
     """Plot each member's share of all assignments per epoch. A vertical line marks a change of phase."""
     from matplotlib.ticker import MaxNLocator
 

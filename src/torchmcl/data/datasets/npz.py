@@ -28,15 +28,16 @@ def load(path: str, parts: Sequence[str] = ("train", "test"), *, seed: int = 0) 
     return DataSet(made.name, {part: made.parts[part] for part in parts}, made.preprocess, made.choices)
 
 
-def read(file: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays x, y, x_test and y_test without executing code from the file."""
+def read(file: Path, *, labelled: bool = True) -> dict[str, NDArray[Any]]:
+    """Read the arrays x, y, x_test and y_test, or only x if not `labelled`, without executing code from the file."""
+    names = NAMES if labelled else ("x",)
     try:
         with zipfile.ZipFile(file) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            arrays = {name: members[name] for name in NAMES if name in members}
-            if arrays.keys() not in ({"x", "y"}, set(NAMES)):
-                got = sorted(members)[:10]
-                raise UsageError(f"Expected x and y, and optionally both x_test and y_test, in {file}, got {got}.")
+            arrays = {name: members[name] for name in names if name in members}
+            if arrays.keys() not in ({*names[:2]}, {*names}):
+                expected = "x and y, and optionally both x_test and y_test," if labelled else "an array x"
+                raise UsageError(f"Expected {expected} in {file}, got {sorted(members)[:10]}.")
             size = sum(info.file_size for info in arrays.values())
             if size > MAX_BYTES:
                 raise UsageError(f"Expected at most {MAX_BYTES} bytes of arrays in {file}, got {size}.")
