@@ -96,8 +96,8 @@ class Task(ABC):
         """
         if classes and self.classes is None:
             raise UsageError(
-                f"The task {self.name} has no classes, but the targets are {len(classes)} classes. Convert integer targets "
-                "to floats, or leave task out."
+                f"The task {self.name} has no classes, but the targets are {len(classes)} classes. Convert integer "
+                "targets to floats, or leave task out."
             )
         return self
 
