@@ -1,4 +1,4 @@
-"""Insert the tables of results into docs/results.md and README.md.
+"""Insert the tables of results into pages of docs/ and README.md.
 
 Run `torchmcl study show NAME --scale SCALE` and `torchmcl study statements` first, then `python docs/results.py`.
 """
@@ -12,6 +12,7 @@ PAGES = (
     ROOT / "docs" / "results.md",
     ROOT / "docs" / "oracle-error.md",
     ROOT / "docs" / "studies.md",
+    ROOT / "docs" / "regression.md",
     ROOT / "README.md",
 )
 STORE = ROOT / "results"

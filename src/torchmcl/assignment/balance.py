@@ -173,7 +173,7 @@ def _prices(cost: Tensor, k: int, low: Tensor, high: Tensor, weight: Tensor) -> 
     for step in range(STEPS):
         temperature = cost.mean().clamp_min(_tiny(cost)) * COLDEST ** (step / (STEPS - 1))
         scores = -(cost + price[:, None]) / temperature
-        shares = scores.softmax(0) if k == 1 else soft_top_k(scores, k)
+        shares = soft_top_k(scores, k)
         unpriced = (shares @ weight).clamp_min(_tiny(cost)).log() + price / temperature
         price = temperature * torch.zeros_like(price).clamp(unpriced - high.log(), unpriced - low.log())
         price = price.clamp(-len(price), len(price))  # costs are at most 1

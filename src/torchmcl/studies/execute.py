@@ -30,7 +30,7 @@ from torchmcl.serialization import checksum
 from torchmcl.serialization.model_files import training_config
 from torchmcl.studies.records import RECORDS, Trained
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.store import Result, pack
+from torchmcl.studies.store import Result, pack, pack_squared
 from torchmcl.tasks.classification import collected, summary
 from torchmcl.tasks.labels import percent
 from torchmcl.training.config import TrainConfig, difference
@@ -97,12 +97,12 @@ def collect_result(spec: Spec, run: str | Path) -> Result:
         "test": trained.metrics,
         "validation": None if data.validation is None else predict(specialists, spec, data, "validation").metrics,
         "share": metrics["share"],
-        "purity": metrics["purity"],
+        "purity": metrics.get("purity"),
         "groups": list(names),
         "assigned": metrics["assigned"],
         "flags": metrics.get("flags"),
-        "errors_of_groups": errors_by_group(trained, len(names)),
-        "wrong": pack(trained.wrong.double().numpy()),
+        "errors_of_groups": [] if data.test.continuous else errors_by_group(trained, len(names)),
+        "wrong": (pack_squared if data.test.continuous else pack)(trained.wrong.double().numpy()),
         "test_set": data.test.fingerprint,
         "examples": {name: len(data.parts[name]) for name in ("train", "validation", "test") if name in data.parts},
         "parameters": metrics["parameters"],
@@ -134,7 +134,13 @@ def predict(
     """Compute the predictions, the metrics and the errors of a run on one part of its data, by default the test set."""
     method, ensemble, examples = specialists.method, specialists.ensemble, data.parts[part]
     with feature_loader(specialists, examples) as loader:
-        if examples.target.ndim > 1:
+        if examples.continuous:
+            batches = list(evaluation_batches(method, ensemble, loader))
+            each = [method.task.metrics(batch.output, batch.combined, batch.target) for batch in batches]
+            names = ("squared_error", "oracle_squared_error")
+            errors = torch.stack([torch.cat([one[name] for one in each]) for name in names])
+            return Trained(specialists, spec, data, examples, run, method.task.evaluate(batches), errors.cpu())
+        if examples.dense:
             metrics = evaluate(method, ensemble, loader)
             wrong = mask_errors(specialists, loader)
             return Trained(specialists, spec, data, examples, run, metrics, wrong.cpu())

@@ -22,6 +22,7 @@ from torchmcl.metrics import auroc
 from torchmcl.studies.cost import in_networks
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import pack_bytes
+from torchmcl.tasks import Regression
 from torchmcl.tasks.labels import percent
 from torchmcl.training.evaluate import evaluate, evaluation_batches
 from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, read_assignment_history
@@ -31,9 +32,10 @@ from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, read_assignment_his
 class Trained:
     """A trained ensemble with its metrics and predictions on some examples of the data of its run.
 
-    `wrong` holds the errors of the ensemble and of each member, (1 + M, N). For labelled images, `members` holds the
-    probabilities of the members, (M, N, C or C + 1), and `combined` holds those of the ensemble, (N, C). `run` is the
-    run folder, or None if only the weights are stored.
+    `wrong` holds the errors of the ensemble and of each member, (1 + M, N); for numbers to predict, the squared errors
+    of the ensemble and of the best hypothesis, (2, N). For labelled images, `members` holds the probabilities of the
+    members, (M, N, C or C + 1), and `combined` holds those of the ensemble, (N, C). `run` is the run folder, or None if
+    only the weights are stored.
     """
 
     specialists: Specialists
@@ -165,6 +167,28 @@ def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
     ]
 
 
+@torch.no_grad()
+def hypotheses(trained: Trained, argument: str) -> list[dict[str, Any]]:
+    """Return the hypotheses and their scores for `argument` evenly spaced examples."""
+    specialists, examples = trained.specialists, trained.examples
+    index = torch.linspace(0, len(examples) - 1, int(argument)).round().long()
+    inputs, task = examples.images[index], specialists.method.task
+    if not isinstance(task, Regression):
+        raise UsageError("The record hypotheses needs numbers to predict. Remove the record from the Spec.")
+    output = specialists.forward(inputs)
+    return [
+        {name: rounded(part) for name, part in (("input", x), ("hypotheses", found), ("scores", score))}
+        for x, found, score in zip(
+            inputs, task.hypotheses(output).unbind(1), task.scores(output).unbind(1), strict=True
+        )
+    ]
+
+
+def rounded(values: Tensor) -> Any:
+    """Return numbers as nested lists with four digits after the decimal point."""
+    return (values.double() * 1e4).round().div(1e4).tolist()
+
+
 def owners(trained: Trained) -> Tensor:
     """Return which members own each class, (classes, M), based on the memory or on the last epoch's assignments."""
     specialists = trained.specialists
@@ -202,4 +226,5 @@ RECORDS: dict[str, Callable[[Trained, str], Any]] = {
     "top_m": top_m,
     "training": training,
     "cost": cost,
+    "hypotheses": hypotheses,
 }

@@ -17,7 +17,15 @@ from torchmcl.studies.spec import Spec, canonical
 from torchmcl.studies.store import Result, example_errors
 from torchmcl.studies.tolerance import MARGIN, NONE, Bounds
 
-ERRORS = ("oracle_error", "oracle_error_strict", "top1_error", "harmonic_mean", "members")  # of the test set
+ERRORS = (
+    "oracle_error",
+    "oracle_error_strict",
+    "top1_error",
+    "harmonic_mean",
+    "members",
+    "oracle_rmse",
+    "rmse",
+)  # of the test set
 ROUNDING = 1e-4  # of stored percentages, which have four decimals
 
 

@@ -49,6 +49,10 @@ def error_bounds(leads: Tensor) -> Bounds:
 
 def metric_bounds(trained: Trained) -> dict[str, Any]:
     """Return the bounds of errors in the metrics of an evaluation."""
+    if trained.examples.continuous:
+        names = ("oracle_rmse", "rmse")
+        members = [number_bounds(error) for error in trained.metrics["members"]]
+        return {**{name: number_bounds(trained.metrics[name]) for name in names}, "members": members}
     if trained.combined is None:
         return {name: mask_bounds(trained.metrics[name]) for name in ("oracle_error", "top1_error")}
     members, combined, target = require_labels(trained.members), trained.combined, trained.examples.target
@@ -63,6 +67,11 @@ def metric_bounds(trained: Trained) -> dict[str, Any]:
         ),
         "members": [error_bounds(own[None]) for own in leads],
     }
+
+
+def number_bounds(error: float) -> Bounds:
+    """Return the bounds of an error in the units of the targets."""
+    return (1 - MARGIN) * error, (1 + MARGIN) * error
 
 
 def mask_bounds(error: float) -> Bounds:
