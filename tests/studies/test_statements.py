@@ -112,3 +112,16 @@ def test_every_statement_names_published_rows():
 def test_the_committed_table_follows_from_the_results():
     written = (ROOT / "results" / FILE).read_text(encoding="utf-8")
     assert tables.markdown(table(paper.STATEMENTS, ROOT / "results")) == written, "Run: torchmcl study statements"
+
+
+def test_margins_are_paired_by_the_seeds_that_both_methods_have(monkeypatch):
+    def runs(method):
+        return [
+            {"seed": seed, "records": {"r": {"cross_entropy": {"own": {"mean": 1.0}, "others'": {"mean": 2.0 + seed}}}}}
+            for seed in {"amcl": (0, 1, 2), "vmcl": (2,), "cmcl": ()}[method]
+        ]
+
+    found = SimpleNamespace(scale=RESULTS.scale, of=lambda spec, scale, method: runs(method))
+    monkeypatch.setattr(paper.auxiliary, "record_name", lambda scale: "r")
+    assert paper._margin("vmcl")(found) == [0.0]
+    assert paper._margin("cmcl")(found) == []
