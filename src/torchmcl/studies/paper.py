@@ -65,7 +65,7 @@ def _auxiliary(part: str) -> Quantity:
 
 
 def _margin(rival: str) -> Quantity:
-    """Return by how much AMCL's margin between others' and own classes exceeds that of a rival, for each common seed."""
+    """Return by how much AMCL's margin between others' and own classes exceeds that of a rival, per common seed."""
 
     def larger(results: Results) -> list[float]:
         own, others = (
