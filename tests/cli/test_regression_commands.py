@@ -52,6 +52,13 @@ def test_train_prints_metrics_in_the_units_of_the_targets(folder, tmp_path, caps
     assert code == 0
 
 
+def test_the_shortest_command(folder, tmp_path, capsys):
+    line = f"train --data npz:{folder}/one.npz --method annealed --members 4 --epochs 2 --out {tmp_path}/run"
+    code, out, _ = torchmcl(f"{line} --loss gaussian --score bce", capsys)
+    assert (code, "NLL" in out) == (0, True)
+    assert Specialists.load(tmp_path / "run").model_config.network == "mlp"
+
+
 def test_evaluate(folder, capsys):
     code, out, _ = torchmcl(f"evaluate {folder}/one --json", capsys)
     values, stored = json.loads(out), json.loads((folder / "one" / "metrics.json").read_text())
@@ -172,11 +179,10 @@ def test_report_and_figures(folder, tmp_path, capsys):
 def test_bad_input_is_one_line_with_code_2(tmp_path, capsys, y, options, message):
     x = np.random.default_rng(1).uniform(size=(50, 1))
     np.savez(tmp_path / "data.npz", x=x, y=y(x))
-    line = LINE if "--network" not in options else LINE.replace("--network mlp", "").replace("--width 8", "")
+    line = LINE.replace("--width 8", "") if "--network" in options else LINE
     code, _, err = torchmcl(f"{line} --data npz:{tmp_path}/data.npz --out {tmp_path}/run --quiet {options}", capsys)
     assert code == 2
     assert message in err
     if options != "--loss cubed":  # the parser of options adds a line of usage
         assert err.count("\n") == 1, err
-    assert not (tmp_path / "run" / "metrics.json").exists()
-    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert not (tmp_path / "run" / "config.yaml").exists()

@@ -53,7 +53,10 @@ def add_model(parser: Any) -> None:
     tasks = ", ".join(["classification", "segmentation", "regression", *shared.registered("tasks")])
     add_option(model, "method", f"one of {', '.join(shared.method_builders())}; see torchmcl ls", str, "amcl")
     others = "timm:NAME, hf:NAME_OR_FOLDER or torchvision:NAME (untested against the real library)"
-    add_option(model, "network", f"one of {', '.join(shared.network_builders())}, {others}", str, "simple_cnn")
+    networks = (
+        f"one of {', '.join(shared.network_builders())}, {others}; by default, simple_cnn for images and mlp for tables"
+    )
+    add_option(model, "network", networks, str, "default")
     add_option(model, "members", "number of networks in the ensemble", int, 5)
     add_option(
         model, "exchange", f"how members share features: default (set by the method), {exchanges}", str, "default"

@@ -48,13 +48,14 @@ class RegressionAnswer:
         """The scales of the hypotheses (M, B, D), if the members predict them or calibration has set them."""
         return self.task.scales(self.outputs)
 
-    def log_density(self, target: Tensor) -> Tensor:
-        """Return the log-density of targets (B, D), or (B, T, D) for several per example: (B,).
+    def log_density(self, target: Any) -> Tensor:
+        """Return the log-density of targets, a tensor or array (B, D), or (B, T, D) for several per example: (B,).
 
         Raises:
             UsageError: if no density is defined.
         """
-        found = self.task.log_density(self.outputs, target.to(self.outputs.device))
+        target = torch.as_tensor(target, device=self.outputs.device)
+        found = self.task.log_density(self.outputs, target)
         if found is None:
             raise self._no_density()
         return found

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchmcl._utils.durations import as_share
 from torchmcl._utils.frozen import FrozenDict
@@ -50,6 +51,39 @@ CALL_ARGUMENTS = (
     *("callbacks", "loggers", "metrics", "out", "overwrite", "resume", "verbose"),
     *("quiet", "debug", "config", "import"),
 )
+
+
+# The fields of `Recipe` for regression. With the rate of SGD in the paper, the squared error diverges.
+REGRESSION: dict[str, Any] = {"optimizer": "adam", "learning_rate": 0.001}
+
+
+class DataKind(NamedTuple):
+    """What is known about data before it is loaded: whether its examples are rows, and its targets are floats.
+
+    Only a `DataSet` and the headers of an npz file tell; other data has images and classes. A task or one of its
+    options also tells that targets are floats.
+    """
+
+    table: bool
+    continuous: bool
+
+    @classmethod
+    def of(cls, data: "str | DataSet", task: Any = None, options: Mapping[str, Any] | None = None) -> "DataKind":
+        """Return the kind of a data set.
+
+        >>> DataKind.of("digits"), DataKind.of("digits", task="regression").continuous
+        (DataKind(table=False, continuous=False), True)
+        """
+        known = getattr(task, "name", task) in ("Regression", "regression")
+        known = known or any((options or {}).get(name) is not None for name in ("loss", "score"))
+        if not isinstance(data, str):
+            return cls(len(data.train.images.shape) == 2, data.train.continuous)
+        if not data.startswith("npz:"):
+            return cls(False, known)
+        from torchmcl.data.datasets.npz import peek
+
+        (shape, _), (_, kind) = (peek(Path(data[4:]).expanduser()).get(name, ((), "")) for name in "xy")
+        return cls(len(shape) == 2, known or kind == "f")
 
 
 @dataclass(frozen=True)
@@ -314,7 +348,7 @@ class TrainConfig:
     def of(
         cls,
         method: "str | Method" = "amcl",
-        network: Any = "simple_cnn",
+        network: Any = "default",
         data: "str | DataSet" = "digits",
         *,
         members: int | None = None,
@@ -334,11 +368,15 @@ class TrainConfig:
     ) -> "TrainConfig":
         """Create the configuration from the arguments and options of `fit`. A value of None selects the default.
 
-        The configuration contains the options of a published `recipe`, not its name.
+        The configuration contains the options of a published `recipe`, not its name. The default network and the
+        default optimiser depend on the data; see `DataKind`.
 
         Raises:
             UsageError: If an option is unknown or has an invalid value.
         """
+        kind = DataKind.of(data, task, options)
+        if isinstance(network, str) and network == "default":
+            network = "mlp" if kind.table else "simple_cnn"
         if recipe is not None:
             given = {**options, "norm_eps": norm_eps, "initial_weights": initial_weights}
             given |= {"exchange": exchange, "preset": preset}
@@ -355,7 +393,9 @@ class TrainConfig:
         name, source = (data, DataConfig(**parts["data"])) if isinstance(data, str) else _source(data, parts["data"])
         method_config = MethodConfig.of(method, members, unit, parts["method"], task, parts["task"])
         network_config = NetworkConfig(name_of(network), exchange, preset, cut, parts["network"], norm_eps)
-        settings = Recipe(**{**recipe_defaults(network, name), **parts["recipe"]})
+        settings = Recipe(
+            **{**(REGRESSION if kind.continuous else {}), **recipe_defaults(network, name), **parts["recipe"]}
+        )
         machine = Machine(**parts["machine"])
         transform = None if transform is None else name_of(transform)
         initial = None if initial_weights is None else str(initial_weights)

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Dataset
 from torchmetrics import Metric
 
-from torchmcl import metrics, networks
+from torchmcl import methods, metrics, networks
 from torchmcl._utils import atomic, imports
 from torchmcl._utils.distributed import report_lost_process
 from torchmcl._utils.logs import muted, verbosity
@@ -69,7 +69,7 @@ FEATURES = "features.json"  # in a run folder: the weights of the trunk, and the
 
 def fit(
     method: str | Method = "amcl",
-    network: Network | list[Network] = "simple_cnn",
+    network: Network | list[Network] = "default",
     data: str | DataSet = "digits",
     *,
     members: int | None = None,
@@ -99,7 +99,8 @@ def fit(
     Args:
         method: A name in `methods.names()` or a `Method`, which training does not change.
         network: A name in `networks.names()`, a callable that builds a network, a module, or a list with one of these
-            per member. A module is copied with its weights. See `Ensemble.build`.
+            per member. A module is copied with its weights. See `Ensemble.build`. By default, `simple_cnn` for images
+            and `mlp` for tables.
         data: The name of a data set (see `data.load`) or a `DataSet` (see `data.from_arrays`, `data.from_dataset` and
             `data.from_loaders`).
         members: The number of members. By default, that of the `Method`, the length of the list of networks, or 5.
@@ -315,6 +316,7 @@ def prepare(
     method, ensemble = model_config.build(custom, method=method, seed=config.seed, pretrained=True)
     _check_networks(ensemble, model_config, custom=config.network.custom, mixed=config.machine.precision != "32")
     _check_backbone_rate(config, ensemble)
+    _check_task(config, method, ensemble, data)
     if isinstance(ensemble.whitening, Whitening):
         ensemble.whitening.fit(batch.x for batch in Loader(data.train, shuffle=False, preprocess=data.preprocess))
     if config.initial_weights is not None:
@@ -444,6 +446,26 @@ def _check_backbone_rate(config: TrainConfig, ensemble: Ensemble) -> None:
             f"{advice}, or train them with --freeze false."
         )
     raise UsageError(f"The option backbone_rate has no effect: {name} has no pretrained layers. {advice}.")
+
+
+def _check_task(config: TrainConfig, method: Method, ensemble: Ensemble, data: DataSet) -> None:
+    """Raise UsageError if the sampling, the shape of a custom loss or `monitor` does not match the task."""
+    if isinstance(data.train, External):
+        return
+    Loader(data.train, sampling=config.recipe.sampling)  # raises UsageError if there are no classes to sample
+    if str(config.method.task).startswith(OWN):
+        pixels = data.train.target.shape[1:] if data.train.dense else ()
+        target = data.train.target[:2]
+        zeros = torch.zeros(method.members, len(target), method.outputs, *pixels)
+        methods.build("ie", method.members, task=method.task).new_objective()(zeros, target)
+    if config.recipe.monitor is not None and data.validation is not None:
+        few = Loader(
+            data.validation.subset(range(min(len(data.validation), 8))), shuffle=False, preprocess=data.preprocess
+        )
+        numbers = [name for name, one in evaluate(method, ensemble, few).items() if isinstance(one, int | float)]
+        if config.recipe.monitor not in numbers:
+            available = ", ".join(numbers)
+            raise UsageError(f"Unknown metric {config.recipe.monitor!r} for monitor. Available: {available}.")
 
 
 def _load_finished(folder: RunFolder, config: TrainConfig, network: Any, data: str | DataSet) -> Specialists:

@@ -248,9 +248,6 @@ class Training:
         row["learning_rate"] = self.rates[0] * self._factor(epoch)
         if self.validation is not None:
             self.evaluated = evaluate(self.method, self.model, self.validation, on_batch=self.extra.update)
-            if self.recipe.patience and not isinstance(self.evaluated.get(self.monitor), int | float):
-                numbers = [name for name, value in self.evaluated.items() if isinstance(value, int | float)]
-                raise UsageError(f"Unknown metric {self.monitor!r} for monitor. Available: {', '.join(numbers)}.")
             row |= self.logged(self.evaluated)
             row |= flatten_values(self.extra.compute())
         share = taken.sum(0) / taken.sum()

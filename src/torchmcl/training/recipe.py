@@ -30,8 +30,8 @@ class Recipe:
         augment: transforms applied to the training images in order, such as flip,crop,color,cutout; by default none
         accumulate: number of parts into which each batch is split, to save memory
         class_weight: weights of the classes in the loss: balanced (inverse frequency), 1,2,0.5 or cat=2,dog=0.5
-        optimizer: sgd (with Nesterov momentum), heavy_ball (SGD with plain momentum), adam or adamw
-        learning_rate: initial learning rate
+        optimizer: sgd (with Nesterov momentum), heavy_ball (SGD with plain momentum), adam (for regression) or adamw
+        learning_rate: initial learning rate; for regression 0.001
         backbone_rate: initial learning rate of pretrained layers that are trained; by default a tenth of learning_rate
         momentum: momentum for sgd and heavy_ball
         weight_decay: weight decay, applied to the parameters in weight_decay_on

@@ -52,15 +52,33 @@ def read(file: Path, *, labelled: bool = True) -> dict[str, NDArray[Any]]:
         raise damaged(f"Cannot read {file} ({type(error).__name__}). Write it with numpy.savez.", error) from error
 
 
-def _check(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, file: Path) -> None:
-    """Check the declared shape and type of an array against its size before memory is allocated."""
+def peek(file: Path) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return the shape and the kind of numbers, such as "f" or "i", of each array without reading the arrays.
+
+    The result is empty if the file cannot be read; `read` then reports the reason.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            found = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            headers = {name: _header(archive, found[name]) for name in NAMES if name in found}
+        return {name: (shape, kind.kind) for name, (shape, kind, _) in headers.items()}
+    except Exception:  # zipfile and NumPy raise many kinds of exceptions for damaged bytes
+        return {}
+
+
+def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Return the shape and type of an array and the length of its header."""
     with archive.open(info) as stream:
         version = np.lib.format.read_magic(stream)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, kind = header(stream)
-        if kind.hasobject:
-            raise UsageError(f"Expected numbers or strings in {name} of {file}, got unsafe Python objects.")
-        if prod(shape) * kind.itemsize != info.file_size - stream.tell():
-            raise DamagedFileError(
-                f"The size of {name} in {file} does not match its shape {shape}. Save the file again."
-            )
+        return shape, kind, stream.tell()
+
+
+def _check(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, file: Path) -> None:
+    """Check the declared shape and type of an array against its size before memory is allocated."""
+    shape, kind, start = _header(archive, info)
+    if kind.hasobject:
+        raise UsageError(f"Expected numbers or strings in {name} of {file}, got unsafe Python objects.")
+    if prod(shape) * kind.itemsize != info.file_size - start:
+        raise DamagedFileError(f"The size of {name} in {file} does not match its shape {shape}. Save the file again.")
