@@ -67,8 +67,6 @@ DEFINED = {
     "README.md": ("within 0.5 points",),
     "cluster.md": ("NVIDIA A100 (19.5 TFLOP/s)", "12.5 GB/s", "1,244.3 h", "155.6 h"),  # the last two: over 8 and 64
     "explorer.md": ("at most 10 MB", "within 30 seconds"),
-    "family.md": ("at most 0.8 %",),  # benchmarks/balanced.py measures it
-    "oracle-error.md": (),
     "own-data.md": ("more than 2 GB",),
     "performance.md": ("1.4 times the speed", "5 times the speed", "0.5 s or more"),  # targets
     "predicting.md": ("most confident 90 %", "at most 1 %", "true positive rate of 95 %"),

@@ -243,3 +243,47 @@ def test_without_the_libraries(calibrated, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else find(name))
     with pytest.raises(UsageError, match=r"ONNX export needs onnxscript. Try: pip install 'torchmcl\[export\]'"):
         export(Specialists.load(calibrated), tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
+@pytest.mark.parametrize(
+    ("D", "options"),
+    [
+        (1, {"score": "bce", "mean": [1000.0], "scale": [3.0], "bandwidth": 0.2}),
+        (2, {"loss": "gaussian", "score": "ce", "mean": [0.0, -5e6], "scale": [1e-4, 2e5]}),
+        (1, {"spread": [0.1, 0.2], "score_factor": [0.5, 2.0]}),
+    ],
+)
+def test_hypotheses_scores_and_mean_in_the_units_of_the_targets(tmp_path, suffix, D, options):
+    about = {"task": "regression", "task_options": options, "targets": D}
+    inputs = {"network_options": {"inputs": 3, "width": 8}}
+    model_config = ModelConfig("smcl", 2, (), "mlp", (3,), "normalize:1,2,3/4,5,6", "float32", **about, **inputs)
+    specialists = Specialists(model_config, *model_config.build(seed=1))
+    result = export(specialists, tmp_path / f"model{suffix}")
+    assert result["difference"] <= TOLERANCE
+    content = (tmp_path / f"model{suffix}").read_bytes()
+    run = {".onnx": onnx_runner, ".pt2": pt2_runner}[suffix](content)
+    x = torch.randn(5, 3)
+    answer, got = specialists.predict(x), run(x)
+    assert list(got) == ["hypotheses", "scores", "mean"]
+    torch.testing.assert_close(got["scores"], answer.scores, rtol=0, atol=TOLERANCE)
+    scale = torch.tensor(options.get("scale", [1.0]))
+    for name in ("hypotheses", "mean"):
+        assert got[name].shape == getattr(answer, name).shape
+        assert float(((got[name] - getattr(answer, name)) / scale).abs().max()) < 1e-4
+    again = specialists.predict(x)  # tracing leaves no constants behind
+    assert torch.equal(again.hypotheses, answer.hypotheses)
+
+
+def test_a_graph_with_other_numbers_is_refused(tmp_path, monkeypatch):
+    about = {"task": "regression", "task_options": {"mean": [10.0], "scale": [2.0]}, "targets": 1}
+    model_config = ModelConfig("smcl", 2, (), "mlp", (3,), "none", "float32", network_options={"inputs": 3}, **about)
+    specialists = Specialists(model_config, *model_config.build(seed=1))
+
+    def shifted(content):
+        return lambda x: {name: value + 1e-4 for name, value in pt2_runner(content)(x).items()}
+
+    monkeypatch.setitem(exporting.FORMATS, ".pt2", (exporting.to_pt2, shifted))
+    with pytest.raises(UsageError, match="different outputs"):
+        export(specialists, tmp_path / "model.pt2")
+    assert not (tmp_path / "model.pt2").exists()

@@ -24,9 +24,10 @@ def run(options: dict[str, Any]) -> int:
         f"{sizes} (largest difference {result['difference']:.1e})."
     )
     if options["quantize"]:
+        form = ".2f" if result["unit"] == "%" else ".4g"
         print(
             f"8 bits: the size changed from {result['bytes_before'] / 1e6:.2f} to {result['bytes'] / 1e6:.2f} MB, and "
-            f"the error on {result['examples']} test examples changed from {result['error_before']:.4g} to "
-            f"{result['error']:.4g} {result['unit']}."
+            f"the error on {result['examples']} test examples changed from {result['error_before']:{form}} to "
+            f"{result['error']:{form}} {result['unit']}."
         )
     return 0

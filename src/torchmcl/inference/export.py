@@ -233,7 +233,11 @@ def quantize_onnx(content: bytes, specialists: Specialists, examples: Any) -> by
     with tempfile.TemporaryDirectory() as folder, _quietly():
         path, model = Path(folder) / "model.onnx", onnx.load_from_string(content)
         kinds = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
-        quantization.quantize_static(model, str(path), Reader(), per_channel=True, op_types_to_quantize=kinds)
+        # ONNX Runtime has no product of batches of matrices, the layers of all members, with one scale per channel.
+        stacked = {one.name for one in model.graph.initializer if len(one.dims) > 2}
+        products = {name for node in model.graph.node if node.op_type == "MatMul" for name in node.input}
+        each = not stacked & products
+        quantization.quantize_static(model, str(path), Reader(), per_channel=each, op_types_to_quantize=kinds)
         return path.read_bytes()
 
 

@@ -51,8 +51,8 @@ def metric_bounds(trained: Trained) -> dict[str, Any]:
     """Return the bounds of errors in the metrics of an evaluation."""
     if trained.examples.continuous:
         names = ("oracle_rmse", "rmse")
-        members = [number_bounds(error) for error in trained.metrics["members"]]
-        return {**{name: number_bounds(trained.metrics[name]) for name in names}, "members": members}
+        each = [number_bounds(error) for error in trained.metrics["members"]]
+        return {**{name: number_bounds(trained.metrics[name]) for name in names}, "members": each}
     if trained.combined is None:
         return {name: mask_bounds(trained.metrics[name]) for name in ("oracle_error", "top1_error")}
     members, combined, target = require_labels(trained.members), trained.combined, trained.examples.target

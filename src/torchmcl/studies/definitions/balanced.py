@@ -12,6 +12,7 @@ from torchmcl.studies.comparison import compare
 from torchmcl.studies.definitions import penalties
 from torchmcl.studies.store import Result
 from torchmcl.studies.study import error_cells, error_columns, spread
+from torchmcl.studies.tables import MISSING
 
 MEMBERS = (5, 10)
 BALANCES = (False, "memory", "assignment", "both")
@@ -48,7 +49,7 @@ def share_cells(own: list[Result]) -> list[str]:
     """Return the smallest and the largest share of a member, and the number of members without an example per run."""
     shares = [result["share"] for result in own]
     idle = " ".join(str(sum(part == 0 for part in share)) for share in shares)
-    return [spread([min(share) for share in shares], 1), spread([max(share) for share in shares], 1), idle]
+    return [spread([min(share) for share in shares], 1), spread([max(share) for share in shares], 1), idle or MISSING]
 
 
 def table(results: Results) -> Table:

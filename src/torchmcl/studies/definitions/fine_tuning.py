@@ -10,6 +10,7 @@ from typing import Any
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare
 from torchmcl.studies.study import errors, purity_cell, spread, values
+from torchmcl.studies.tables import MISSING
 
 # Method, members and number of images (None: all). Five copies of the last stage take five times as long as one, and
 # five times as many images do as well: the study has one or the other.
@@ -44,7 +45,7 @@ def table(results: Results) -> Table:
     for name, ensemble in ENSEMBLES.items():
         by_trunk = {trunk: results.of(spec, results.scale, trunk, *ensemble) for trunk in TRUNKS}
         for trunk, own in by_trunk.items():
-            images = " ".join(dict.fromkeys(f"{one['examples']['train']:,}" for one in own))
+            images = f"{own[0]['examples']['train']:,}" if own else MISSING
             fitted = [spread([one["records"]["training"][key] for one in own]) for key in ("top1_error", "own_error")]
             cells = (*errors(own), spread(values(own, "nll"), 3), *fitted, purity_cell(own), str(len(own)))
             rows.append((trunk, name, images, *cells))

@@ -11,7 +11,7 @@ import numpy as np
 from torchmcl import methods
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare_all
-from torchmcl.studies.figures import errors_against_cost
+from torchmcl.studies.error_figures import errors_against_cost
 from torchmcl.studies.store import Result
 from torchmcl.studies.study import error_cells, error_columns, k_cell, purity_cell, spread, values
 from torchmcl.studies.tables import MISSING

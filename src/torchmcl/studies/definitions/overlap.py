@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare
-from torchmcl.studies.figures import errors_against
+from torchmcl.studies.error_figures import errors_against
 from torchmcl.studies.published import find
 from torchmcl.studies.study import (
     check_mark,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare
 from torchmcl.studies.definitions import overlap
-from torchmcl.studies.figures import errors_against
+from torchmcl.studies.error_figures import errors_against
 from torchmcl.studies.published import find
 from torchmcl.studies.study import error_cells, error_columns, method_title, published_errors
 

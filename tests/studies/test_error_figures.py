@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from torchmcl.studies.figures import errors_against, errors_against_cost
+from torchmcl.studies.error_figures import errors_against, errors_against_cost
 
 
 def results(oracle, top1, cost=5.0):

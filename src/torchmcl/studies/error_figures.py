@@ -49,9 +49,10 @@ def errors_against(panels: Mapping[str, Mapping[str, Sequence[Point]]], label: s
 
 def _lines(axes: "Axes", lines: Mapping[str, Sequence[Point]], metric: str) -> None:
     """Draw one line per method; errors above the limit are at the upper edge, with their value."""
-    errors = [mean_std(values(own, metric))[0] for line in lines.values() for _, own in line]
-    limit = _limit(errors, metric)
-    low, high = _range(errors, limit)
+    bars = [mean_std(values(own, metric)) for line in lines.values() for _, own in line]
+    limit = _limit([mean for mean, _ in bars], metric)
+    ends = [mean + sign * (std or 0.0) for mean, std in bars if mean <= limit for sign in (-1, 1)]
+    low, high = _range(ends, max(ends, default=limit))
     for number, (method, line) in enumerate(lines.items()):
         across = [option for option, _ in line]
         means = [mean_std(values(own, metric)) for _, own in line]
