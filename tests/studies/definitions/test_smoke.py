@@ -11,11 +11,13 @@ from PIL import Image
 
 from torchmcl import cli, studies
 from torchmcl.errors import UsageError
+from torchmcl.studies.reevaluation import Reevaluation
 from torchmcl.studies.scales import NAMES, scale
 from torchmcl.studies.store import Store, example_errors, validate
 from torchmcl.studies.tables import MISSING
+from torchmcl.studies.weights import write_weights
 
-FIGURES = ("confidence", "auxiliary", "assignment_flow", "grad_cam", "data_size", "toy_regression")
+FIGURES = ("confidence", "auxiliary", "assignment_flow", "grad_cam", "data_size", "overlap", "toy_regression")
 
 
 def show(folder, out, *names, more=()):
@@ -156,6 +158,18 @@ def test_a_changed_squared_error_is_found(smoke, tmp_path):
     result["wrong"]["squared"][0] += 100 * result["test"]["rmse"] ** 2
     with pytest.raises(UsageError, match="its examples give"):
         validate(result, path)
+
+
+def test_numbers_are_predicted_again_from_weights(smoke, tmp_path):
+    hash, result = next(iter(Store(smoke / "results").read("tables_regression", "smoke").items()))
+    write_weights(smoke / "work" / hash, tmp_path / f"{hash}.safetensors")
+    found = Reevaluation(exact=True)(tmp_path / f"{hash}.safetensors", result)
+    assert (found.changed, found.problems) == (0, [])
+    result["wrong"]["squared"][0] += result["test"]["rmse"] ** 2
+    result["test"]["rmse"] *= 1.1
+    found = Reevaluation()(tmp_path / f"{hash}.safetensors", result)
+    assert len(found.problems) == 2
+    assert "test.rmse" in found.problems[1]
 
 
 def test_results_hold_what_the_store_promises(smoke):
