@@ -1,4 +1,4 @@
-"""Insert the tables of results into docs/results.md and README.md.
+"""Insert the tables of results into pages of docs/ and README.md.
 
 Run `torchmcl study show NAME --scale SCALE` and `torchmcl study statements` first, then `python docs/results.py`.
 """
@@ -12,12 +12,14 @@ PAGES = (
     ROOT / "docs" / "results.md",
     ROOT / "docs" / "oracle-error.md",
     ROOT / "docs" / "studies.md",
+    ROOT / "docs" / "regression.md",
     ROOT / "README.md",
 )
 STORE = ROOT / "results"
 EXPLAINED = re.compile(r"strict oracle: .*? split\.")  # the sentence that explains the columns of the protocol
-BLOCK = re.compile(r"<!-- (study|table): (\w+)( \w+)?( \[.*?\])? -->\n.*?<!-- end -->", re.DOTALL)
+BLOCK = re.compile(r"<!-- (study|table): (\w+)( \w+)?( \[.*?\])?( rows [^>]*?)? -->\n.*?<!-- end -->", re.DOTALL)
 GRID = re.compile(r"<!-- grid: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+OWNED = re.compile(r"<!-- owned: size -->\n.*?<!-- end -->", re.DOTALL)
 STATEMENTS = re.compile(r"<!-- statements -->\n.*?<!-- end -->", re.DOTALL)
 SCALES = ("standard", "scratch", "mini")  # the first one with results is shown, unless a mark names another one
 
@@ -25,21 +27,22 @@ SCALES = ("standard", "scratch", "mini")  # the first one with results is shown,
 def filled(page: str) -> str:
     """Return the page with the table, caption, comparisons and figure, if any, of each study between its marks.
 
-    Between the marks `table: NAME [COLUMN, …]` and `end`, insert only the table, with these columns or all, and its
-    caption. A scale can follow the name.
+    Between the marks `table: NAME [COLUMN, …] rows LABEL; …` and `end`, insert only the table, with these columns or
+    all, with the rows that begin with these labels or all, and its caption. A scale can follow the name.
     """
 
     def fill(block: re.Match[str]) -> str:
-        kind, study, scale, columns = block.groups()
+        kind, study, scale, columns, rows = block.groups()
         text = shown(study, (scale or "").strip())
         if kind == "table":
             table, caption = text.split("\n\n")[:2]
-            text = f"{selected(table, columns)}\n\n{shortened(caption, columns)}"
-        return f"<!-- {kind}: {study}{scale or ''}{columns or ''} -->\n{text}\n<!-- end -->"
+            text = f"{selected(table, columns, rows)}\n\n{shortened(caption, columns)}"
+        return f"<!-- {kind}: {study}{scale or ''}{columns or ''}{rows or ''} -->\n{text}\n<!-- end -->"
 
     _, _, statements = (STORE / "statements.md").read_text(encoding="utf-8").partition("\n\n")
     page = STATEMENTS.sub(lambda _: f"<!-- statements -->\n{linked(statements.strip())}\n<!-- end -->", page)
     page = GRID.sub(lambda match: f"<!-- grid: {match[1]} -->\n{grid(match[1])}\n<!-- end -->", page)
+    page = OWNED.sub(lambda _: f"<!-- owned: size -->\n{owned()}\n<!-- end -->", page)
     return BLOCK.sub(fill, page)
 
 
@@ -67,6 +70,27 @@ def grid(study: str) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def owned() -> str:
+    """Return a table of the members of AMCL in the study `size` by the number of classes that they own (K = 1)."""
+    from torchmcl.studies import Results
+    from torchmcl.studies.definitions import size
+    from torchmcl.studies.scales import scale
+    from torchmcl.studies.store import Store
+
+    own, by_number = scale("standard", "size"), dict[int, list[list[float]]]()
+    for result in Results(own, Store(STORE).read("size", "standard")).of(size.spec, own, "cifar10", "amcl", 1):
+        errors = [of_class[1:] for of_class in result["errors_of_groups"]]  # (classes, M), without the ensemble
+        for m in range(size.MEMBERS):
+            ours = [errors[c][m] for c, flags in enumerate(result["flags"]) if flags[m]]
+            by_number.setdefault(len(ours), []).append(ours)
+    lines = [["classes owned", "members", "mean error on them", "largest"], ["---:"] * 4]
+    for count, members in sorted(by_number.items()):
+        found = [error for ours in members for error in ours]
+        cells = [f"{mean(found):.2f}", f"{max(found):.1f}"] if found else ["–", "–"]  # noqa: RUF001
+        lines.append([str(count), str(len(members)), *cells])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
 def linked(statements: str) -> str:
     """Return the table of statements with a link to the table of each study."""
 
@@ -78,12 +102,15 @@ def linked(statements: str) -> str:
     return re.sub(r"\| (\w+), (\w+) \|$", link, statements, flags=re.MULTILINE)
 
 
-def selected(table: str, columns: str | None) -> str:
-    """Return a Markdown table with the columns named in `[COLUMN, …]`, or with all columns."""
+def selected(table: str, columns: str | None, labels: str | None = None) -> str:
+    """Return a Markdown table with the columns named in `[COLUMN, …]` and the rows in `rows LABEL; …`, or with all."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     wanted = [name.strip() for name in columns.strip(" []").split(",")] if columns else rows[0]
     chosen = [rows[0].index(name) for name in wanted]
-    return "\n".join("| " + " | ".join(row[at] for at in chosen) + " |" for row in rows) if columns else table
+    if labels:
+        starts = tuple(f"{label.strip()} " for label in labels.removeprefix(" rows ").split(";"))
+        rows = rows[:2] + [row for row in rows[2:] if " ".join(filter(None, row)).startswith(starts)]
+    return "\n".join("| " + " | ".join(row[at] for at in chosen) + " |" for row in rows) if columns or labels else table
 
 
 def shortened(caption: str, columns: str | None) -> str:
@@ -98,10 +125,9 @@ def shortened(caption: str, columns: str | None) -> str:
 
 
 def shown(study: str, scale: str | None = None) -> str:
-    """Return the text written by `torchmcl study show` or by a script next to the results, without its heading."""
-    scale = scale or next((scale for scale in SCALES if (STORE / study / f"{scale}.md").is_file()), None)
-    written = STORE / study / (f"{scale}.md" if scale else "table.md")
-    _, _, text = written.read_text(encoding="utf-8").partition("\n\n")
+    """Return the text written by `torchmcl study show`, without its heading."""
+    scale = scale or next(scale for scale in SCALES if (STORE / study / f"{scale}.md").is_file())
+    _, _, text = (STORE / study / f"{scale}.md").read_text(encoding="utf-8").partition("\n\n")
     figure = STORE / study / f"{scale}-figure.png"
     return text.strip() + (f"\n\n![{study}](../results/{study}/{figure.name})" if figure.is_file() else "")
 

@@ -152,3 +152,15 @@ def test_startup_is_measured(tmp_path):
     judged = run("startup.py", "--rounds", 1, "--limit", 0)
     assert judged.returncode == 1
     assert "torchmcl --help takes" in judged.stdout
+
+
+def test_a_step_of_hypotheses_is_measured(tmp_path):
+    out = tmp_path / "hypotheses.json"
+    done = run("hypotheses.py", "--widths", 8, "--batches", 16, "--rounds", 2, "--steps", 2, "--out", out)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    (row,) = found["rows"]
+    assert set(row["candidates"]) >= {"one network", "smcl", "annealed, bce", "winner_takes_all"}
+    assert row["candidates"]["one network"]["ratio"] == 1
+    for one in row["candidates"].values():
+        assert one["met"] == (one["ratio"] <= found["target"] == 1.15)

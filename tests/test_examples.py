@@ -32,6 +32,12 @@ def test_example(path, monkeypatch, tmp_path):
     if path.stem == "winner_takes_all":
         assert names["min_fde"](names["trajectories"], names["y"]) < 0.05
         assert 0.6 < names["left"] < 0.8
+    if path.stem == "scikit_learn_regression":
+        assert names["best_error"] < 0.5 < 2 < names["mean_error"]
+        assert 0.55 < names["above"] < 0.85
+    if path.stem == "trajectories":
+        assert names["missed"] < 0.1
+        assert names["final"] < names["one_final"] / 2
     if path.stem == "image_folder":
         assert len(list((tmp_path / "photos" / "7").glob("*.png"))) > 100
 

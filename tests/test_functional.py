@@ -1,14 +1,20 @@
 """winner_takes_all against slow loops, what every mode has in common, the objectives it equals, and bad input."""
 
+from itertools import combinations, product
+from math import ceil, floor, inf
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from torchmcl import Regression, State, UsageError, methods
+from torchmcl.assignment import Balanced, TopK
 from torchmcl.functional import MODES, score_loss, winner_takes_all
 
 METHODS = {"hard": "smcl", "top_k": "smcl", "relaxed": "relaxed", "evolving": "evolving", "annealed": "annealed"}
+METHODS["balanced"] = "smcl"
+BY_EXAMPLE = [mode for mode in MODES if mode != "balanced"]  # modes that assign each example by itself
 seeds = st.integers(0, 2**31)
 
 
@@ -39,7 +45,7 @@ def slow_weights(losses, mode, k, eps, T, epoch, epochs):
     return [torch.exp(torch.tensor(-one / T, dtype=torch.float64)).item() / total for one in losses]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", BY_EXAMPLE)
 @given(seeds, st.integers(1, 5), st.integers(1, 4), st.integers(1, 5), st.integers(1, 6))
 def test_equals_a_slow_loop(mode, seed, M, B, k, epoch):
     k = 1 if mode in ("hard", "annealed") else min(k, M)
@@ -56,7 +62,7 @@ def test_equals_a_slow_loop(mode, seed, M, B, k, epoch):
     assert not weights.requires_grad
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", BY_EXAMPLE)
 @given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
 def test_several_targets_equal_a_loop_over_examples(mode, seed, M, B, T):
     """Each target is assigned by itself; an example counts as the mean over its valid targets, or not at all."""
@@ -72,6 +78,89 @@ def test_several_targets_equal_a_loop_over_examples(mode, seed, M, B, T):
             total = total + winner_takes_all(losses[:, b, mask[b]], mode, **options(mode))[0]
             counted += 1
     torch.testing.assert_close(loss, total / max(counted, 1))
+
+
+def slow_balance(losses, k, slack):
+    """The weights (M, N) with the least total loss within the limits, by trying all choices of k of M for N targets."""
+    M, N = losses.shape
+    low, high = floor(max(1 - slack, 0) * N * k / M + 1e-9), ceil(min((1 + slack) * N * k / M, 1e9) - 1e-9)
+    best, chosen, values = inf, None, losses.tolist()
+    for subsets in product(list(combinations(range(M), k)), repeat=N):
+        load = [sum(m in subset for subset in subsets) for m in range(M)]
+        total = sum(values[m][n] for n, subset in enumerate(subsets) for m in subset)
+        if low <= min(load) and max(load) <= high and total < best:
+            best, chosen = total, subsets
+    return torch.tensor([[float(m in subset) for subset in chosen] for m in range(M)], dtype=losses.dtype)
+
+
+@given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.sampled_from([0.0, 0.4, 1.0, inf]))
+def test_balanced_equals_the_best_of_all_choices_within_the_limits(seed, M, B, k, slack):
+    losses, k = draw(seed, M, B), min(k, M)
+    loss, weights = winner_takes_all(losses, "balanced", k=k, slack=slack)
+    expected = slow_balance(losses, k, slack)
+    assert torch.equal(weights, expected)
+    slow = (expected * losses).sum() / B
+    torch.testing.assert_close(loss, slow)
+    torch.testing.assert_close(torch.autograd.grad(loss, losses), torch.autograd.grad(slow, losses))
+    assert not weights.requires_grad
+    if slack == inf:
+        assert torch.equal(weights, winner_takes_all(losses, "top_k", k=k)[1])
+
+
+@given(seeds, st.integers(1, 3), st.integers(1, 3), st.integers(1, 2))
+def test_balanced_counts_valid_targets(seed, M, B, k):
+    """Each valid target is assigned, and members take equal shares of all valid targets of the batch."""
+    losses, k = draw(seed, M, B, 2), min(k, M)
+    mask = torch.rand(B, 2, generator=torch.Generator().manual_seed(seed)) < 0.7
+    if not mask.any():
+        return
+    loss, weights = winner_takes_all(losses.masked_fill(~mask, 1e9), "balanced", k=k, mask=mask)
+    assert not weights[:, ~mask].any()
+    assert torch.equal(weights[:, mask], slow_balance(losses[:, mask], k, 0.0))
+    by_example = [(weights * losses)[:, b, mask[b]].sum(0).mean() for b in range(B) if mask[b].any()]
+    torch.testing.assert_close(loss, torch.stack(by_example).mean())
+
+
+def test_a_rule_remembers_what_members_took():
+    """Two examples per batch and four members: batches by themselves never reach the last two."""
+    losses = torch.tensor([[0.0], [1.0], [2.0], [3.0]]).repeat(1, 2)
+    rule, by_itself = Balanced(1), torch.zeros(4)
+    for _ in range(10):
+        by_itself += winner_takes_all(losses, "balanced")[1].sum(1)
+        winner_takes_all(losses, rule)
+        with torch.no_grad():  # validation is not counted
+            winner_takes_all(losses, rule)
+    assert by_itself.tolist() == [10, 10, 0, 0]
+    assert rule.counts.tolist() == [5, 5, 5, 5]
+    winner_takes_all(losses, rule.eval())
+    assert rule.counts.sum() == 20
+
+
+@given(seeds, st.integers(1, 4), st.booleans())
+def test_a_rule_with_several_targets_counts_what_the_objective_counts(seed, M, several):
+    """Running counts over batches, targets and padding are those of the method with a balanced assignment."""
+    generator = torch.Generator().manual_seed(seed)
+    rule, objective = Balanced(1), methods.build("smcl", M, task=Regression(2), balance="assignment").new_objective()
+    for _ in range(3):
+        outputs = torch.randn(M, 4, 2, generator=generator, dtype=torch.float64).requires_grad_()
+        target = torch.randn(4, *[3] * several, 2, generator=generator, dtype=torch.float64)
+        mask = None
+        if several:
+            mask = (torch.rand(4, 3, generator=generator) < 0.5) | (torch.arange(3) == 1)
+            target[~mask] = torch.nan
+        found = outputs.unsqueeze(2) if several else outputs
+        losses = (found - target.nan_to_num(0)).square().mean(-1)
+        loss, _ = winner_takes_all(losses, rule, mask=mask)
+        torch.testing.assert_close(objective(outputs, target, State(1, 2)).loss, loss)
+    (counts,) = [value for name, value in objective.state_dict().items() if name.endswith("counts")]
+    torch.testing.assert_close(counts, rule.counts)
+    assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize("T", [(), (3,)])
+def test_any_rule_is_a_mode(T):
+    losses = draw(0, 4, 6, *T)
+    torch.testing.assert_close(winner_takes_all(losses, TopK(2)), winner_takes_all(losses, "top_k", k=2))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -120,7 +209,9 @@ def test_equals_the_objective_of_the_method(mode, seed, M, B, several):
     if several:
         mask = (torch.rand(B, 3, generator=generator) < 0.5) | (torch.arange(3) == 1)
         target[~mask] = torch.nan
-    outcome = methods.build(METHODS[mode], M, task=Regression(2)).new_objective()(outputs, target, State(3, 6))
+    balance = {"balance": "assignment"} if mode == "balanced" else {}
+    method = methods.build(METHODS[mode], M, task=Regression(2), **balance)
+    outcome = method.new_objective()(outputs, target, State(3, 6))
     filled = target.nan_to_num(0)
     found = outputs.unsqueeze(2) if several else outputs
     losses = (found - filled).square().mean(-1)
@@ -166,6 +257,10 @@ LOSSES = torch.rand(3, 4)
         (LOSSES, {"mode": "top_k", "k": 4}, "Expected 1 <= k <= 3 members, got k=4"),
         (LOSSES, {"mode": "evolving", "k": 0, "epoch": 1, "epochs": 2}, "Expected 1 <= k <= 3 members, got k=0"),
         (LOSSES, {"mode": "evolving", "k": 4, "epoch": 1, "epochs": 2}, "Expected 1 <= k <= 3 members, got k=4"),
+        (LOSSES, {"mode": "balanced", "k": 4}, "Expected 1 <= k <= 3 members, got k=4"),
+        (LOSSES, {"mode": "balanced", "slack": -1.0}, "Expected slack >= 0, got -1.0"),
+        (LOSSES, {"mode": Balanced(1), "slack": 0.5}, "An assignment rule has its own options"),
+        (LOSSES, {"mode": Balanced(1), "k": 2}, "An assignment rule has its own options"),
         (LOSSES, {"mode": "relaxed", "eps": 1.5}, "Expected 0 <= eps <= 1, got 1.5"),
         (LOSSES, {"mode": "annealed", "temperature": -1.0}, "Expected temperature >= 0, got -1.0"),
         (LOSSES, {"mode": "annealed"}, "The mode 'annealed' changes over training. Pass epoch"),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from torchmcl.assignment import Annealed, Assignment, Evolving, Relaxed, TopK
+from torchmcl.assignment import Annealed, Assignment, Balanced, Evolving, Relaxed, TopK
 from torchmcl.errors import UsageError, known_name
 from torchmcl.structures.output import describe, to_float32
 from torchmcl.structures.state import State
@@ -13,14 +13,15 @@ from torchmcl.tasks.scores import score_loss, score_probabilities
 
 __all__ = ["score_loss", "score_probabilities", "winner_takes_all"]
 
-MODES = ("hard", "top_k", "relaxed", "evolving", "annealed")
+MODES = ("hard", "top_k", "balanced", "relaxed", "evolving", "annealed")
 
 
 def winner_takes_all(
     losses: Tensor,
-    mode: str = "hard",
+    mode: str | Assignment = "hard",
     *,
     k: int = 1,
+    slack: float = 0.0,
     eps: float = 0.05,
     temperature: float | None = None,
     epoch: int | None = None,
@@ -33,6 +34,7 @@ def winner_takes_all(
     |---|---|---|
     | hard | 1 for the member with the lowest loss | `smcl` with k = 1 |
     | top_k | 1 for the k members with the lowest losses | `smcl` |
+    | balanced | 1 for k members: the least total loss with equal shares of all members | `smcl` with `balance` |
     | relaxed | 1 - eps for the winners; the others share k eps | `relaxed` |
     | evolving | 1 for the n best members; n falls from M to k over training | `evolving` |
     | annealed | softmax(-l / T), and hard for T < 5e-4 | `annealed` |
@@ -40,8 +42,11 @@ def winner_takes_all(
     Args:
         losses: The loss of each member on each example, (M, B), of any origin. If examples have several targets,
             (M, B, T): each target is assigned, and the loss of an example is the mean over its valid targets.
-        mode: The assignment rule.
+        mode: The name of a mode, or an assignment rule, which has its own options. The mode balanced balances each
+            batch by itself. `assignment.Balanced` remembers what each member took: create it once, and pass it as the
+            mode of every batch. Like any rule with a memory, it records a batch only if gradients are enabled.
         k: The number of winners per example or target, except in the mode hard.
+        slack: The permitted deviation from an equal share in the mode balanced, relative to it.
         eps: The weight that each winner gives up in the mode relaxed.
         temperature: The temperature T in the mode annealed. By default, T falls from 0.5 to 5e-4 in the first 80% of
             the epochs; see `assignment.Annealed`.
@@ -64,8 +69,15 @@ def winner_takes_all(
     >>> winner_takes_all(losses, "annealed", temperature=1.0)[1]
     tensor([[0.2689, 0.9526],
             [0.7311, 0.0474]])
+    >>> rule = Balanced(k=1)
+    >>> for _ in range(3):
+    ...     loss, weights = winner_takes_all(losses[:, :1], rule)
+    >>> rule.counts
+    tensor([1., 2.], dtype=torch.float64)
     """
-    known_name("mode", mode, MODES)
+    if not isinstance(mode, str) and (k, slack, eps, temperature) != (1, 0.0, 0.05, None):
+        raise UsageError("An assignment rule has its own options. Pass k and slack to the rule.")
+    rule = _rule(mode, k, slack, eps, temperature) if isinstance(mode, str) else mode
     if mode == "hard" and k != 1:
         raise UsageError(f"The mode 'hard' has one winner, got k={k}. Use mode='top_k'.")
     valid = _check(losses, mask)
@@ -74,14 +86,15 @@ def winner_takes_all(
     if (mode == "evolving" or (mode == "annealed" and temperature is None)) and (epoch is None or epochs is None):
         raise UsageError(f"The mode {mode!r} changes over training. Pass epoch, counted from 1, and epochs.")
     losses = to_float32(losses)
-    state = State(1 if epoch is None else epoch, epochs)
+    record = not isinstance(mode, str) and torch.is_grad_enabled() and getattr(rule, "training", True)
+    state = State(1 if epoch is None and isinstance(mode, str) else epoch, epochs, record=record)
     if valid is not None:
         losses = losses.masked_fill(~valid, 0)
         counts = valid.sum(1)
         weight = valid * (valid.shape[1] / counts.clamp_min(1)).unsqueeze(1)
         state = replace(state, sample_weight=(counts > 0).to(losses.dtype), loss_weight=weight)
     with torch.no_grad():
-        weights = _rule(mode, k, eps, temperature)(losses, state)
+        weights = rule(losses, state)
         weights = weights if valid is None else weights * valid
     return state.mean((weights * losses).sum(0)), weights
 
@@ -110,7 +123,10 @@ def _check(losses: Tensor, mask: Tensor | None) -> Tensor | None:
     return valid
 
 
-def _rule(mode: str, k: int, eps: float, temperature: float | None) -> Assignment:
+def _rule(mode: str, k: int, slack: float, eps: float, temperature: float | None) -> Assignment:
+    known_name("mode", mode, MODES)
+    if mode == "balanced":
+        return Balanced(k, slack)
     if mode == "relaxed":
         if not 0 <= eps <= 1:
             raise UsageError(f"Expected 0 <= eps <= 1, got {eps}.")

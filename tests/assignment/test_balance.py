@@ -85,6 +85,22 @@ def test_a_later_batch_too(problem, data):
     assert float((weights * regret).sum()) == pytest.approx(least(regret, k, low.tolist(), high.tolist()))
 
 
+@pytest.mark.parametrize("name", ["alike", "one ahead", "own classes", "losses"])
+@pytest.mark.parametrize("slack", [0.0, 0.3, 2.0])
+def test_a_matching_has_the_regret_of_the_linear_program(name, slack, monkeypatch):
+    regret = batches()[name].double()[:, :100]
+    rules, totals = [Balanced(1, slack), Balanced(1, slack)], []
+    for rule, matched in zip(rules, (256, 0), strict=True):
+        monkeypatch.setattr(balance, "MATCHED", matched)
+        rule.counts = torch.arange(10.0).double()  # the limits of members differ
+        low, high = balance.limits(rule.counts, torch.ones(100).double(), 1, slack)
+        weights = rule(regret, State(record=True))
+        assert (weights.sum(0) == 1).all()
+        assert ((weights.sum(1) >= low) & (weights.sum(1) <= high)).all()
+        totals.append(float((weights * regret).sum()))
+    assert totals[0] == pytest.approx(totals[1])
+
+
 @given(problems(9), st.lists(st.integers(1, 9), min_size=1, max_size=8), st.booleans())
 def test_without_slack_shares_are_equal_within_one_in_each_batch_and_in_all(problem, sizes, exact):
     k, regret = problem

@@ -117,7 +117,7 @@ def test_a_result(executed, tally):
 
 
 def test_what_members_wanted(executed, tally):
-    trained = Trained(None, None, executed[0], {}, torch.zeros(0))
+    trained = Trained(None, None, None, None, executed[0], {}, torch.zeros(0))
     check(executed[0] / "flow.npz", lambda: flow(trained, ""), tally, "flow.npz")
 
 

@@ -117,6 +117,16 @@ def test_earth_movers_distance_equals_scipy(seed, size):
     assert_close(float(metrics.earth_movers_distance(f, s, target)), expected, rtol=1e-6, atol=1e-7)
 
 
+def test_earth_movers_distance_of_many_examples_in_float32():
+    """Rounded or tiny masses must not make the linear program infeasible."""
+    generator = torch.Generator().manual_seed(0)
+    f, target = torch.randn(16, 50, 1, generator=generator), torch.randn(50, 7, 1, generator=generator)
+    s = (8 * torch.randn(16, 50, generator=generator)).softmax(0)  # some masses are tiny
+    flat = [torch.cat([part, torch.zeros_like(part)], dim=2) for part in (f, target)]  # a line in the plane
+    expected = metrics.earth_movers_distance(f, s, target)
+    assert_close(metrics.earth_movers_distance(flat[0], s, flat[1]), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_earth_movers_distance_of_one_target_is_the_expected_distance():
     f, s, target = draw(0, 4, 3, 2, 0)
     expected = (s * (f - target).norm(dim=2)).sum(0).mean()

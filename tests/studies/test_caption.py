@@ -26,3 +26,18 @@ def test_different_drops():
         Spec({**FCN, "network": name, "drop_every": drop}) for name, drop in (("fcn", 4), ("mlp", 8), ("vgg16", 4))
     ]
     assert "rate multiplied by 0.2 every 4 epochs for fcn and vgg16 and every 8 epochs for mlp;" in caption(specs, {})
+
+
+def test_runs_with_different_numbers_of_images():
+    specs = [Spec({**PLAIN, "network": "fcn", "data_limit": limit}) for limit in (10, 50, None)]
+    sizes = [
+        {"train": 8, "validation": 2, "test": 5},
+        {"train": 40, "validation": 10, "test": 5},
+        {"train": 50, "test": 5},
+    ]
+    results = {
+        spec.hash: {"examples": size, "configuration": spec.configuration, "epochs": 30}
+        for spec, size in zip(specs, sizes, strict=True)
+    }
+    assert "images: 8 or 40 or 50 train, 2 or 10 validation, 5 test;" in caption(specs, results)
+    assert "images: 8 train, 2 validation, 5 test;" in caption(specs[:1], results)

@@ -1,8 +1,9 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from torchmcl.studies import paper, tables
+from torchmcl.studies import paper, statements, tables
 from torchmcl.studies.comparison import Comparison
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import scale
@@ -67,6 +68,23 @@ def test_the_least_favourable_difference_is_shown():
     )
 
 
+def test_p_values_are_corrected_and_false_statements_expected(monkeypatch, tmp_path):
+    """Two judged statements and one with few seeds: the smaller p-value is doubled, the larger one stays."""
+    found = iter([LOWER, UNCLEAR, FEW])
+    made = [Lower(f"{n}", "table 1", f"study {n}", "oracle", {"amcl minus ie": ({}, {})}) for n in range(3)]
+    shown = lambda *key, results: (SimpleNamespace(comparisons=[next(found)]), RESULTS, None)  # noqa: E731
+    monkeypatch.setattr(statements, "show", shown)
+    monkeypatch.setattr(statements, "find", lambda *table, **row: None)
+    made = table(made, tmp_path)
+    column = made.columns.index("p (Holm)")
+    assert [row[column] for row in made.rows] == ["<0.001", f"{UNCLEAR.difference.p_t:.3f}", tables.MISSING]
+    assert 2 * LOWER.difference.p_t < 0.001
+    assert made.caption.endswith("at most 0.0 of these 2 would hold by chance.")
+    assert statements.caption([statements.Judged("holds", seeds=6, p_t=0.01)] * 64).endswith(
+        "at most 1.0 of these 64 would hold by chance."
+    )
+
+
 @pytest.mark.parametrize(
     ("low", "high", "verdict"), [(9, 11, "holds"), (10.05, 11, "not clear"), (11, 12, "does not hold")]
 )
@@ -94,3 +112,16 @@ def test_every_statement_names_published_rows():
 def test_the_committed_table_follows_from_the_results():
     written = (ROOT / "results" / FILE).read_text(encoding="utf-8")
     assert tables.markdown(table(paper.STATEMENTS, ROOT / "results")) == written, "Run: torchmcl study statements"
+
+
+def test_margins_are_paired_by_the_seeds_that_both_methods_have(monkeypatch):
+    def runs(method):
+        return [
+            {"seed": seed, "records": {"r": {"cross_entropy": {"own": {"mean": 1.0}, "others'": {"mean": 2.0 + seed}}}}}
+            for seed in {"amcl": (0, 1, 2), "vmcl": (2,), "cmcl": ()}[method]
+        ]
+
+    found = SimpleNamespace(scale=RESULTS.scale, of=lambda spec, scale, method: runs(method))
+    monkeypatch.setattr(paper.auxiliary, "record_name", lambda scale: "r")
+    assert paper._margin("vmcl")(found) == [0.0]
+    assert paper._margin("cmcl")(found) == []

@@ -6,7 +6,8 @@ import pytest
 
 from torchmcl.studies import Results, Spec, tuning
 from torchmcl.studies.scales import scale
-from torchmcl.studies.study import tuning_notes
+from torchmcl.studies.study import member_errors, tuning_notes
+from torchmcl.studies.tables import MISSING
 
 GRID = ({"learning_rate": 0.1}, {"learning_rate": 0.01}, {"learning_rate": 0.001})
 SIZE = replace(scale("smoke"), seeds=(0, 1, 2), grid=GRID, tuning_seeds=(0, 1))
@@ -61,6 +62,17 @@ def test_a_setting_that_does_not_fit_is_shown_beside_the_best_one_that_does():
     assert "has oracle error 5.00 ± 0.00, top-1 error 10.00 ± 0.00" in note
     assert "own training error 2.10 ± 0.00, and does not fit" in note
     assert [one["records"]["training"]["own_error"] for one in results.of(spec)] == [2.0, 2.0]
+
+
+def test_the_training_error_of_each_member():
+    found = stored([30, 10, 20], [0, 2.1, 2.0], seeds=(0, 1, 2))
+    one = tuning.with_setting(spec(seed=1), GRID[2])
+    found[one.hash]["records"]["training"]["own_errors"] = [1.0, None]
+    table = member_errors(Results(SIZE, found), SPECS)
+    assert table.columns == ("run", "seed", "rate", "decay", "member 1", "member 2")
+    assert table.rows[:2] == [["ie", "0", "0.01", "", "2.10", ""], ["ie", "1", "0.01", "", "2.10", ""]]
+    assert [row[4:] for row in table.rows[3:]] == [["2.00", ""], ["1.00", MISSING], ["2.00", ""]]
+    assert member_errors(Results(SIZE, {}), SPECS).rows == []
 
 
 def test_without_a_setting_that_fits_nothing_is_judged():

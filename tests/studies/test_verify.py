@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from torchmcl import cli, studies
+from torchmcl.errors import UsageError
 from torchmcl.serialization import checksum, model_files
-from torchmcl.studies import paper, scales, statements, tables
+from torchmcl.studies import execute, paper, records, scales, statements, tables
+from torchmcl.studies import verify as verification
 from torchmcl.studies.verify import verify
 from torchmcl.studies.weights import LIST, SUFFIX
 
@@ -22,7 +24,7 @@ from torchmcl.studies.study import errors
 
 def spec(method, *, seed):
     options = {"network": "mlp", "data": "digits", "width": 8, "members": 2, "epochs": 1}
-    return Spec({"method": method, "seed": seed, **options})
+    return Spec({"method": method, "seed": seed, **options}, ("cost", "top_m", "training", "unseen:digits/7,8"))
 
 def runs(scale):
     return [spec(method, seed=seed) for seed in scale.seeds for method in ("ie", "amcl")]
@@ -51,7 +53,7 @@ def check(finished, tmp_path, untouched, monkeypatch):
     """A copy of the results to break, in the current folder; the command that verifies it."""
     shutil.copytree(finished / "results", tmp_path / "results")
     monkeypatch.chdir(tmp_path)
-    return lambda: cli.main(["study", "verify", str(finished / "small.py"), "--scale", "smoke"])
+    return lambda *options: cli.main(["study", "verify", str(finished / "small.py"), "--scale", "smoke", *options])
 
 
 def results():
@@ -63,8 +65,88 @@ def test_what_is_stored_is_verified(check, capsys):
     said = capsys.readouterr().out
     assert "verified" in said
     assert [word for line in said.splitlines() if line.strip().startswith("small") for word in line.split()] == [
-        *("small", "smoke", "2", "2", "0", "verified")
+        *("small", "smoke", "2", "2", "0", "verified", "digits")
     ]
+
+
+def test_what_weights_need_is_listed(check, capsys, monkeypatch):
+    monkeypatch.setattr(verification, "needs", lambda result: ["torchmcl[pretrained]", "digits"])
+    assert check() == 0
+    assert "digits, torchmcl[pretrained]" in capsys.readouterr().out
+
+
+def change(path, *names, by):
+    """Change a number of a result; its checksum fits."""
+    content = {name: value for name, value in json.loads(path.read_text()).items() if name != "sha256"}
+    part = content
+    for name in names[:-1]:
+        part = part[name]
+    part[names[-1]] = round(part[names[-1]] + by, 4)
+    path.write_text(json.dumps(checksum.add_checksum(content)))
+
+
+RECORDED = [
+    ("test", "oracle_error_strict"),
+    ("test", "members", 1),
+    ("records", "top_m"),
+    ("records", "cost"),
+    ("records", "training", "top1_error"),
+    ("records", "training", "own_error"),
+    ("records", "training", "own_errors", 0),
+    ("records", "unseen:digits/7,8", "entropy", "auroc"),
+]
+
+
+@pytest.mark.parametrize("names", RECORDED, ids=lambda names: names[-1])
+@pytest.mark.parametrize(("by", "options"), [(2.0, []), (0.0001, ["--exact"])])
+def test_a_changed_digit_in_a_recorded_value_is_noticed(names, by, options, check, capsys):
+    for path in results():
+        change(path, *names, by=by)
+    assert check(*options) == 2
+    name = ".".join(map(str, names[1:] if names[0] == "records" else names))
+    lines = [line for line in capsys.readouterr().out.splitlines() if f"{name} is " in line]
+    assert len(lines) == 2
+    assert all("in the result, and" in line for line in lines)
+
+
+def test_nothing_differs_on_the_same_machine(check):
+    assert check("--exact") == 0
+
+
+def test_missing_data_are_reported_once(check, capsys, monkeypatch):
+    calls = []
+
+    def load(spec):
+        calls.append(spec)
+        raise UsageError("Cannot find the digits.")
+
+    monkeypatch.setattr(execute, "load", load)
+    assert check() == 0
+    said = capsys.readouterr().out
+    assert len(calls) == 1
+    assert [line for line in said.splitlines() if "Not verified" in line] == [
+        "Not verified for 2 runs with weights: Cannot find the digits."
+    ]
+    assert "not complete" in said
+
+
+def test_missing_unseen_data_leave_the_rest_verified(check, capsys, monkeypatch):
+    def unseen(trained, argument):
+        raise UsageError("Cannot find the unseen data.")
+
+    monkeypatch.setitem(records.RECORDS, "unseen", unseen)
+    assert check() == 0
+    assert "Not verified for 2 runs with weights: Cannot find the unseen data." in capsys.readouterr().out
+    change(results()[0], "records", "top_m", by=2)
+    assert check() == 2
+
+
+def test_other_data_are_noticed(check, capsys):
+    path = results()[0]
+    content = {**json.loads(path.read_text()), "test_set": "another one"}
+    path.write_text(json.dumps(checksum.add_checksum({k: v for k, v in content.items() if k != "sha256"})))
+    assert check() == 0
+    assert "Not verified for 1 run with weights: The images of digits differ" in capsys.readouterr().out
 
 
 def test_a_changed_digit_in_a_result_is_noticed(check, capsys):
@@ -180,5 +262,5 @@ def test_a_changed_digit_in_the_statements_is_noticed(tmp_path):
 @pytest.mark.slow
 def test_committed_weights_give_the_stored_errors(real):
     (check,) = verify(["ablation"], ["standard"], ROOT / "results")
-    assert (check.problems, check.skipped) == ([], [])
+    assert (check.problems, check.skipped) == ([], {})
     assert check.weights == 9

@@ -62,6 +62,20 @@ def test_given_options_win():
     assert published("cmcl", "efficientnet_lite0").source.preprocess is None
 
 
+@pytest.mark.parametrize("name", ["bam", "cbam"])
+def test_attention_modules_are_recipes_for_every_method(name):
+    for method in ("smcl", "cmcl"):
+        network = TrainConfig.of(method, "simple_cnn", "cifar10", recipe=name).network
+        assert (network.exchange, network.preset, network.norm_eps) == ("feature_fusion", name, None)
+        given = {"exchange": "feature_fusion", "preset": name}
+        same = TrainConfig.of(method, "simple_cnn", "cifar10", **given)
+        assert TrainConfig.of(method, "simple_cnn", "cifar10", recipe=name).identity() == same.identity()
+    both = TrainConfig.of("cmcl", "simple_cnn", "cifar10", recipe=f"published+{name}")
+    assert (both.network.preset, both.network.norm_eps) == (name, 1e-3)
+    assert TrainConfig.of("cmcl", "simple_cnn", "cifar10", recipe=name, preset="light").network.preset == "light"
+    assert TrainConfig.of("cmcl", "simple_cnn", "cifar10", recipe=name, exchange="none").network.exchange == "none"
+
+
 def test_what_is_wrong_is_said():
     with pytest.raises(UsageError) as problem:
         published("smcl")

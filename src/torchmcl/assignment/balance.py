@@ -12,7 +12,8 @@ from torchmcl.assignment.rules import Assignment, TopK, soft_top_k, top_k, trans
 from torchmcl.errors import UsageError
 from torchmcl.structures.state import State
 
-EXACT = 2048  # the largest number of members times examples for which the linear program is solved
+EXACT = 2048  # the largest number of members times examples that is solved exactly
+MATCHED = 256  # the largest number of examples that is solved as a matching, which is slower than a program beyond
 STEPS = 30  # of Sinkhorn's algorithm
 COLDEST = 1e-3  # its last temperature, relative to the mean cost
 TOLERANCE = 1e-9
@@ -140,8 +141,26 @@ def assign_within(regret: Tensor, k: int, low: Tensor, high: Tensor, weight: Ten
     cost = cost - cost.amin(0)
     cost = cost / cost.amax().clamp_min(_tiny(cost))
     if on_cpu and cost.numel() <= EXACT:
+        if k == 1 and len(weight) <= MATCHED and bool((weight == 1).all()):
+            return _matched(cost, low.long(), high.long())
         return torch.where(weight > 0, transport(cost.T, k, low, high, weight).T, best)
     return _rounded(cost + _prices(cost, k, low, high, weight), k, low, high, weight)
+
+
+def _matched(cost: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return the weights (M, B) of the least cost (M, B) for k = 1: each example is matched with a place of a member.
+
+    A member has as many places as its largest load (M,). Those of its least load (M,) are filled first, because no
+    chain of moves between members saves more than M costs, which are at most 1.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    member = torch.arange(len(cost)).repeat_interleave(high)
+    required = torch.arange(len(member)) - (high.cumsum(0) - high)[member] < low[member]
+    place, example = linear_sum_assignment((cost[member] - (len(cost) + 1) * required[:, None]).numpy())
+    takes = torch.zeros_like(cost)
+    takes[member[torch.from_numpy(place)], torch.from_numpy(example)] = 1
+    return takes
 
 
 def _prices(cost: Tensor, k: int, low: Tensor, high: Tensor, weight: Tensor) -> Tensor:
@@ -154,7 +173,7 @@ def _prices(cost: Tensor, k: int, low: Tensor, high: Tensor, weight: Tensor) -> 
     for step in range(STEPS):
         temperature = cost.mean().clamp_min(_tiny(cost)) * COLDEST ** (step / (STEPS - 1))
         scores = -(cost + price[:, None]) / temperature
-        shares = scores.softmax(0) if k == 1 else soft_top_k(scores, k)
+        shares = soft_top_k(scores, k)
         unpriced = (shares @ weight).clamp_min(_tiny(cost)).log() + price / temperature
         price = temperature * torch.zeros_like(price).clamp(unpriced - high.log(), unpriced - low.log())
         price = price.clamp(-len(price), len(price))  # costs are at most 1

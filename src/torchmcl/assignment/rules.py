@@ -175,6 +175,8 @@ def soft_top_k(scores: Tensor, k: int) -> Tensor:
             [0.5000],
             [0.5000]])
     """
+    if k == 1:
+        return scores.softmax(0)
     scores = scores.log_softmax(0)
     ordered = scores.sort(0, descending=True).values
     # If the j best members have weight 1, the others share the weight k - j, which determines c_j. The solution is
@@ -196,8 +198,8 @@ def top_k(scores: Tensor, k: int, *, dim: int) -> Tensor:
     """
     if not 1 <= k <= scores.shape[dim]:
         raise UsageError(f"Expected 1 <= k <= {scores.shape[dim]} members, got k={k}.")
-    if k == 1:  # faster; the first maximum is returned in a tie
-        order = scores.argmax(dim, keepdim=True)
+    if k == 1:  # faster, also than argmax; the first maximum is returned in a tie
+        order = scores.max(dim, keepdim=True).indices
     else:
         order = scores.argsort(dim=dim, descending=True, stable=True).narrow(dim, 0, k)
     return torch.zeros_like(scores, dtype=torch.bool).scatter_(dim, order, True)

@@ -33,6 +33,8 @@ def add_arguments(parser: Any) -> None:
         own.add_argument("names", type=str, nargs="+" if required else "*", help=about)
         if action == "verify":
             add_option(own, "scale", f"one of {', '.join(scales.NAMES)}; by default, all")
+            about = "require that nothing changes at all, as on the machine and with the versions of the runs"
+            own.add_argument("--exact", action="store_true", help=about)
         elif action != "ls":
             scale = "paper" if action == "cost" else "smoke"
             add_option(own, "scale", f"one of {', '.join(scales.NAMES)}", str, scale)
@@ -44,6 +46,8 @@ def add_arguments(parser: Any) -> None:
         if action == "show":
             add_option(own, "out", "folder to write to; by default, the folder of --results")
             add_option(own, "select", "split on which K is chosen: validation or test", str, "validation")
+            about = "also show the training error of each member of each run, on the examples assigned to it"
+            own.add_argument("--members", action="store_true", help=about)
         if action == "cost":
             add_option(own, "tflops", "assumed sustained TFLOP/s per GPU", float, 10.0)
             own.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="numbers of GPUs to compare")
@@ -117,14 +121,20 @@ def study_run(names: list[str], scale: str, on: str | None, workers: int, **opti
     return 0
 
 
-def study_show(names: list[str], scale: str, seeds: int | None, results: str, out: str | None, select: str) -> int:
+def study_show(
+    names: list[str], scale: str, seeds: int | None, results: str, out: str | None, select: str, members: bool
+) -> int:
     """Show a study's table next to the published numbers, and write it as Markdown, LaTeX and PNG, without training."""
     from torchmcl.studies import show, tables
+    from torchmcl.studies.study import member_errors
 
     for name in study_names(names):
         shown = show.show(name, scale, results=results, select=select, seeds=seeds)  # type: ignore[arg-type]
         console = wide_console(max(140, tables.rich_width(shown[0])))
         console.print(tables.rich_table(shown[0]))
+        if members:
+            errors = member_errors(shown[1], shown[2].runs(shown[1].scale))
+            wide_console(max(140, tables.rich_width(errors))).print(tables.rich_table(errors))
         console.print(f"Wrote {', '.join(map(str, show.write(*shown, out or results)))}", soft_wrap=True)
     return 0
 
@@ -149,8 +159,11 @@ def study_statements(scale: str | None, results: str) -> int:
     return 0
 
 
-def study_verify(names: list[str], scale: str | None, results: str) -> int:
-    """Derive the tables again from stored errors, and the errors from stored weights; fail if anything differs."""
+def study_verify(names: list[str], scale: str | None, results: str, exact: bool) -> int:
+    """Derive tables again from stored results, and errors and records from stored weights; fail if they differ."""
+    from collections import Counter
+
+    from rich.markup import escape
     from rich.table import Table
 
     from torchmcl import studies
@@ -159,20 +172,23 @@ def study_verify(names: list[str], scale: str | None, results: str) -> int:
 
     if scale is not None:
         known_name("scale", scale, scales.NAMES)
-    table = Table("study", "scale", "results", "from weights", "changed", "verdict", box=None, padding=(0, 2))
-    lines, wrong = [], 0
-    found = verify.verify(study_names(names) or studies.names(), scales.NAMES if scale is None else [scale], results)
-    for check in found:
+    columns = ("study", "scale", "results", "from weights", "changed", "verdict", "weights need")
+    table = Table(*columns, box=None, padding=(0, 2))
+    lines, skipped, wrong = list[str](), Counter[str](), 0
+    chosen, sizes = study_names(names) or studies.names(), scales.NAMES if scale is None else [scale]
+    for check in verify.verify(chosen, sizes, results, exact=exact):
         verdict = "differs" if check.problems else "not complete" if check.skipped else "verified"
         counts = [str(count) for count in (check.results, check.weights, check.changed)]
-        table.add_row(check.study, check.scale, *counts, verdict)
-        lines += [*check.problems, *(f"Not verified: {line}" for line in check.skipped)]
+        table.add_row(check.study, check.scale, *counts, verdict, escape(", ".join(check.needs)))
+        lines += check.problems
+        skipped += check.skipped
         wrong += bool(check.problems)
     if not table.row_count:
         raise UsageError(f"There are no results in {results}. Run a study first: torchmcl study run NAME --scale SCALE")
     console = wide_console(140)
     console.print(table)
-    for line in lines:
+    runs = {cause: f"{count} run{'s' * (count > 1)}" for cause, count in skipped.items()}
+    for line in (*lines, *(f"Not verified for {count} with weights: {cause}" for cause, count in runs.items())):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     if wrong:
         raise UsageError(f"The results of {wrong} stud{'y' if wrong == 1 else 'ies'} differ from what is stored.")

@@ -31,8 +31,9 @@ def add_arguments(parser: Any) -> None:
         "training recipe",
         "The defaults are those of the paper. A pretrained network has its own; see docs/pretrained.md.",
     )
-    published = "published for the options of the method's official code, which other options replace"
-    add_option(recipe, "recipe", f"{published}; for {', '.join(OPTIONS)}")
+    published = f"published for the options of the method's official code (of {', '.join(OPTIONS)})"
+    fusion = "bam or cbam for feature fusion with the module of its official code, or both, such as published+bam"
+    add_option(recipe, "recipe", f"{published}, {fusion}; other options replace those of the recipe")
     shared.add_fields(recipe, Recipe, later=True)
     shared.add_fields(parser.add_argument_group("machine"), Machine)
     folder = parser.add_argument_group("run folder and output")

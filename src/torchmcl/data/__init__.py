@@ -10,7 +10,18 @@ from torchmcl._utils.registry import Registry
 from torchmcl._utils.validation import validate_types
 from torchmcl.data import preprocess, transforms
 from torchmcl.data.arrays import from_arrays
-from torchmcl.data.datasets import cifar, digits, icoseg, image_folder, npz, segmentation_folder, svhn, tiny_imagenet
+from torchmcl.data.datasets import (
+    cifar,
+    digits,
+    icoseg,
+    image_folder,
+    modes,
+    npz,
+    segmentation_folder,
+    small_tables,
+    svhn,
+    tiny_imagenet,
+)
 from torchmcl.data.examples import DataSet, Examples
 from torchmcl.data.external import from_loaders
 from torchmcl.data.image_files import ImageFiles, read_image
@@ -30,8 +41,16 @@ ABOUT = {
     "svhn": "99,289 digits from house numbers, 32x32 pixels, 10 classes",
     "tiny-imagenet": "110,000 photographs, 64x64 pixels, 200 classes",
     "icoseg": "449 photographs, 75x125 pixels, with foreground masks, in 36 groups",
+    "diabetes": "442 patients, 10 features, 1 number to predict, included in scikit-learn",
+    "linnerud": "20 persons, 3 features, 3 numbers to predict, included in scikit-learn",
+    "boston-housing": "506 districts, 13 features, 1 number to predict, included in mlxtend",
+    "auto-mpg": "392 cars, 7 features, 1 number to predict, included in mlxtend",
+    "three-modes": "2,000 synthetic examples, 1 feature, 2 numbers to predict with up to three modes",
+    "grouped-modes": "the same with eight modes, which are groups in training",
 }
 NAMES = tuple(ABOUT)  # the built-in data sets
+TABLES = ("diabetes", "linnerud", "boston-housing", "auto-mpg")
+NUMBERS = (*TABLES, "three-modes", "grouped-modes")  # tables with numbers to predict
 Reader = Callable[..., DataSet]
 _REGISTERED: Registry[Reader] = Registry("data set", reserved=NAMES)
 
@@ -169,6 +188,9 @@ def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, siz
         "svhn": lambda: svhn.load(directory, parts),
         "tiny-imagenet": lambda: tiny_imagenet.load(directory, parts, size),
         "icoseg": lambda: icoseg.load(directory, parts, seed=seed, size=size or icoseg.SIZE),
+        **{table: lambda: small_tables.load(name, parts, seed=seed) for table in TABLES},
+        "three-modes": lambda: modes.three_modes(parts, seed=seed),
+        "grouped-modes": lambda: modes.grouped_modes(parts, seed=seed),
     }
     return readers[kind]()
 

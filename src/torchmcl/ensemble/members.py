@@ -84,8 +84,9 @@ class BatchedMembers(nn.Module):
         return x
 
     def _linear(self, x: Tensor, name: str, shared: bool, members: slice) -> Tensor:
-        weight = getattr(self, f"{name}_weight")[members]
-        bias = getattr(self, f"{name}_bias")[members] if f"{name}.bias" in self.names else None
+        weight, bias = getattr(self, f"{name}_weight"), getattr(self, f"{name}_bias", None)
+        if members != slice(None):  # a slice of all members would copy the gradients
+            weight, bias = weight[members], None if bias is None else bias[members]
         if shared:  # one product with the weights of all members is faster than one per member
             out = F.linear(x, weight.flatten(0, 1)).unflatten(-1, weight.shape[:2]).movedim(-2, 0)
         else:

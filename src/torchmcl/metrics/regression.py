@@ -292,19 +292,24 @@ def _earth_movers_distance(hypotheses: Tensor, scores: Tensor, target: Tensor) -
 def _transport(cost: Tensor, supply: Tensor, demand: Tensor) -> Tensor:
     """Return the lowest costs of transport: cost (B, M, T), supply (B, M), demand (B, T) -> (B,)."""
     from scipy.optimize import linprog
-    from scipy.sparse import eye_array, kron, vstack
+    from scipy.sparse import eye_array, kron
 
     B, M, T = cost.shape
     leaving = kron(eye_array(B * M), torch.ones(1, T).numpy())
     arriving = kron(eye_array(B), kron(torch.ones(1, M).numpy(), eye_array(T)))
-    masses = torch.cat([supply.flatten(), demand.flatten()])
+    # In float32, the sums of supply and demand differ by more than the tolerance of the solver.
+    supply, demand = (part.detach().cpu().double() for part in (supply, demand))
+    supply, demand = (part / part.sum(1, keepdim=True) for part in (supply, demand))
     prices = cost.cpu().double()
-    if not bool(prices.isfinite().all() and masses.isfinite().all()):
+    if not bool(prices.isfinite().all() and supply.isfinite().all() and demand.isfinite().all()):
         return cost.new_full((B,), torch.nan)  # as in the other metrics of hypotheses that diverged
     solution = linprog(
         prices.numpy().ravel(),
-        A_eq=vstack([leaving, arriving]).tocsr(),
-        b_eq=masses.detach().cpu().double().numpy(),
+        A_eq=leaving.tocsr(),
+        b_eq=supply.flatten().numpy(),
+        # Equations for the demand would be redundant, and rounding makes them infeasible if some masses are tiny.
+        A_ub=arriving.tocsr(),
+        b_ub=(1 + 1e-9) * demand.flatten().numpy(),
         method="highs",
     )
     moved = torch.from_numpy(solution.x).reshape(B, M, T)

@@ -9,7 +9,7 @@ from torchmcl._utils.durations import Duration, check_duration, epochs_of
 from torchmcl.assignment import Assignment
 from torchmcl.assignment.memory import Memory
 from torchmcl.errors import UsageError
-from torchmcl.objectives.costs import is_memberwise
+from torchmcl.objectives.costs import is_memberwise, nothing
 from torchmcl.structures.outcome import Outcome
 from torchmcl.structures.output import EnsembleOutput, describe
 from torchmcl.structures.state import State
@@ -89,11 +89,15 @@ class Objective(_WithMemory):
         target, state = self.task.prepare(output.logits, target, replace(state, record=state.recording(self)))
         with torch.autocast(output.logits.device.type, enabled=False):
             take = self._take_cost(output.logits, target, state)
+            state.shared["take"] = take  # for joint costs
             leave = _like(take, self.leave(output.logits, target, state))
             with torch.no_grad():
                 rank = leave if self.rank is None else _like(take, self.rank(output.logits, target, state))
                 weights = self.assign(take.detach() - rank.detach(), state)
-            loss = state.mean((weights * take + (1 - weights) * leave).sum(0))
+            each = weights * take
+            if self.leave is not nothing:
+                each = each + (1 - weights) * leave
+            loss = state.mean(each.sum(0))
             for cost in self.joint:
                 loss = loss + cost(output, target, weights, state)
         return Outcome(loss, *map(state.by_example, (weights, take, leave)))

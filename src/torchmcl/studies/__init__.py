@@ -44,6 +44,8 @@ NAMES = (  # the built-in studies
     "sensitivity",
     "balanced",
     "balanced_masks",
+    "toy_regression",
+    "tables_regression",
 )
 _REGISTERED: Registry[Any] = Registry("study", reserved=NAMES)
 

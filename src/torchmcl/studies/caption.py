@@ -24,9 +24,10 @@ def _data(specs: Sequence[Spec], results: Sequence[Result]) -> str:
         examples = [result["examples"] for result in results if result["configuration"].get("data") == name]
         classes = _distinct([spec for spec in specs if spec.options.get("data") == name], "data_classes")
         text = f"{name} ({classes[0]})" if classes else str(name)
-        if examples:
-            counts = [f"{count:,} {part}" for part, count in examples[0].items() if count]
-            text += f", images: {', '.join(counts)}"
+        sizes = {part: sorted({one[part] for one in examples if one.get(part)}) for one in examples for part in one}
+        if counts := [f"{' or '.join(f'{size:,}' for size in own)} {part}" for part, own in sizes.items() if own]:
+            kind = "examples" if any("squared" in result["wrong"] for result in results) else "images"
+            text += f", {kind}: {', '.join(counts)}"
         parts.append(text)
     return "; ".join(parts)
 

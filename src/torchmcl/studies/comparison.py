@@ -98,7 +98,7 @@ def rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
             one.error,
             f"{one.difference.value:+.2f}",
             bounds(one.difference),
-            *((_p(one.difference.p_t), _p(p)) if one.difference.seeds > 1 else ("", "")),
+            *((p_text(one.difference.p_t), p_text(p)) if one.difference.seeds > 1 else ("", "")),
             bounds(one.difference.bootstrap),
             one.verdict,
         )
@@ -122,7 +122,12 @@ def caption(comparisons: Sequence[Comparison]) -> str:
     return text
 
 
-def _p(value: float) -> str:
+def p_text(value: float) -> str:
+    """Format a p-value as a table cell.
+
+    >>> p_text(0.0312), p_text(0.0002)
+    ('0.031', '<0.001')
+    """
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 

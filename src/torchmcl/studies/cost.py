@@ -55,6 +55,13 @@ DATA = {
     "cifar100": DataShape((3, 32, 32), 50_000, 10_000, 100),
     "tiny-imagenet": DataShape((3, 64, 64), 100_000, 10_000, 200),
     "icoseg": DataShape((3, 75, 125), 362, 87, 2, 36),
+    # Numbers to predict, scales and scores count as two or more classes, which is close enough for a cost.
+    "diabetes": DataShape((10,), 398, 44, 2),
+    "linnerud": DataShape((3,), 18, 2, 4),
+    "boston-housing": DataShape((13,), 455, 51, 2),
+    "auto-mpg": DataShape((7,), 353, 39, 2),
+    "three-modes": DataShape((1,), 2_000, 41, 3),
+    "grouped-modes": DataShape((1,), 2_000, 41, 3),
 }
 
 
@@ -107,7 +114,7 @@ def work_of(spec: Spec) -> Work:
     method, network = config.method, config.network
     own = tuple(
         (name, network.options[name])
-        for name in ("width", "hidden", "head", "trunk", "freeze")
+        for name in ("width", "depth", "hidden", "head", "trunk", "freeze")
         if name in network.options
     )
     size = network.options.get("image_size")

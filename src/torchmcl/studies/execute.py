@@ -19,7 +19,7 @@ import torchmcl
 from torchmcl._utils import atomic, imports
 from torchmcl._utils.allocator import keep_freed_memory
 from torchmcl._utils.locks import exclusive_lock
-from torchmcl.data.examples import DataSet, Examples
+from torchmcl.data.examples import DataSet
 from torchmcl.data.loader import Loader
 from torchmcl.errors import UsageError, known_name
 from torchmcl.inference.features import feature_loader
@@ -30,7 +30,7 @@ from torchmcl.serialization import checksum
 from torchmcl.serialization.model_files import training_config
 from torchmcl.studies.records import RECORDS, Trained
 from torchmcl.studies.spec import Spec
-from torchmcl.studies.store import Result, pack
+from torchmcl.studies.store import Result, pack, pack_squared
 from torchmcl.tasks.classification import collected, summary
 from torchmcl.tasks.labels import percent
 from torchmcl.training.config import TrainConfig, difference
@@ -85,21 +85,24 @@ def collect_result(spec: Spec, run: str | Path) -> Result:
     metrics = checksum.read(run / "metrics.json")
     specialists = Specialists.load(run, device="cuda" if torch.cuda.is_available() else "cpu")
     data = load(spec)
-    trained = predict(specialists, data.test, run)
+    for part, fingerprint in metrics.get("sets", {}).items():
+        if part in data.parts and data.parts[part].fingerprint != fingerprint:
+            raise UsageError(f"The {part} set differs from the one that {run} was trained with. Use the same data.")
+    trained = predict(specialists, spec, data, run=run)
     names = data.train.label_names
     return {
         "configuration": spec.configuration,
         "hash": spec.hash,
         "seed": spec.options.get("seed", 0),
         "test": trained.metrics,
-        "validation": None if data.validation is None else predict(specialists, data.validation, run).metrics,
+        "validation": None if data.validation is None else predict(specialists, spec, data, "validation").metrics,
         "share": metrics["share"],
-        "purity": metrics["purity"],
+        "purity": metrics.get("purity"),
         "groups": list(names),
         "assigned": metrics["assigned"],
         "flags": metrics.get("flags"),
-        "errors_of_groups": errors_by_group(trained, len(names)),
-        "wrong": pack(trained.wrong.double().numpy()),
+        "errors_of_groups": [] if data.test.continuous else errors_by_group(trained, len(names)),
+        "wrong": (pack_squared if data.test.continuous else pack)(trained.wrong.double().numpy()),
         "test_set": data.test.fingerprint,
         "examples": {name: len(data.parts[name]) for name in ("train", "validation", "test") if name in data.parts},
         "parameters": metrics["parameters"],
@@ -125,17 +128,26 @@ def environment() -> dict[str, Any]:
     }
 
 
-def predict(specialists: Specialists, examples: Examples, run: Path) -> Trained:
-    """Compute the predictions, the metrics and the errors on some examples."""
-    method, ensemble = specialists.method, specialists.ensemble
+def predict(
+    specialists: Specialists, spec: Spec, data: DataSet, part: str = "test", *, run: Path | None = None
+) -> Trained:
+    """Compute the predictions, the metrics and the errors of a run on one part of its data, by default the test set."""
+    method, ensemble, examples = specialists.method, specialists.ensemble, data.parts[part]
     with feature_loader(specialists, examples) as loader:
-        if examples.target.ndim > 1:
+        if examples.continuous:
+            batches = list(evaluation_batches(method, ensemble, loader))
+            each = [method.task.metrics(batch.output, batch.combined, batch.target) for batch in batches]
+            names = ("squared_error", "oracle_squared_error")
+            errors = torch.stack([torch.cat([one[name] for one in each]) for name in names])
+            return Trained(specialists, spec, data, examples, run, method.task.evaluate(batches), errors.cpu())
+        if examples.dense:
             metrics = evaluate(method, ensemble, loader)
-            return Trained(specialists, examples, run, metrics, mask_errors(specialists, loader).cpu())
+            wrong = mask_errors(specialists, loader)
+            return Trained(specialists, spec, data, examples, run, metrics, wrong.cpu())
         members, combined, target = collected(evaluation_batches(method, ensemble, loader))
     metrics = summary(members, combined, target, names=examples.classes)
     wrong = torch.cat([pixel_errors(part, target) for part in (combined[None], members[:, :, : method.classes])])
-    return Trained(specialists, examples, run, metrics, wrong.cpu(), members.cpu(), combined.cpu())
+    return Trained(specialists, spec, data, examples, run, metrics, wrong.cpu(), members.cpu(), combined.cpu())
 
 
 @torch.no_grad()

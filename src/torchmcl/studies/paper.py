@@ -65,14 +65,19 @@ def _auxiliary(part: str) -> Quantity:
 
 
 def _margin(rival: str) -> Quantity:
-    """Return by how much AMCL's margin between others' and own classes exceeds that of a rival, for each seed."""
+    """Return by how much AMCL's margin between others' and own classes exceeds that of a rival, per common seed."""
 
     def larger(results: Results) -> list[float]:
-        margins = [
-            [one["cross_entropy"]["others'"]["mean"] - one["cross_entropy"]["own"]["mean"] for one in records]
-            for records in (auxiliary.records(results, method) for method in ("amcl", rival))
-        ]
-        return [a - b for a, b in zip(*margins, strict=True)]
+        own, others = (
+            {
+                result["seed"]: record["cross_entropy"]["others'"]["mean"] - record["cross_entropy"]["own"]["mean"]
+                for result, record in zip(
+                    results.of(auxiliary.spec, results.scale, method), auxiliary.records(results, method), strict=True
+                )
+            }
+            for method in ("amcl", rival)
+        )
+        return [margin - others[seed] for seed, margin in own.items() if seed in others]
 
     return larger
 

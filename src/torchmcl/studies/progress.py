@@ -1,8 +1,9 @@
 import csv
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -61,8 +62,7 @@ class StudyProgress:
         seconds = time.monotonic() - self.began.pop(spec, time.monotonic())
         about = reason
         if result is not None:
-            test = result["test"]
-            about = f"oracle error {test['oracle_error']:.2f} %, top-1 error {test['top1_error']:.2f} %"
+            about = errors(result["test"])
         self.finished.append((spec, what, about))
         line = f"{len(self.finished)}/{self.total}  {spec.label}: {what}, {about}  ({duration(seconds)}{self.left()})"
         self.line(line, logging.ERROR if what == "failed" else logging.INFO)
@@ -114,6 +114,17 @@ def logged_epochs(run: Path) -> int:
             return sum(1 for _ in csv.DictReader(log))
     except OSError:
         return 0
+
+
+def errors(test: Mapping[str, Any]) -> str:
+    """Describe the errors on the test set.
+
+    >>> errors({"oracle_error": 1.0, "top1_error": 2.0}), errors({"oracle_rmse": 0.12, "rmse": 1.0})
+    ('oracle error 1.00 %, top-1 error 2.00 %', 'oracle RMSE 0.12, RMSE 1')
+    """
+    if "rmse" in test:
+        return f"oracle RMSE {test['oracle_rmse']:.4g}, RMSE {test['rmse']:.4g}"
+    return f"oracle error {test['oracle_error']:.2f} %, top-1 error {test['top1_error']:.2f} %"
 
 
 def duration(seconds: float) -> str:

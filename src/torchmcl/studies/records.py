@@ -14,16 +14,15 @@ from torchmcl.analysis.density import MAX_CROSS_ENTROPY, bin_counts
 from torchmcl.analysis.evaluation import separation
 from torchmcl.assignment import top_k
 from torchmcl.data import samples
-from torchmcl.data.examples import Examples
+from torchmcl.data.examples import DataSet, Examples
 from torchmcl.errors import UsageError
 from torchmcl.inference.features import feature_loader
 from torchmcl.inference.predictor import Specialists
 from torchmcl.metrics import auroc
-from torchmcl.serialization.data_config import load_run_data
-from torchmcl.serialization.model_files import training_config
 from torchmcl.studies.cost import in_networks
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import pack_bytes
+from torchmcl.tasks import Regression
 from torchmcl.tasks.labels import percent
 from torchmcl.training.evaluate import evaluate, evaluation_batches
 from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, read_assignment_history
@@ -31,15 +30,19 @@ from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, read_assignment_his
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained ensemble with its metrics and predictions on some examples.
+    """A trained ensemble with its metrics and predictions on some examples of the data of its run.
 
-    `wrong` holds the errors of the ensemble and of each member, (1 + M, N). For labelled images, `members` holds the
-    probabilities of the members, (M, N, C or C + 1), and `combined` holds those of the ensemble, (N, C).
+    `wrong` holds the errors of the ensemble and of each member, (1 + M, N); for numbers to predict, the squared errors
+    of the ensemble and of the best hypothesis, (2, N). For labelled images, `members` holds the probabilities of the
+    members, (M, N, C or C + 1), and `combined` holds those of the ensemble, (N, C). `run` is the run folder, or None if
+    only the weights are stored.
     """
 
     specialists: Specialists
+    spec: Spec
+    data: DataSet
     examples: Examples
-    run: Path
+    run: Path | None
     metrics: dict[str, Any]
     wrong: Tensor
     members: Tensor | None = None
@@ -89,7 +92,7 @@ def unseen(trained: Trained, argument: str) -> dict[str, Any]:
 
 def flow(trained: Trained, argument: str) -> list[Any]:
     """Return the loss-based assignments of each class to each member in each epoch, (epochs, classes, M)."""
-    history = read_assignment_history(trained.run)
+    history = None if trained.run is None else read_assignment_history(trained.run)
     if history is None:
         raise UsageError(f"There is no {ASSIGNMENT_HISTORY} in {trained.run}. Train the run again.")
     return history.round(4).tolist()
@@ -113,7 +116,7 @@ def training(trained: Trained, argument: str) -> dict[str, Any]:
     the memory if it is fixed, otherwise by the smallest cross-entropy after training. A member without examples has
     None. For masks, only `top1_error` is computed.
     """
-    specialists, examples = trained.specialists, load_run_data(trained.run, "train")[1].train
+    specialists, examples = trained.specialists, trained.data.train
     method, memory = specialists.method, specialists.memory
     wrong, own, top1 = [], [], []
     with feature_loader(specialists, examples) as loader:
@@ -139,7 +142,7 @@ def training(trained: Trained, argument: str) -> dict[str, Any]:
 
 def cost(trained: Trained, argument: str) -> float:
     """Compute the operations per training step in units of one network that is trained alone."""
-    return round(in_networks(Spec(training_config(trained.run))), 3)
+    return round(in_networks(trained.spec), 3)
 
 
 def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
@@ -162,6 +165,28 @@ def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
         }
         for index, label in enumerate(chosen.target.tolist())
     ]
+
+
+@torch.no_grad()
+def hypotheses(trained: Trained, argument: str) -> list[dict[str, Any]]:
+    """Return the hypotheses and their scores for `argument` evenly spaced examples."""
+    specialists, examples = trained.specialists, trained.examples
+    index = torch.linspace(0, len(examples) - 1, int(argument)).round().long()
+    inputs, task = examples.images[index], specialists.method.task
+    if not isinstance(task, Regression):
+        raise UsageError("The record hypotheses needs numbers to predict. Remove the record from the Spec.")
+    output = specialists.forward(inputs)
+    return [
+        {name: rounded(part) for name, part in (("input", x), ("hypotheses", found), ("scores", score))}
+        for x, found, score in zip(
+            inputs, task.hypotheses(output).unbind(1), task.scores(output).unbind(1), strict=True
+        )
+    ]
+
+
+def rounded(values: Tensor) -> Any:
+    """Return numbers as nested lists with four digits after the decimal point."""
+    return (values.double() * 1e4).round().div(1e4).tolist()
 
 
 def owners(trained: Trained) -> Tensor:
@@ -201,4 +226,5 @@ RECORDS: dict[str, Callable[[Trained, str], Any]] = {
     "top_m": top_m,
     "training": training,
     "cost": cost,
+    "hypotheses": hypotheses,
 }

@@ -17,19 +17,20 @@ from torchmcl.studies.spec import Spec
 NAMES = ("smoke", "mini", "standard", "scratch", "paper")
 SEEDS = {"smoke": 1, "mini": 1, "standard": 6, "scratch": 6, "paper": 3}
 SEEDS_OF_STUDY = {
-    "mini": {"from_scratch": 0},
+    "mini": dict.fromkeys(("from_scratch", "toy_regression", "tables_regression"), 0),
     "standard": {
-        **dict.fromkeys(("penalties", "pretrained_masks", "fine_tuning", "sensitivity", "balanced_masks"), 3),
+        **dict.fromkeys(("pretrained_masks", "fine_tuning", "sensitivity", "balanced_masks"), 3),
         "from_scratch": 0,
+        "tables_regression": 20,  # splits
     },
     "scratch": {
         **dict.fromkeys(("networks", "non_mcl", "overlap", "size", "penalties", "leaderboard", "sensitivity"), 0),
         **dict.fromkeys(("pretrained", "pretrained_masks", "fine_tuning", "unseen", "auxiliary"), 0),
-        **dict.fromkeys(("balanced", "balanced_masks"), 0),
+        **dict.fromkeys(("balanced", "balanced_masks", "toy_regression", "tables_regression"), 0),
         **dict.fromkeys(("ablation", "data_size", "segmentation"), 3),
         **dict.fromkeys(("assignment_flow", "grad_cam", "from_scratch"), 1),
     },
-    "paper": {"from_scratch": 0},
+    "paper": dict.fromkeys(("from_scratch", "toy_regression", "tables_regression"), 0),
 }
 
 Options = dict[str, Any]
@@ -49,12 +50,18 @@ _SIMPLE_CNN: Options = {"network": "simple_cnn", "data_limit": None, "epochs": 2
 _MASKS = {**_CIFAR10, **_ICOSEG, "epochs": 30, "batch_size": 32, "drop_every": 8}
 _PRETRAINED_MASKS = {**_ICOSEG, "epochs": 30, "batch_size": 32, "network": "efficientnet_lite0"}
 _PRETRAINED_MASKS |= {"learning_rate": 0.001, "weight_decay": 0.05}  # the recipe of the network, which is not tuned
+# Numbers to predict: the seed draws the data or the split. A tenth of the training set calibrates the density.
+_NUMBERS: Options = {"network": "mlp", "depth": 2, "width": 32, "exchange": "weight_sharing", "data_validation": 0.1}
+_NUMBERS |= {"optimizer": "adam", "learning_rate": 0.01, "weight_decay": 5e-4, "schedule": "cosine"}
+_NUMBERS |= {"epochs": 20, "batch_size": 64}
 SETTINGS: dict[str, dict[str, Options]] = {
     "smoke": {
         "images": {**_DIGITS, "data_limit": 200, "data_validation": 0.2},
         "confidence": {**_DIGITS, "data_classes": "3,8", "epochs": 3, "batch_size": 32},
         "auxiliary": {**_DIGITS, "data_classes": "0,1,2,3,4,5,6"},
         "segmentation": {**_DIGITS, "data": "digits-masks", "data_limit": 100, "network": "fcn", "batch_size": 32},
+        "numbers": {**_NUMBERS, "epochs": 2, "width": 4},
+        "tables": {**_NUMBERS, "epochs": 2, "width": 4},
     },
     "mini": {
         "images": {**_CIFAR10, "data_limit": 10_000, "data_validation": 0.1, "batch_size": 128, "drop_every": 4},
@@ -65,6 +72,8 @@ SETTINGS: dict[str, dict[str, Options]] = {
         "images": _TRANSFER,
         "confidence": {**_TRANSFER, "data": "cifar10", "data_classes": "dog,airplane"},
         "segmentation": _PRETRAINED_MASKS,
+        "numbers": _NUMBERS,
+        "tables": {**_NUMBERS, "batch_size": 32},
     },
     "scratch": {
         "images": _SCRATCH,
@@ -128,6 +137,8 @@ NETWORKS: dict[str, dict[str, Options]] = {
 }
 # The paper's data sets that a scale includes.
 DATA = {"smoke": ("cifar10",), "mini": ("cifar10",), "standard": ("cifar10", "cifar100"), "scratch": ("cifar10",)}
+DATA["smoke"] += ("diabetes", "linnerud")
+DATA["standard"] += ("diabetes", "linnerud", "boston-housing", "auto-mpg")
 MAX_MEMBERS = {"smoke": 3}
 UNSEEN = {"smoke": "digits/7,8,9", "mini": "svhn", "standard": "svhn-10000", "scratch": "svhn-10000", "paper": "svhn"}
 FLOW_WARMUP = {"smoke": 1, "mini": 5, "standard": 5, "scratch": 5, "paper": 10}
@@ -177,6 +188,8 @@ class Scale:
 
     def records(self, kind: str = "images") -> tuple[str, ...]:
         """Return the records of every run of a kind of study."""
+        if kind in ("numbers", "tables"):
+            return ()
         return (RECORDS_OF_MASKS if kind == "segmentation" else RECORDS).get(self.name, ())
 
     @property
@@ -227,7 +240,7 @@ def scale(name: str, study: str | None = None, *, seeds: int | None = None) -> S
         study: name of a study, which may have fewer seeds than others
         seeds: number of seeds; overrides the default of the scale and the study
 
-    >>> scale("standard", "ablation").seeds, scale("standard", "penalties").seeds
+    >>> scale("standard", "ablation").seeds, scale("standard", "sensitivity").seeds
     ((0, 1, 2, 3, 4, 5), (0, 1, 2))
     """
     known_name("scale", name, NAMES)

@@ -18,13 +18,13 @@ from torchmcl.studies.comparison import SEEDS, Comparison
 from torchmcl.studies.published import find
 from torchmcl.studies.scales import NETWORKS
 from torchmcl.studies.show import show
-from torchmcl.studies.statistics import Interval, paired_seeds
+from torchmcl.studies.statistics import Interval, expected_false, holm, paired_seeds
 from torchmcl.studies.study import Results
 from torchmcl.studies.tables import MISSING, Table
 
 FILE = "statements.md"  # the table, in the folder of the results
 Verdict = Literal["holds", "does not hold", "not clear", "not judged"]
-COLUMNS = ("statement", "paper", "published", "here", "95 % interval", "seeds", "verdict", "study")
+COLUMNS = ("statement", "paper", "published", "here", "95 % interval", "p (Holm)", "seeds", "verdict", "study")
 Quantity = Callable[[Results], list[float]]
 PublishedRow = Mapping[str, Any]  # the values that select a published row; "table" names another table than the study's
 
@@ -38,6 +38,7 @@ class Judged:
     here: str = MISSING
     interval: str = MISSING
     seeds: int = 0
+    p_t: float | None = None  # of a judged statement about differences, the largest p-value of their paired t tests
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,9 @@ class Lower:
             return Judged(verdict)
         worst = max(found, key=lambda one: one.difference.value)
         published = " and ".join(self._published(row) for row in pairs[worst.name])
-        numbers = f"{worst.name}: {worst.difference.value:+.2f}"
-        return Judged(verdict, published, numbers, comparison.bounds(worst.difference), worst.difference.seeds)
+        numbers, interval = f"{worst.name}: {worst.difference.value:+.2f}", comparison.bounds(worst.difference)
+        p_t = None if verdict == "not judged" else max(one.difference.p_t for one in found)
+        return Judged(verdict, published, numbers, interval, worst.difference.seeds, p_t)
 
     def _published(self, row: PublishedRow) -> str:
         values = {name: value for name, value in row.items() if name != "table"}
@@ -145,18 +147,35 @@ def verdict_on(differences: Sequence[Comparison], *, expected: int) -> Verdict:
 
 def table(statements: Sequence[Statement], folder: str | Path = "results", scale: str | None = None) -> Table:
     """Judge statements by the stored results in a folder, each at its own scale or all at one `scale`."""
-    rows, shown = [], dict[tuple[str, str], Any]()
+    found, shown = list[tuple[Statement, Judged, str]](), dict[tuple[str, str], Any]()
     for one in statements:
         key = (one.study, scale or one.scale)
         if key not in shown:
             shown[key] = show(*key, results=folder)
         made, results, _ = shown[key]
-        judged = one.judge(results, made.comparisons)
+        found.append((one, one.judge(results, made.comparisons), ", ".join(key)))
+    tested = [judged for _, judged, _ in found if judged.p_t is not None]
+    adjusted = iter(holm([one.p_t for one in tested if one.p_t is not None]) if tested else [])
+    rows = []
+    for one, judged, study in found:
+        p = MISSING if judged.p_t is None else comparison.p_text(next(adjusted))
         seeds = str(judged.seeds) if judged.seeds else MISSING
-        numbers = (judged.published, judged.here, judged.interval, seeds, judged.verdict)
-        rows.append((one.text, one.place, *numbers, ", ".join(key)))
-    about = (
+        numbers = (judged.published, judged.here, judged.interval, p, seeds, judged.verdict)
+        rows.append((one.text, one.place, *numbers, study))
+    return Table("Statements of the paper", COLUMNS, rows, caption(tested))
+
+
+def caption(tested: Sequence[Judged]) -> str:
+    """Explain the table, and say how many statements are expected to hold by chance; `tested` are those with p-values.
+
+    A statement holds only if differences are clear and negative, so this is half of `expected_false`.
+    """
+    text = (
         "Errors in percent, differences in percentage points. here: if a statement rests on several differences, the "
-        "largest of them, which is the least favourable one; published: the two errors of the same pair."
+        "largest of them, which is the least favourable one; published: the two errors of the same pair. p (Holm): "
+        "the largest p of their paired t tests, corrected for all judged statements about differences."
     )
-    return Table("Statements of the paper", COLUMNS, rows, about)
+    if not tested:
+        return text
+    expected = sum(expected_false(1, one.seeds) for one in tested) / 2
+    return f"{text} If nothing differed, at most {expected:.1f} of these {len(tested)} would hold by chance."

@@ -94,13 +94,17 @@ def validate(result: Any, path: Path) -> None:
         raise _damaged(path, f"the file does not contain {', '.join(missing)}")
     try:
         expected, wrong = digest(result["configuration"]), example_errors(result)
-        stated = (result["test"]["oracle_error"], result["test"]["top1_error"])
+        squared = "squared" in result["wrong"]
+        names = ("oracle_rmse", "rmse") if squared else ("oracle_error", "top1_error")
+        stated = tuple(result["test"][name] for name in names)
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise _damaged(path, f"{type(problem).__name__}: {problem}") from problem
     if not expected == result["hash"] == path.stem:
         raise _damaged(path, f"the hash of its configuration is {expected}")
-    counted = (100 * wrong[1:].min(0).mean(), 100 * wrong[0].mean())
-    if not np.allclose(counted, stated, atol=0.02):
+    means = np.array([wrong[1:].min(0).mean(), wrong[0].mean()])
+    counted = np.sqrt(means) if squared else 100 * means
+    rounding = 1e-4 if "bits" in result["wrong"] else 0.02  # of masks, the errors of each image are rounded
+    if not np.allclose(counted, stated, rtol=1e-4 if squared else 0, atol=0 if squared else rounding):
         raise _damaged(path, f"its errors are {stated}, but its examples give {tuple(np.round(counted, 4).tolist())}")
 
 
@@ -124,6 +128,15 @@ def pack(errors: NDArray[np.floating]) -> dict[str, Any]:
     return {"shape": shape, "percent": np.round(100 * errors, 4).ravel().tolist()}
 
 
+def pack_squared(errors: NDArray[np.floating]) -> dict[str, Any]:
+    """Encode the squared errors of the ensemble and of the best hypothesis on each example, (2, N), for JSON.
+
+    >>> pack_squared(np.array([[0.25, 4.0], [0.0, 1.0]]))
+    {'shape': [2, 2], 'squared': [0.25, 4.0, 0.0, 1.0]}
+    """
+    return {"shape": list(errors.shape), "squared": [float(f"{error:.6g}") for error in errors.ravel()]}
+
+
 def pack_bytes(values: NDArray[np.uint8]) -> dict[str, Any]:
     """Encode a uint8 array, such as an image, for JSON.
 
@@ -141,12 +154,16 @@ def unpack_bytes(packed: dict[str, Any]) -> NDArray[np.uint8]:
 def example_errors(result: Result) -> NDArray[np.float64]:
     """Return the errors of the ensemble and of each member on each test example, (1 + M, N) (see `pack`).
 
+    For numbers to predict, return the squared errors of the ensemble and of the best hypothesis, (2, N).
+
     >>> example_errors({"wrong": {"shape": [2, 2], "bits": "cA=="}})
     array([[0., 1.],
            [1., 1.]])
     """
     packed = result["wrong"]
     rows, columns = packed["shape"]
+    if "squared" in packed:
+        return np.asarray(packed["squared"], dtype=np.float64).reshape(rows, columns)
     if "percent" in packed:
         return np.asarray(packed["percent"], dtype=np.float64).reshape(rows, columns) / 100
     bits = np.frombuffer(base64.b64decode(packed["bits"], validate=True), dtype=np.uint8)

@@ -98,6 +98,7 @@ PROTOCOL_CAPTION = (
     "operations per training step in units of one network; rate and decay: chosen on the validation split."
 )
 
+RATES = ("seed", "learning_rate", "weight_decay")
 WORDS = {"learning_rate": "rate", "weight_decay": "decay", "members": "M =", "k": "K ="}  # words of tables for options
 
 
@@ -140,6 +141,21 @@ def mask_cells(scale: Scale, own: Sequence[Result]) -> list[str]:
         return [MISSING] * len(mask_columns(scale))
     records = [result["records"] for result in own]
     return [spread([one["training"]["top1_error"] for one in records]), f"{records[0]['cost']:.1f}"]
+
+
+def member_errors(results: Results, specs: Sequence[Spec]) -> Table:
+    """Return a table of each member's error on the training examples assigned to it, one row per run of the study."""
+    rows = []
+    for spec in tuning.final(specs, results.scale, results.by_hash):
+        record = results.by_hash.get(spec.hash, {"records": {}})["records"].get("training", {})
+        if "own_errors" in record:
+            cells = [MISSING if error is None else f"{error:.2f}" for error in record["own_errors"]]
+            rows.append([row_name(spec, specs), *(f"{spec.options.get(option, '')}" for option in RATES), *cells])
+    members = max((len(row) - 1 - len(RATES) for row in rows), default=0)
+    columns = ("run", *(WORDS.get(option, option) for option in RATES), *(f"member {m + 1}" for m in range(members)))
+    padded = [[*row, *[""] * (len(columns) - len(row))] for row in rows]
+    about = f"Percent of the training examples assigned to each member. {MISSING}: a member without examples."
+    return Table("Training error of each member", columns, padded, about)
 
 
 def tuning_notes(results: Results, specs: Sequence[Spec]) -> list[str]:

@@ -38,7 +38,8 @@ def location(outputs: Tensor, target: Tensor) -> Tensor:
     >>> location(torch.zeros(3, 8, 5), torch.zeros(8, 4, 2)).shape
     torch.Size([3, 8, 1, 2])
     """
-    found = outputs[:, :, : target.shape[-1]]
+    D = target.shape[-1]
+    found = outputs if outputs.shape[2] == D else outputs[:, :, :D]
     return found if target.ndim == 2 else found.unsqueeze(2)
 
 
@@ -53,18 +54,18 @@ def squared(outputs: Tensor, target: Tensor, state: State) -> Tensor:
     >>> squared(torch.tensor([[[1.0, 2.0]]]), torch.tensor([[1.0, 5.0]]), State())
     tensor([[4.5000]])
     """
-    return (location(outputs, target) - target).square().mean(-1)
+    return _mean((location(outputs, target) - target).square())
 
 
 def absolute(outputs: Tensor, target: Tensor, state: State) -> Tensor:
     """Compute the absolute error, averaged over the D targets: (M, B, C), (B, D) -> (M, B)."""
-    return (location(outputs, target) - target).abs().mean(-1)
+    return _mean((location(outputs, target) - target).abs())
 
 
 def huber(outputs: Tensor, target: Tensor, state: State) -> Tensor:
     """Compute the Huber loss with delta = 1 (smooth L1), averaged over the D targets: (M, B, C), (B, D) -> (M, B)."""
     found, target = torch.broadcast_tensors(location(outputs, target), target)
-    return F.huber_loss(found, target, reduction="none").mean(-1)
+    return _mean(F.huber_loss(found, target, reduction="none"))
 
 
 def gaussian(outputs: Tensor, target: Tensor, state: State) -> Tensor:
@@ -84,7 +85,7 @@ def gaussian(outputs: Tensor, target: Tensor, state: State) -> Tensor:
     tensor([[0.9189]])
     """
     s = log_scale(outputs, target)
-    return (((location(outputs, target) - target) * (-s).exp()).square() / 2 + s).mean(-1) + log(2 * pi) / 2
+    return _mean(((location(outputs, target) - target) * (-s).exp()).square() / 2 + s) + log(2 * pi) / 2
 
 
 def laplace(outputs: Tensor, target: Tensor, state: State) -> Tensor:
@@ -96,7 +97,12 @@ def laplace(outputs: Tensor, target: Tensor, state: State) -> Tensor:
     tensor([[0.6931]])
     """
     s = log_scale(outputs, target)
-    return ((location(outputs, target) - target).abs() * (-s).exp() + s).mean(-1) + log(2)
+    return _mean((location(outputs, target) - target).abs() * (-s).exp() + s) + log(2)
+
+
+def _mean(values: Tensor) -> Tensor:
+    """Return the mean over the D targets, without an operation if D = 1."""
+    return values.squeeze(-1) if values.shape[-1] == 1 else values.mean(-1)
 
 
 LOSSES: dict[str, Cost] = {one.__name__: one for one in (squared, absolute, huber, gaussian, laplace)}
@@ -248,7 +254,9 @@ class Regression(Task):
         return () if self.score is None else (self._score_cost,)
 
     def _score_cost(self, output: EnsembleOutput, target: Tensor, weights: Tensor, state: State) -> Tensor:
-        losses = self.loss(output.logits.detach(), target, state)  # type: ignore[operator]
+        losses = state.shared.get("take")
+        if losses is None:
+            losses = self.loss(output.logits.detach(), target, state)  # type: ignore[operator]
         mask = None if state.loss_weight is None else state.loss_weight > 0
         if self.score == "mixture":  # likelihoods are sums over the targets
             losses = losses * self.targets

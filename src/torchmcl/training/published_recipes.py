@@ -1,9 +1,10 @@
 """The published recipe of each method: the options in which its official code differs from the defaults of torchmcl.
 
 `fit(..., recipe="published")` applies them. An option that is given, also by a `Method` object, replaces the recipe's.
-The number of members, the network and the exchange are never part of a recipe. Options that begin with `data_` apply
-only to CIFAR-10 and CIFAR-100, the data of the official code, loaded by name, and not to pretrained networks. Schedules
-are shares of the epochs, so that a shorter run keeps their form. [I] marks what is inferred or differs:
+The number of members and the network are never part of a recipe, and the exchange is part only of those of BAM and
+CBAM. Options that begin with `data_` apply only to CIFAR-10 and CIFAR-100, the data of the official code, loaded by
+name, and not to pretrained networks. Schedules are shares of the epochs, so that a shorter run keeps their form. [I]
+marks what is inferred or differs:
 
 - amcl: the defaults of torchmcl are those of Kim et al. 2022.
 - cmcl: Lee et al. 2017, VGGNet on CIFAR-10: the optimisation is the default, with the epochs of the data set [I]. Its
@@ -18,7 +19,9 @@ are shares of the epochs, so that a shorter run keeps their form. [I] marks what
 - annealed: Perera et al. 2024, for regression. The optimisation is the default [I]. The assignment is hard from epoch
   136 on; shorter runs end at a higher temperature.
 
-BAM and CBAM as in their official code are variants of the exchange: `preset="bam"` and `preset="cbam"`.
+BAM (Park et al. 2018) and CBAM (Woo et al. 2018) are not methods but attention modules. Their recipes, `recipe="bam"`
+and `recipe="cbam"`, select feature fusion with the module of the official code, for any method. They can follow the
+recipe of a method: `recipe="published+bam"`.
 """
 
 from collections.abc import Mapping
@@ -58,6 +61,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "annealed": {"start": 0.5, "decay": 0.95},
 }
+MODULES = {name: {"exchange": "feature_fusion", "preset": name} for name in ("bam", "cbam")}
 
 
 def with_published(
@@ -65,15 +69,36 @@ def with_published(
 ) -> dict[str, Any]:
     """Return the given options of `fit`, and those of the published recipe that are not given (None).
 
+    `recipe` is published, bam or cbam, or several of them joined by +.
+
     Raises:
         UsageError: If the method has no published recipe, or the recipe needs an option that is not given.
 
     >>> with_published("published", "annealed", "mlp", "digits", {"start": 0.3, "decay": None})
     {'start': 0.3, 'decay': 0.95}
     """
+    names, published = recipe.split("+"), dict[str, Any]()
+    for part in names:
+        known_name("recipe", part, ("published", *MODULES))
+        published |= of_method(method, network, data) if part == "published" else MODULES[part]
+    options = {**given, **published, **{option: value for option, value in given.items() if value is not None}}
+    trained = options.get("initial_weights") is not None or not isinstance(network, str)
+    if published.get("pretrain") == options.get("pretrain") == 0 and not trained:
+        raise UsageError(
+            "The published recipe of mcl_kd starts from trained members. Pass initial_weights=RUN, the folder of a "
+            "run of the method ie with the same network and number of members, or pretrain=EPOCHS."
+        )
+    return options
+
+
+def of_method(method: "str | Method", network: Any, data: Any) -> dict[str, Any]:
+    """Return the options of a method's published recipe for this network and these data.
+
+    Raises:
+        UsageError: If the method has no published recipe.
+    """
     from torchmcl import methods, networks
 
-    known_name("recipe", recipe, ("published",))
     name = methods.function(method).__name__ if isinstance(method, str) else method.name
     if name not in OPTIONS:
         raise UsageError(f"The method {name} has no published recipe. Methods with one: {', '.join(OPTIONS)}.")
@@ -83,10 +108,4 @@ def with_published(
         published = {option: value for option, value in published.items() if not option.startswith("data_")}
     if not isinstance(method, str):
         published = {option: value for option, value in published.items() if option not in method.options}
-    options = {**given, **published, **{option: value for option, value in given.items() if value is not None}}
-    if options.get("pretrain") == 0 and options.get("initial_weights") is None and isinstance(network, str):
-        raise UsageError(
-            f"The published recipe of {name} starts from trained members. Pass initial_weights=RUN, the folder of a "
-            "run of the method ie with the same network and number of members, or pretrain=EPOCHS."
-        )
-    return options
+    return dict(published)

@@ -10,11 +10,12 @@ import pytest
 from PIL import Image
 
 from torchmcl import cli, studies
+from torchmcl.errors import UsageError
 from torchmcl.studies.scales import NAMES, scale
-from torchmcl.studies.store import Store
+from torchmcl.studies.store import Store, example_errors, validate
 from torchmcl.studies.tables import MISSING
 
-FIGURES = ("confidence", "auxiliary", "assignment_flow", "grad_cam", "data_size")
+FIGURES = ("confidence", "auxiliary", "assignment_flow", "grad_cam", "data_size", "toy_regression")
 
 
 def show(folder, out, *names, more=()):
@@ -31,8 +32,8 @@ def test_a_study_is_run_and_shown(smoke, name, tmp_path, capsys):
     assert set(found) == {spec.hash for spec in study.runs(scale("smoke", name))}
     assert "runs are available" not in printed  # nothing is missing
     text = (tmp_path / name / "smoke.md").read_text()
-    assert "digits" in text
-    assert any(network in text for network in ("simple_cnn", "fcn", "efficientnet_lite0"))
+    assert any(data in text for data in ("digits", "three-modes", "diabetes"))
+    assert any(network in text for network in ("simple_cnn", "fcn", "efficientnet_lite0", "mlp"))
     assert "epochs" in text
     assert "seed 0" in text
     assert f"Command: `torchmcl study run {name} --scale smoke`" in text
@@ -128,6 +129,33 @@ def test_bad_input_is_one_line(line, problem, tmp_path, capsys, monkeypatch):
     assert problem in said
     assert said.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_squared_errors_give_the_stored_rmse(smoke):
+    found = Store(smoke / "results").read("tables_regression", "smoke")
+    assert len(found) == 10
+    for result in found.values():
+        ensemble, best = example_errors(result)
+        assert (best <= ensemble).all() or result["configuration"]["members"] > 1  # the mean can beat every hypothesis
+        assert np.sqrt(ensemble.mean()) == pytest.approx(result["test"]["rmse"], rel=1e-4)
+        assert np.sqrt(best.mean()) == pytest.approx(result["test"]["oracle_rmse"], rel=1e-4)
+        assert len(result["test"]["winners"]) == result["configuration"]["members"]
+        assert result["test"]["nll"] > -5
+
+
+def test_the_temperature_of_a_mixture_fits_the_mean_over_the_targets():
+    runs = studies.load("tables_regression").runs(scale("standard", "tables_regression"))
+    assert len(runs) == 4 * 5 * 20
+    starts = {spec.options["data"]: spec.options["start"] for spec in runs if spec.options.get("score") == "mixture"}
+    assert starts == {"diabetes": 1.0, "linnerud": 1 / 3, "boston-housing": 1.0, "auto-mpg": 1.0}
+
+
+def test_a_changed_squared_error_is_found(smoke, tmp_path):
+    path = next((smoke / "results" / "tables_regression" / "smoke").glob("*.json"))
+    result = json.loads(path.read_text())
+    result["wrong"]["squared"][0] += 100 * result["test"]["rmse"] ** 2
+    with pytest.raises(UsageError, match="its examples give"):
+        validate(result, path)
 
 
 def test_results_hold_what_the_store_promises(smoke):

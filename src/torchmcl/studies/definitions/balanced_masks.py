@@ -13,19 +13,25 @@ from torchmcl.studies.study import errors, spread, values
 BALANCES = {"amcl, assignment": "assignment", "amcl, both": "both"}
 METHODS = (*segmentation.METHODS, *BALANCES)
 SIZES = segmentation.SIZES[1:]
+NETWORKS = ("efficientnet_lite0", "fcn")  # the faster one first
 
 
 def spec(scale: Scale, network: str, members: int, name: str, *, seed: int) -> Spec:
-    """Return the specification of the run of one row."""
+    """Return the specification of the run of one row.
+
+    The runs without balance are also runs of other studies. With the pretrained encoder, they have the records of the
+    study `segmentation`, so that neither study trains again what the other one has stored.
+    """
     full = pretrained_masks.spec(scale, network, "amcl" if name in BALANCES else name, seed=seed)
-    return Spec({**full.options, "members": members, "balance": BALANCES.get(name)}, full.record)
+    record = () if network == "fcn" else scale.records("segmentation")
+    return Spec({**full.options, "members": members, "balance": BALANCES.get(name)}, record)
 
 
 def settings(scale: Scale) -> list[tuple[str, int]]:
     """Return the networks and numbers of members."""
     if scale.name == "smoke":
         return [("fcn", SIZES[0])]
-    return [(network, members) for network in pretrained_masks.NETWORKS for members in SIZES]
+    return [(network, members) for network in NETWORKS for members in SIZES]
 
 
 def rows(scale: Scale) -> list[tuple[str, int, str]]:
@@ -34,8 +40,9 @@ def rows(scale: Scale) -> list[tuple[str, int, str]]:
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """Return 56 configurations per seed."""
-    return [spec(scale, *row, seed=seed) for seed in scale.seeds for row in rows(scale)]
+    """Return 56 configurations per seed, those of one network after those of the other."""
+    order = [(seed, row) for network in NETWORKS for seed in scale.seeds for row in rows(scale) if row[0] == network]
+    return [spec(scale, *row, seed=seed) for seed, row in order]
 
 
 def table(results: Results) -> Table:

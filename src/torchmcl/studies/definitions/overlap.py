@@ -5,12 +5,24 @@ of oracle and top-1 error on the validation split.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare
+from torchmcl.studies.error_figures import errors_against
 from torchmcl.studies.published import find
-from torchmcl.studies.study import check_mark, error_cells, error_columns, published_errors, spread, values
+from torchmcl.studies.study import (
+    check_mark,
+    error_cells,
+    error_columns,
+    method_title,
+    published_errors,
+    spread,
+    values,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DATA = ("cifar10", "cifar100", "tiny-imagenet")
 METHODS = ("ie", "smcl", "cmcl", "vmcl", "amcl")
@@ -64,6 +76,24 @@ def table(results: Results) -> Table:
     columns = ("data", "method", "K", *error_columns(scale), "harmonic mean", "chosen", "paper oracle", "paper top-1")
     about = f"Percent of the test set; K chosen by the harmonic mean on {results.chosen_on}."
     return Table("Number K of members per example", columns, cells, about, comparisons=compared)
+
+
+def figure(results: Results) -> "Figure | None":
+    """Plot the errors of each method against K; IE, in which all members take all examples, is drawn for every K."""
+    scale = results.scale
+    overlaps = scale.up_to_members(OVERLAPS)
+    return errors_against(
+        {
+            str(spec(scale, data, "ie", None, seed=0).options["data"]): {
+                method_title(method): [
+                    (k, results.of(spec, scale, data, method, None if method == "ie" else k)) for k in overlaps
+                ]
+                for method in METHODS
+            }
+            for data in scale.data_sets(DATA)
+        },
+        "K",
+    )
 
 
 def row_name(method: str, k: int | None) -> str:

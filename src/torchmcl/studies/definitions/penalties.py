@@ -1,11 +1,15 @@
 """Penalties beta and gamma of AMCL (table 6).
 
 The study trains 5 ResNet-10 networks on CIFAR-10 with K = 1. Beta scales the cost of leaving before the memory is
-fixed, and gamma scales this cost afterwards.
+fixed, and gamma scales this cost afterwards. At scales with a grid, all cells have the learning rate and weight decay
+that were chosen for the paper's choice of beta and gamma, and cells that share neither of them have three seeds.
 """
+
+from typing import Any
 
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare
+from torchmcl.studies.definitions.sensitivity import SETTING
 from torchmcl.studies.published import find
 from torchmcl.studies.study import errors, published_errors, spread
 
@@ -16,13 +20,19 @@ PUBLISHED = (0.01, 0.5)  # the paper's choice for all other experiments
 
 def spec(scale: Scale, beta: float, gamma: float, *, seed: int) -> Spec:
     """Return the specification of the run for one cell."""
-    return scale.spec("amcl", network="resnet10", data="cifar10", k=1, beta=beta, gamma=gamma, seed=seed)
+    setting: dict[str, Any] = SETTING if scale.grid else {}
+    return scale.spec("amcl", network="resnet10", data="cifar10", k=1, beta=beta, gamma=gamma, seed=seed, **setting)
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """Return 30 configurations per seed."""
-    betas, gammas = scale.subset(BETAS), scale.subset(GAMMAS)
-    return [spec(scale, beta, gamma, seed=seed) for seed in scale.seeds for beta in betas for gamma in gammas]
+    """Return 30 configurations for each of the first three seeds, and those that are compared for other seeds."""
+    cells = [(beta, gamma) for beta in scale.subset(BETAS) for gamma in scale.subset(GAMMAS)]
+    return [spec(scale, *cell, seed=seed) for seed in scale.seeds for cell in cells if seed < 3 or compared(cell)]
+
+
+def compared(cell: tuple[float, float]) -> bool:
+    """Return whether a cell is in the row or the column of the paper's choice."""
+    return cell[0] == PUBLISHED[0] or cell[1] == PUBLISHED[1]
 
 
 def cell_name(cell: tuple[float, float]) -> str:
@@ -50,10 +60,10 @@ def table(results: Results) -> Table:
         paper.append(("paper", f"{beta:g}", *cells, ""))
     best = results.best(own)
     notes = [f"Smallest harmonic mean on {results.chosen_on}: {cell_name(best)}."] if best is not None else []
-    compared = []
+    comparisons = []
     for cell in own:
-        if cell != PUBLISHED and (cell == best or cell[0] == PUBLISHED[0] or cell[1] == PUBLISHED[1]):
-            compared += compare(cell_name(PUBLISHED), own.get(PUBLISHED, []), cell_name(cell), own[cell])
+        if cell != PUBLISHED and (cell == best or compared(cell)):
+            comparisons += compare(cell_name(PUBLISHED), own.get(PUBLISHED, []), cell_name(cell), own[cell])
     columns = ("", "beta", *(f"gamma {gamma:g}" for gamma in gammas), "largest share")
     about = "Oracle / top-1 error in percent of the test set; share of the busiest member in percent; K = 1."
-    return Table("Penalties beta and gamma", columns, [*here, *paper], about, notes, compared)
+    return Table("Penalties beta and gamma", columns, [*here, *paper], about, notes, comparisons)

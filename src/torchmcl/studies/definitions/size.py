@@ -1,22 +1,31 @@
 """Ensembles of ten members (table 8).
 
-The study trains 10 ResNet-10 networks on CIFAR-10 and CIFAR-100 with K = 1 and 4.
+The study trains 10 ResNet-10 networks on CIFAR-10 and CIFAR-100 with K = 1 and 4. At `standard`, its figure shows the
+errors of IE and of AMCL with K = 1 on CIFAR-10 for other numbers of members, too.
 """
+
+from typing import TYPE_CHECKING
 
 from torchmcl.studies import Results, Scale, Spec, Table
 from torchmcl.studies.comparison import compare
 from torchmcl.studies.definitions import overlap
+from torchmcl.studies.error_figures import errors_against
 from torchmcl.studies.published import find
-from torchmcl.studies.study import error_cells, error_columns, published_errors
+from torchmcl.studies.study import error_cells, error_columns, method_title, published_errors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DATA = ("cifar10", "cifar100")
 OVERLAPS = (1, 4)
 MEMBERS = 10
+SMALLER = (2, 5)  # numbers of members in the figure
+COMPARED = {"ie": None, "amcl": 1}  # the methods in the figure, with K
 
 
-def spec(scale: Scale, data: str, method: str, k: int | None, *, seed: int) -> Spec:
-    """Return the specification of the run for one row."""
-    return scale.spec(method, network="resnet10", data=data, members=MEMBERS, k=k, seed=seed)
+def spec(scale: Scale, data: str, method: str, k: int | None, members: int = MEMBERS, *, seed: int) -> Spec:
+    """Return the specification of one run."""
+    return scale.spec(method, network="resnet10", data=data, members=members, k=k, seed=seed)
 
 
 def rows(scale: Scale) -> list[tuple[str, str, int | None]]:
@@ -25,8 +34,12 @@ def rows(scale: Scale) -> list[tuple[str, str, int | None]]:
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """Return 9 configurations per data set and seed."""
-    return [spec(scale, *row, seed=seed) for seed in scale.seeds for row in rows(scale)]
+    """Return 9 configurations per data set and seed, and those of the figure."""
+    specs = [spec(scale, *row, seed=seed) for seed in scale.seeds for row in rows(scale)]
+    if scale.transfer:
+        small = [(method, k, members) for method, k in COMPARED.items() for members in SMALLER]
+        specs += [spec(scale, DATA[0], *row, seed=seed) for seed in scale.seeds for row in small]
+    return specs
 
 
 def table(results: Results) -> Table:
@@ -44,3 +57,14 @@ def table(results: Results) -> Table:
             compared += compare("amcl", amcl, method, own, f"{name}, K = {same}: ")
     columns = ("data", "method", "K", *error_columns(scale), "paper oracle", "paper top-1")
     return Table("Ten members", columns, cells, "Percent of the test set.", comparisons=compared)
+
+
+def figure(results: Results) -> "Figure | None":
+    """Plot the errors of IE and AMCL against the number of members."""
+    lines = {
+        method_title(method): [
+            (members, results.of(spec, results.scale, DATA[0], method, k, members)) for members in (*SMALLER, MEMBERS)
+        ]
+        for method, k in COMPARED.items()
+    }
+    return errors_against({"": lines}, "number of members") if results.scale.transfer else None
