@@ -179,6 +179,8 @@ def test_defaults_for_tables_and_floats(npz, modes, tmp_path):
         (f"npz:{tmp_path}/images.npz", "simple_cnn", "adam"),
         (f"npz:{tmp_path}/missing.npz", "simple_cnn", "sgd"),
         ("digits", "simple_cnn", "sgd"),
+        ("diabetes", "mlp", "adam"),
+        ("three-modes", "mlp", "adam"),
     ):
         config = TrainConfig.of("smcl", data=given)
         assert (config.network.name, config.recipe.optimizer) == (network, optimizer)

@@ -60,8 +60,8 @@ REGRESSION: dict[str, Any] = {"optimizer": "adam", "learning_rate": 0.001}
 class DataKind(NamedTuple):
     """What is known about data before it is loaded: whether its examples are rows, and its targets are floats.
 
-    Only a `DataSet` and the headers of an npz file tell; other data has images and classes. A task or one of its
-    options also tells that targets are floats.
+    The names of data sets, a `DataSet` and the headers of an npz file tell; other data has images and classes. A task
+    or one of its options also tells that targets are floats.
     """
 
     table: bool
@@ -78,10 +78,11 @@ class DataKind(NamedTuple):
         known = known or any((options or {}).get(name) is not None for name in ("loss", "score"))
         if not isinstance(data, str):
             return cls(len(data.train.images.shape) == 2, data.train.continuous)
-        if not data.startswith("npz:"):
-            return cls(False, known)
+        from torchmcl.data import NUMBERS
         from torchmcl.data.datasets.npz import peek
 
+        if not data.startswith("npz:"):
+            return cls(data in NUMBERS, known or data in NUMBERS)
         (shape, _), (_, kind) = (peek(Path(data[4:]).expanduser()).get(name, ((), "")) for name in "xy")
         return cls(len(shape) == 2, known or kind == "f")
 
