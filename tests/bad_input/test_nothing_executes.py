@@ -241,6 +241,6 @@ def test_metadata_that_names_code(digits_run, tmp_path, mark, monkeypatch, field
 @pytest.mark.parametrize("name", HARMS)
 def test_a_flow_of_objects(tmp_path, mark, name):
     np.savez(tmp_path / "flow.npz", flow=np.array([harms(mark)[name]], dtype=object))
-    trained = records.Trained(None, None, tmp_path, {}, torch.zeros(1))
+    trained = records.Trained(None, None, None, None, tmp_path, {}, torch.zeros(1))
     refused(lambda: records.flow(trained, ""))
     assert not mark.exists()
