@@ -213,3 +213,12 @@ class Nothing(Alone):
 def test_a_data_set_of_other_things(source) -> None:
     with pytest.raises(UsageError, match=r"batches \(x, y\)"):
         from_arrays(source)
+
+
+def test_numbers_are_not_split_by_their_own_values() -> None:
+    """The random bits of `default_rng(seed)` are not those of the test split with this seed."""
+    for seed in range(3):
+        x = np.random.default_rng(seed).uniform(size=(1000, 1))
+        made = from_arrays(x, x[:, 0] + 1, seed=seed)
+        assert abs(float(made.test.images.mean()) - 0.5) < 0.1
+        assert abs(float(made.train.images.mean()) - 0.5) < 0.1

@@ -90,3 +90,31 @@ def test_steps_that_are_not_complete(name) -> None:
         preprocess.get(name)
     with pytest.raises(UsageError, match="Unknown preprocessing 'gnc'"):
         preprocess.get(f"gnc+{name}")
+
+
+@pytest.mark.parametrize("size", [1, 3, 64])
+def test_standardize_is_fitted_batch_by_batch(size):
+    x = torch.randn(64, 3, generator=torch.Generator().manual_seed(size)) * torch.tensor([1e-3, 1.0, 1e4]) + 1e5
+    x[:, 1] = 7  # constant
+    name = preprocess.fitted("standardize", x.split(size))
+    found = preprocess.get(name)(x).double()
+    mean, std = x.double().mean(0), x.double().std(0, correction=0)
+    expected = (x.double() - mean) / torch.where(std > 1e-6 * mean.abs(), std, 1.0)
+    assert float((found - expected)[:, 1:].abs().max()) < 1e-4
+    assert preprocess.fitted("gcn", []) == "gcn"
+    images = torch.rand(8, 2, 4, 4)
+    scaled = preprocess.get(preprocess.fitted("standardize", [images]))(images)
+    torch.testing.assert_close(scaled.mean((0, 2, 3)), torch.zeros(2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(scaled.square().mean((0, 2, 3)), torch.ones(2), atol=1e-4, rtol=0)
+
+
+def test_standardize_needs_a_training_set():
+    for name in ("standardize", "rgb+standardize"):
+        with pytest.raises(UsageError, match="standardize depends on the training set"):
+            preprocess.get(name)
+    assert preprocess.split_whitening("standardize") == ("standardize", False)
+    with pytest.raises(UsageError, match="taken"):
+
+        @preprocess.register
+        def standardize(x):
+            return x

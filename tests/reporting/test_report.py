@@ -47,20 +47,31 @@ def evil_run(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pages(digits_run, masks_run, evil_run, tmp_path_factory):
-    """Four reports: of labels with unseen data, of masks, of evil names, of labels beside masks."""
+def number_runs(tmp_path_factory):
+    """A run with one input and two targets, and a run with ten inputs and one target whose loss is a likelihood."""
+    folder = tmp_path_factory.mktemp("numbers")
+    options = {"members": 4, "epochs": 4, "width": 8, "score": "bce", "verbose": False}
+    fit("annealed", data="three-modes", data_limit=300, out=folder / "modes", **options)
+    fit("smcl", data="diabetes", loss="gaussian", out=folder / "diabetes", **options)
+    return folder / "modes", folder / "diabetes"
+
+
+@pytest.fixture(scope="module")
+def pages(digits_run, masks_run, evil_run, number_runs, tmp_path_factory):
+    """Five reports: of labels with unseen data, of masks, of evil names, of labels beside masks, of numbers."""
     folder = tmp_path_factory.mktemp("pages")
     return {
         "digits": reporting.write([digits_run], folder / "digits.html", unseen="digits", unseen_classes="1,7"),
         "masks": reporting.write([masks_run], folder / "masks.html"),
         "evil": reporting.write([evil_run], folder / "evil.html"),
         "several": reporting.write([digits_run, masks_run], folder / "several.html", limit=60),
+        "numbers": reporting.write(number_runs, folder / "numbers.html"),
     }
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", ["desktop", "phone"])
-@pytest.mark.parametrize("name", ["digits", "masks", "evil", "several"])
+@pytest.mark.parametrize("name", ["digits", "masks", "evil", "several", "numbers"])
 def test_in_a_browser(pages, browser, name, width, scheme):
     with opened(browser, pages[name].as_uri(), width=width, scheme=scheme) as seen:
         seen.page.on("dialog", lambda dialog: pytest.fail(f"the page ran a script: {dialog.message}"))
