@@ -10,7 +10,7 @@ from torchmcl.errors import UsageError
 def test_names() -> None:
     images = ("digits", "digits-masks", "cifar10", "cifar100", "svhn", "tiny-imagenet", "icoseg")
     numbers = ("diabetes", "linnerud", "boston-housing", "auto-mpg", "three-modes", "grouped-modes")
-    assert data.NAMES == (*images, *numbers)
+    assert (*images, *numbers) == data.NAMES
     assert all(about and "\n" not in about for about in data.ABOUT.values())
 
 
