@@ -43,6 +43,7 @@ RECIPE = {
     "clip": st.floats(0.1, 9),
     "ema": st.floats(0.1, 0.9),
     "patience": SMALL,
+    "monitor": st.sampled_from(["top1_error", "nll"]),
 }
 SOURCE = {
     "dir": st.none(),

@@ -26,7 +26,7 @@ def _data(specs: Sequence[Spec], results: Sequence[Result]) -> str:
         text = f"{name} ({classes[0]})" if classes else str(name)
         sizes = {part: sorted({one[part] for one in examples if one.get(part)}) for one in examples for part in one}
         if counts := [f"{' or '.join(f'{size:,}' for size in own)} {part}" for part, own in sizes.items() if own]:
-            kind = "examples" if any("squared" in result["wrong"] for result in results) else "images"
+            kind = "examples" if any("squared" in result.get("wrong", ()) for result in results) else "images"
             text += f", {kind}: {', '.join(counts)}"
         parts.append(text)
     return "; ".join(parts)
