@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the figures of studies to the site."""
-    for figure in sorted(ROOT.glob("results/*/mini-figure.png")):
+    for figure in sorted(ROOT.glob("results/*/*-figure.png")):
         path = figure.relative_to(ROOT).as_posix()
         files.append(File(path, str(ROOT), config["site_dir"], use_directory_urls=False))
     return files
