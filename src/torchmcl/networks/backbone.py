@@ -105,12 +105,14 @@ class Standardize(nn.BatchNorm1d):
         """(B, D) -> (B, D)."""
         if not self.training:
             return F.batch_norm(x, self.running_mean, self.running_var, eps=self.eps)
+        # With a momentum of 1, the kernel stores the statistics of the batch, so that they are computed only once.
+        mean, variance = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)  # type: ignore[arg-type]
+        standardized = F.batch_norm(x, mean, variance, training=True, momentum=1.0, eps=self.eps)
         with torch.no_grad():
             count = self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
-            variance, mean = torch.var_mean(x.float(), 0)
             for running, batch in ((self.running_mean, mean), (self.running_var, variance)):
                 running.lerp_(batch, 1 / count)  # type: ignore[union-attr]
-        return F.batch_norm(x, None, None, training=True, eps=self.eps)
+        return standardized
 
 
 class Pyramid(nn.Module):
