@@ -218,6 +218,18 @@ def test_debug_shows_where(capsys):
         cli.main(["train", "--members", "0", "--out", "x", "--debug"])
 
 
+def test_a_closed_pipe_ends_quietly(run):
+    import subprocess
+    import sys
+
+    for words in (["evaluate", str(run), "--json"], ["ls"]):
+        command = [sys.executable, "-m", "torchmcl", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            process.stdout.close()  # nobody reads the output
+            assert process.stderr.read() == ""
+        assert process.returncode == 1
+
+
 def test_an_option_that_torch_would_choke_on(tmp_path, capsys):
     code, _, err = torchmcl(f"train --seed -1 --out {tmp_path}/r", capsys)
     assert code == 2

@@ -1,5 +1,6 @@
 """The entry point: parse the command line, run a command, and turn errors into a one-line message and an exit code."""
 
+import os
 import re
 import sys
 from collections.abc import Container, Sequence
@@ -27,13 +28,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command-line arguments; `sys.argv[1:]` by default
 
     Returns:
-        The exit code: 0 on success, 2 after an error, 128 + n if signal n stopped a training run.
+        The exit code: 0 on success, 2 after an error, 128 + n if signal n stopped a training run, 1 if the program
+        that reads the output has ended.
     """
     given = [normalize_option(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     imports.reset()
     try:
         with keep_freed_memory():
-            return run(run_imports([word for word in given if word != "--debug"]))
+            code = run(run_imports([word for word in given if word != "--debug"]))
+            sys.stdout.flush()
+            return code
+    except BrokenPipeError:  # the reader of the output, such as `head`, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
+        return 1
     except Exception as problem:
         if "--debug" in given:
             raise

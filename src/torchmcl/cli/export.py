@@ -18,15 +18,15 @@ def run(options: dict[str, Any]) -> int:
     from torchmcl.inference.export import export_run
 
     result = export_run(Path(options["run"]), Path(options["file"]), quantize=options["quantize"])
-    sizes = ", ".join(map(str, result["batches"]))
+    sizes, size = ", ".join(map(str, result["batches"])), f"{result['path']} ({result['bytes'] / 1e6:.2f} MB)"
     print(
-        f"{result['path']} ({result['bytes'] / 1e6:.2f} MB) gives the same outputs as PyTorch for batches of size "
-        f"{sizes} (largest difference {result['difference']:.1e})."
+        f"{'The graph before quantization' if options['quantize'] else size} gives the same outputs as PyTorch for "
+        f"batches of size {sizes} (largest difference {result['difference']:.1e})."
     )
     if options["quantize"]:
         form = ".2f" if result["unit"] == "%" else ".4g"
         print(
-            f"8 bits: the size changed from {result['bytes_before'] / 1e6:.2f} to {result['bytes'] / 1e6:.2f} MB, and "
+            f"{size} has weights of 8 bits and gives other outputs: the size changed from {result['bytes_before'] / 1e6:.2f} to {result['bytes'] / 1e6:.2f} MB, and "
             f"the error on {result['examples']} test examples changed from {result['error_before']:{form}} to "
             f"{result['error']:{form}} {result['unit']}."
         )
