@@ -26,7 +26,8 @@ def run(options: dict[str, Any]) -> int:
     if options["quantize"]:
         form = ".2f" if result["unit"] == "%" else ".4g"
         print(
-            f"{size} has weights of 8 bits and gives other outputs: the size changed from {result['bytes_before'] / 1e6:.2f} to {result['bytes'] / 1e6:.2f} MB, and "
+            f"{size} has weights of 8 bits and gives other outputs: the size "
+            f"changed from {result['bytes_before'] / 1e6:.2f} to {result['bytes'] / 1e6:.2f} MB, and "
             f"the error on {result['examples']} test examples changed from {result['error_before']:{form}} to "
             f"{result['error']:{form}} {result['unit']}."
         )
