@@ -1,7 +1,6 @@
 """Runs measured from the command line: known digits against unseen ones, calibration, several runs compared."""
 
 import json
-import shlex
 import shutil
 from pathlib import Path
 
@@ -10,19 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-from torchmcl import cli, data, metrics
+from command_line import torchmcl
+from torchmcl import data, metrics
 from torchmcl.analysis.evaluation import Recorder, evaluate_run
 from torchmcl.inference.predictor import Specialists
 from torchmcl.training import fit
 
 KNOWN, UNSEEN = "0,1,2,3,4,5", "6,7,8,9"
-
-
-def torchmcl(line, capsys):
-    capsys.readouterr()
-    code = cli.main(shlex.split(line))
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
 
 
 def figures(line, capsys):

@@ -8,18 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
+from command_line import torchmcl
 from torchmcl import cli, methods, networks
-
-
-def torchmcl(line, capsys):
-    """Run a command line -> code, what it printed, what it complained."""
-    capsys.readouterr()
-    try:
-        code = cli.main(shlex.split(line))
-    except SystemExit as leaving:
-        code = leaving.code or 0
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
 
 
 @pytest.fixture(scope="module")

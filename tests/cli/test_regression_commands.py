@@ -8,20 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from command_line import torchmcl
 from torchmcl import Specialists, cli
 
 LINE = "train --network mlp --method annealed --members 3 --epochs 4 --width 8 --optimizer adam --learning-rate 0.01"
-
-
-def torchmcl(line, capsys):
-    """Run a command line -> code, what it printed, what it complained."""
-    capsys.readouterr()
-    try:
-        code = cli.main(shlex.split(line))
-    except SystemExit as leaving:
-        code = leaving.code or 0
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
 
 
 @pytest.fixture(scope="module")

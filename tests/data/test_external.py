@@ -151,6 +151,41 @@ def test_an_epoch_cannot_begin_in_the_middle():
         next(loader(DataLoader(pairs())).epoch(1, start=2))
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (3, 2)])
+def test_floats_are_numbers_to_predict(shape):
+    y = torch.rand(30, *shape, dtype=torch.float64)
+    if len(shape) == 2:
+        y[::2, 1:] = torch.nan
+    source = DataLoader(TensorDataset(torch.rand(30, 4), y), batch_size=8)
+    made = from_loaders(source, source)
+    wanted = y.reshape(30, *(shape or (1,))).float()
+    assert made.train.continuous
+    torch.testing.assert_close(made.train.target, wanted, equal_nan=True)
+    found = torch.cat([batch.target for batch in ExternalLoader(made.test)])
+    torch.testing.assert_close(found, wanted, equal_nan=True)
+    assert made.test.target.shape == (0, *wanted.shape[1:])
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (
+            [torch.tensor([0, 1])],
+            r"y to be floats \(2,\), \(2, D\) .* got \(2,\) torch.int64 in batch 1",
+        ),
+        ([torch.rand(3)], r"got \(3,\) torch.float32 in batch 1"),
+        ([torch.rand(2, 0)], r"got \(2, 0\) torch.float32"),
+        (
+            [torch.rand(2), torch.tensor([1.0, torch.nan])],
+            "Batch 2 of the train loader: .* targets, got nan",
+        ),
+        ([torch.rand(2), torch.rand(2, 2)], r"all batches to be \(B, 1,\) torch.float32, got \(2, 2\) .* in batch 2"),
+    ],
+)
+def test_numbers_of_the_wrong_kind(y, message):
+    refused(message, [(torch.zeros(2, 3), one) for one in y], classes=None)
+
+
 def refused(message, *sources, classes=CLASSES, **options):
     with pytest.raises(UsageError, match=message) as caught:
         list(ExternalLoader(from_loaders(*sources, classes=classes, **options).train))

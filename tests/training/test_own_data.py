@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from equality import same
 from stopping import stopped_and_continued
 from torchmcl import UsageError, cli, data, fit
+from torchmcl.data.examples import Examples
 from torchmcl.training.progress import TrainingProgress
 
 # Starting a worker from a process with threads warns from Python 3.12 on; torch does so by itself.
@@ -288,3 +289,24 @@ def test_a_folder_that_is_not_read_into_memory_trains_alike(tmp_path):
     assert held.metrics == streamed.metrics
     with pytest.raises(UsageError, match="in_memory >= 0, got -1"):
         fit("ie", data_in_memory=-1, **options)
+
+
+def test_loaders_of_floats_train_like_arrays():
+    """In the same order, one batch per epoch: the same units, weights, density and metrics."""
+    generator = torch.Generator().manual_seed(2)
+    x = torch.rand(90, 2, generator=generator)
+    y = 1000 + 50 * x[:, :1] * torch.randn(90, 1, generator=generator).sign()
+    parts = {"train": slice(0, 60), "test": slice(60, 75), "validation": slice(75, 90)}
+    options = {"members": 3, "epochs": 3, "width": 8, "score": "bce", "verbose": False}
+    loaders = {name: DataLoader(TensorDataset(x[at], y[at]), 60) for name, at in parts.items()}
+    one = fit("annealed", "mlp", data.from_loaders(**loaders), **options)
+    train, test, validation = (Examples(x[at], y[at], ()) for at in parts.values())
+    held = data.DataSet("held", {"train": train, "test": test, "validation": validation}, "none")
+    two = fit("annealed", "mlp", held, batch_size=60, **options)
+    assert one.method.task.mean == pytest.approx([float(y[:60].mean())])
+    assert one.method.task.bandwidth == pytest.approx(two.method.task.bandwidth, rel=1e-4)
+    for name in ("oracle_rmse", "rmse", "crps", "nll", "examples"):
+        assert one.metrics[name] == pytest.approx(two.metrics[name], rel=1e-4), name
+    few = data.from_loaders([(x[:2], y[:2])], [(x, y)])
+    with pytest.raises(UsageError, match="at least 3 training examples, one per member"):
+        fit("annealed", "mlp", few, **options)

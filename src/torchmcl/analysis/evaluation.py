@@ -102,18 +102,12 @@ def run_evaluation(
             "scores": scores,
         }
     return RunEvaluation(
-        run.resolve().name,
-        specialists,
-        examples,
-        recorder,
-        values,
+        **_common(run, specialists, examples),
+        metrics=values,
+        test=recorder,
         unseen=unseen_recorder,
         unseen_name=unseen or "",
-        training_metrics=specialists.metrics,
-        config=_config(run),
-        history=read_log(run),
         assignment_history=read_assignment_history(run),
-        run=str(run),
     )
 
 
@@ -123,17 +117,13 @@ def _regression(run: Path, specialists: Specialists, examples: Examples, name: s
     about = {"run": str(run), "method": specialists.method.name, "data": name, **values}
     if task.kernel is not None:
         about["density"] = task.kernel
-    return RegressionEvaluation(
-        run.resolve().name,
-        specialists,
-        examples,
-        answer,
-        about,
-        training_metrics=specialists.metrics,
-        config=_config(run),
-        history=read_log(run),
-        run=str(run),
-    )
+    return RegressionEvaluation(**_common(run, specialists, examples), metrics=about, answer=answer)
+
+
+def _common(run: Path, specialists: Specialists, examples: Examples) -> dict[str, Any]:
+    """Return the fields that both kinds of evaluations have."""
+    stored = {"training_metrics": specialists.metrics, "config": _config(run), "history": read_log(run)}
+    return {"name": run.resolve().name, "specialists": specialists, "examples": examples, "run": str(run), **stored}
 
 
 def calibrate_run(run: Path, **options: Any) -> dict[str, Any]:

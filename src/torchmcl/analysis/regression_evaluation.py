@@ -1,10 +1,11 @@
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from torchmcl.analysis.evaluated import Evaluated
 from torchmcl.data.examples import Examples
 from torchmcl.inference.features import feature_loader
 from torchmcl.inference.predictor import RegressionAnswer, Specialists
@@ -14,46 +15,20 @@ from torchmcl.tasks import Regression
 from torchmcl.training.evaluate import evaluation_batches
 
 
-@dataclass(frozen=True, eq=False)
-class RegressionEvaluation:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RegressionEvaluation(Evaluated):
     """A trained run with continuous targets and its answers on the test set, from which figures are drawn.
 
     Args:
-        name: the name of the run in figures
-        specialists: the ensemble
-        examples: the test set
         answer: the answers for all test examples
-        metrics: the metrics on the test set, as printed by `torchmcl evaluate`
-        training_metrics: the content of metrics.json, written after training
-        config: the content of config.yaml
-        history: the rows of log.csv, one per epoch
-        run: the folder of the run
     """
 
-    name: str
-    specialists: Specialists
-    examples: Examples
     answer: RegressionAnswer
-    metrics: dict[str, Any]
-    training_metrics: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    history: Sequence[dict[str, Any]] = ()
-    run: str = ""
 
     @property
     def task(self) -> Regression:
         """The task, with the units and the density of the targets."""
         return cast(Regression, self.specialists.method.task)
-
-    @property
-    def members(self) -> int:
-        """The number of members, which is the number of hypotheses."""
-        return self.specialists.method.members
-
-    @property
-    def k(self) -> int:
-        """The number of members that take each example."""
-        return self.specialists.method.k
 
     def rows(self, limit: int | None = None) -> tuple[Tensor, Tensor]:
         """Return the index of the example and the values of each target, (R,) and (R, D), without padding.

@@ -1,59 +1,31 @@
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from torchmcl.analysis.evaluated import Evaluated
 from torchmcl.analysis.recorder import Recorder
-from torchmcl.data.examples import Examples
-from torchmcl.inference.predictor import Specialists
 
 
-@dataclass(frozen=True, eq=False)
-class RunEvaluation:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunEvaluation(Evaluated):
     """A trained run with the values recorded on the test set and on unseen data, from which figures are drawn.
 
     Args:
-        name: the name of the run in figures
-        specialists: the ensemble
-        examples: the test set
         test: the values recorded on the test set
-        metrics: the metrics on the test set, as printed by `torchmcl evaluate`
         unseen: the values recorded on unseen data
         unseen_name: the name of the unseen data
-        training_metrics: the content of metrics.json, written after training
-        config: the content of config.yaml
-        history: the rows of log.csv, one per epoch
         assignment_history: the number of loss-based assignments in each epoch, (epochs, groups, M)
-        run: the folder of the run
     """
 
-    name: str
-    specialists: Specialists
-    examples: Examples
     test: Recorder
-    metrics: dict[str, Any]
     unseen: Recorder | None = None
     unseen_name: str = ""
-    training_metrics: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    history: Sequence[dict[str, Any]] = ()
     assignment_history: NDArray[np.float32] | None = None
-    run: str = ""
-
-    @property
-    def members(self) -> int:
-        """The number of members."""
-        return self.specialists.method.members
-
-    @property
-    def k(self) -> int:
-        """The number of members that take each example."""
-        return self.specialists.method.k
 
     @property
     def dense(self) -> bool:

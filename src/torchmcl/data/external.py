@@ -14,6 +14,7 @@ from torchmcl.data.examples import INTEGER_TYPES, DataSet, Examples
 from torchmcl.data.loader import AUGMENT, Batch
 from torchmcl.data.transforms import Draw, Transform, apply_transform
 from torchmcl.errors import TorchmclError, UsageError
+from torchmcl.structures.values import check_finite
 
 ITERATE = 2**34  # makes the seed of an epoch differ from the seeds of its steps
 
@@ -23,15 +24,16 @@ def from_loaders(
     test: Iterable[Any] | None = None,
     validation: Iterable[Any] | None = None,
     *,
-    classes: Sequence[str],
+    classes: Sequence[str] | None = None,
     preprocess: str = "none",
     name: str = "loaders",
 ) -> DataSet:
     """Create a data set from loaders, such as torch `DataLoader`s, and use their batches (x, y) unchanged.
 
-    x is (B, C, H, W) or (B, D), uint8 or float; y contains class indices (B,). The loaders determine batch size, order,
-    workers and augmentation. Each iteration over a loader must start at the first batch; the number of batches
-    may be unknown.
+    x is (B, C, H, W) or (B, D), uint8 or float; y contains class indices (B,). Without `classes`, y contains floats to
+    predict, (B,), (B, D) or (B, T, D); the training loader is then read once to compute the units of the targets. The
+    loaders determine batch size, order, workers and augmentation. Each iteration over a loader must start at the first
+    batch; the number of batches may be unknown.
 
     Before each epoch, the global generators of torch, NumPy and Python are seeded from the seed and the epoch, so a
     `DataLoader` that shuffles without its own generator is reproducible. The examples have no index. Therefore, a run
@@ -43,7 +45,7 @@ def from_loaders(
         train: the loader of training batches
         test: the loader of test batches; `fit` requires it
         validation: the loader of validation batches
-        classes: the name of each class
+        classes: the name of each class; None if y contains floats to predict
         preprocess: a name in `preprocess.names()`
         name: the name of the data set
 
@@ -56,16 +58,18 @@ def from_loaders(
     >>> batches = [(torch.zeros(4, 3), torch.tensor([0, 1, 0, 1]))]
     >>> from_loaders(batches, batches, classes=["cat", "dog"]).train
     External(train batches of (3,), 2 classes)
+    >>> from_loaders([(torch.zeros(4, 3), torch.rand(4))]).train
+    External(train batches of (3,), 1 target value)
     """
     validate_types({"preprocess": preprocess, "name": name}, from_loaders)
     preprocessing.get(preprocess)  # raises UsageError if the name is unknown
     is_list = isinstance(classes, Sequence) and not isinstance(classes, str)
-    if not is_list or not 0 < len(set(classes)) == len(classes):
+    if classes is not None and not (is_list and 0 < len(set(classes)) == len(classes)):
         raise UsageError(f"Expected a list of unique class names, got {classes!r}.")
-    parts = {"train": External(train, tuple(map(str, classes)), "train")}
+    parts = {"train": External(train, tuple(map(str, classes or ())), "train")}
     for part, loader in (("test", test), ("validation", validation)):
         if loader is not None:
-            parts[part] = External(loader, parts["train"].classes, part, like=parts["train"].images)
+            parts[part] = External(loader, parts["train"].classes, part, like=parts["train"])
     # `External` parts have the attributes of `Examples` that training and evaluation use.
     return DataSet(name, cast(Mapping[str, Examples], parts), preprocess)
 
@@ -74,53 +78,67 @@ def from_loaders(
 class External:
     """A part of a data set that a user's loader provides in batches (x, y) and that cannot be indexed.
 
-    It contains no examples: `images` and `target` are empty tensors of the right shape and type. Its length is the
-    number of examples in the last complete pass, or 0 before the first pass.
+    It contains no examples: `images` and `target` are empty tensors of the right shape and type, except that `target`
+    contains the floats to predict of a training set, for their units. Its length is the number of examples in the last
+    complete pass, or 0 before the first pass.
     """
 
     group: Tensor | None = None
     groups: tuple[str, ...] = ()
     weight: Tensor | None = None
     dense = False
-    continuous = False
 
-    def __init__(self, loader: Any, classes: tuple[str, ...], name: str, like: Tensor | None = None) -> None:
+    def __init__(self, loader: Any, classes: tuple[str, ...], name: str, like: "External | None" = None) -> None:
         if not isinstance(loader, Iterable) or isinstance(loader, Iterator | Tensor | str | Dataset):
             got = f"{type(loader).__name__}. Pass a DataLoader, or use data.from_dataset for a Dataset."
             raise UsageError(f"Expected a {name} loader that can be iterated more than once, got {got}")
         self.loader, self.classes, self.name, self.count = loader, classes, name, 0
-        self.target = torch.empty(0, dtype=torch.int64)
         with preserve_generators():
-            x, _ = next(self._batches(like))
-        self.images = x.new_empty(0, *x.shape[1:])
+            x, y = next(self._batches(like))
+            self.images, self.target = x.new_empty(0, *x.shape[1:]), y.new_empty(0, *y.shape[1:])
+            if self.continuous and like is None:
+                self.target = torch.cat([y.cpu() for _, y in self])
 
     def __len__(self) -> int:
         return self.count
 
     def __repr__(self) -> str:
-        return f"External({self.name} batches of {tuple(self.images.shape[1:])}, {len(self.classes)} classes)"
+        D = self.target.shape[-1]
+        kind = f"{D} target value{'s' * (D > 1)}" if self.continuous else f"{len(self.classes)} classes"
+        return f"External({self.name} batches of {tuple(self.images.shape[1:])}, {kind})"
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return self._batches(self.images)
+        return self._batches(self)
+
+    @property
+    def continuous(self) -> bool:
+        """Whether the targets are numbers, as in regression, and not classes."""
+        return not self.classes
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the properties that are known without reading data: classes, shape, type and number of batches."""
-        known = (self.classes, tuple(self.images.shape), str(self.images.dtype), length_hint(self.loader, 0))
+        """A hash of the classes (or the shape of floats to predict), shape, type and number of batches."""
+        known = (
+            self.classes or tuple(self.target.shape[1:]),
+            tuple(self.images.shape),
+            str(self.images.dtype),
+            length_hint(self.loader, 0),
+        )
         return sha256(repr(known).encode()).hexdigest()[:16]
 
     label_fingerprint = fingerprint
 
-    def _batches(self, like: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Iterate once and yield x (B, …), with the shape and type of `like` (0, …), and y (B,) int64."""
+    def _batches(self, like: "External | None") -> Iterator[tuple[Tensor, Tensor]]:
+        """Iterate once and yield x (B, …) and y (B, …), with the shapes and the type of those of `like`."""
         number, count = 0, 0
         for number, batch in enumerate(self._raw_batches(), start=1):
             where = f"batch {number} of the {self.name} loader"
             x, y = _checked(batch, len(self.classes), where)
-            if like is not None and (x.shape[1:], x.dtype) != (like.shape[1:], like.dtype):
-                expected = f"(B, {str(tuple(like.shape[1:]))[1:]} {like.dtype}"
-                got = f"{tuple(x.shape)} {x.dtype} in {where}"
-                raise UsageError(f"Expected all batches to be {expected}, got {got}. Convert the batches.")
+            for one, known in () if like is None else ((x, like.images), (y, like.target)):
+                if (one.shape[1:], one.dtype) != (known.shape[1:], known.dtype):
+                    expected = f"(B, {str(tuple(known.shape[1:]))[1:]} {known.dtype}"
+                    got = f"{tuple(one.shape)} {one.dtype} in {where}"
+                    raise UsageError(f"Expected all batches to be {expected}, got {got}. Convert the batches.")
             count += len(x)
             yield x, y
         if not number:
@@ -212,7 +230,10 @@ def _merge_single(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Te
 
 
 def _checked(batch: Any, classes: int, where: str) -> tuple[Tensor, Tensor]:
-    """Check a batch and return x (B, C, H, W) or (B, D), uint8 or float32, and y (B,) int64."""
+    """Check a batch and return x (B, C, H, W) or (B, D), uint8 or float32, and y (B,) int64.
+
+    Without classes, y is (B, D) or (B, T, D) float32.
+    """
     if not isinstance(batch, tuple | list) or len(batch) < 2 or not all(isinstance(one, Tensor) for one in batch[:2]):
         kind = type(batch).__name__
         raise UsageError(
@@ -222,18 +243,38 @@ def _checked(batch: Any, classes: int, where: str) -> tuple[Tensor, Tensor]:
     if x.dim() not in (2, 4) or not (x.dtype == torch.uint8 or x.is_floating_point()) or not x.numel():
         got = f"{tuple(x.shape)} {x.dtype} in {where}"
         raise UsageError(f"Expected x (B, C, H, W) or (B, D), uint8 or float, got {got}. Convert x in the loader.")
-    if tuple(y.shape) != (len(x),) or y.dtype not in INTEGER_TYPES:
-        advice = "Use data.from_dataset for floats." if y.is_floating_point() else "Convert y in the loader."
-        got = f"{tuple(y.shape)} {y.dtype} in {where}"
-        raise UsageError(f"Expected y to be integers ({len(x)},), got {got}. {advice}")
+    y = _labels(y, len(x), classes, where) if classes else _numbers(y, len(x), where)
+    if x.dtype == torch.uint8 and x.dim() == 4:
+        return x, y
+    if x.device.type == "cpu" and not bool(x.isfinite().all()):  # on other devices, this check would synchronize
+        raise UsageError(f"Expected finite numbers, got NaN or infinity in {where}. Replace or remove them.")
+    return x.float(), y
+
+
+def _labels(y: Tensor, B: int, classes: int, where: str) -> Tensor:
+    """Check the labels of a batch and return them as (B,) int64."""
+    if tuple(y.shape) != (B,) or y.dtype not in INTEGER_TYPES:
+        advice = "Omit classes to predict floats." if y.is_floating_point() else "Convert y in the loader."
+        raise UsageError(f"Expected y to be integers ({B},), got {tuple(y.shape)} {y.dtype} in {where}. {advice}")
     y = y.long()
     low, high = int(y.min()), int(y.max())
     if not 0 <= low <= high < classes:
         raise UsageError(
             f"Expected y from 0 to {classes - 1}, got {low} to {high} in {where}. Correct y, or pass all class names."
         )
-    if x.dtype == torch.uint8 and x.dim() == 4:
-        return x, y
-    if x.device.type == "cpu" and not bool(x.isfinite().all()):  # on other devices, this check would synchronize
-        raise UsageError(f"Expected finite numbers, got NaN or infinity in {where}. Replace or remove them.")
-    return x.float(), y
+    return y
+
+
+def _numbers(y: Tensor, B: int, where: str) -> Tensor:
+    """Check the floats to predict of a batch and return them as (B, D) or (B, T, D) float32."""
+    if y.dim() not in (1, 2, 3) or len(y) != B or not y.is_floating_point() or not y.numel():
+        raise UsageError(
+            f"Expected y to be floats ({B},), ({B}, D) or ({B}, T, D), got {tuple(y.shape)} {y.dtype} in {where}. "
+            "Convert y in the loader, or pass the names of classes."
+        )
+    if y.device.type == "cpu":
+        try:
+            check_finite(y)
+        except UsageError as error:
+            raise UsageError(f"{where.capitalize()}: {error}") from error
+    return (y.unsqueeze(1) if y.dim() == 1 else y).float()

@@ -89,11 +89,14 @@ class Objective(_WithMemory):
         target, state = self.task.prepare(output.logits, target, replace(state, record=state.recording(self)))
         with torch.autocast(output.logits.device.type, enabled=False):
             take = self._take_cost(output.logits, target, state)
-            state.shared["take"] = take.detach()  # for joint costs
+            state.shared["take"] = regret = take.detach()  # for joint costs
             leave = _like(take, self.leave(output.logits, target, state))
             with torch.no_grad():
-                rank = leave if self.rank is None else _like(take, self.rank(output.logits, target, state))
-                weights = self.assign(take.detach() - rank.detach(), state)
+                if self.rank is not None:
+                    regret = regret - _like(take, self.rank(output.logits, target, state))
+                elif self.leave is not nothing:
+                    regret = regret - leave.detach()
+                weights = self.assign(regret, state)
             each = weights * take
             if self.leave is not nothing:
                 each = each + (1 - weights) * leave

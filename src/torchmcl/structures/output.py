@@ -50,7 +50,7 @@ class EnsembleOutput(NamedTuple):
 
 def to_float32(x: Tensor) -> Tensor:
     """Convert a tensor to float32 or keep its wider type, so that losses and probabilities have at least 32 bits."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    return x if x.dtype == torch.float32 else x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def describe(x: object) -> str:

@@ -49,20 +49,21 @@ def errors_against(panels: Mapping[str, Mapping[str, Sequence[Point]]], label: s
 
 def _lines(axes: "Axes", lines: Mapping[str, Sequence[Point]], metric: str) -> None:
     """Draw one line per method; errors above the limit are at the upper edge, with their value."""
-    bars = [mean_std(values(own, metric)) for line in lines.values() for _, own in line]
-    limit = _limit([mean for mean, _ in bars], metric)
-    ends = [mean + sign * (std or 0.0) for mean, std in bars if mean <= limit for sign in (-1, 1)]
+    bars = {
+        method: [(option, *mean_std(values(own, metric))) for option, own in line] for method, line in lines.items()
+    }
+    every = [bar for line in bars.values() for bar in line]
+    limit = _limit([mean for _, mean, _ in every], metric)
+    ends = [mean + sign * (std or 0.0) for _, mean, std in every if mean <= limit for sign in (-1, 1)]
     low, high = _range(ends, max(ends, default=limit))
-    for number, (method, line) in enumerate(lines.items()):
-        across = [option for option, _ in line]
-        means = [mean_std(values(own, metric)) for _, own in line]
-        drawn = [(mean, std or 0.0) if mean <= limit else (high, 0.0) for mean, std in means]
-        heights, spreads = zip(*drawn, strict=True) if drawn else ((), ())
+    for number, (method, line) in enumerate(bars.items()):
+        drawn = [(option, mean, std or 0.0) if mean <= limit else (option, high, 0.0) for option, mean, std in line]
+        across, heights, spreads = zip(*drawn, strict=True) if drawn else ((), (), ())
         axes.errorbar(across, heights, yerr=spreads, marker="o", capsize=2.5, label=method, **style.line(number))
-        for option, (mean, _) in zip(across, means, strict=True):
+        for option, mean, _ in line:
             if mean > limit:
                 axes.annotate(f"{mean:.0f}", (option, high), (4, -9), textcoords="offset points", fontsize=7)
-    axes.set_xticks(sorted({option for line in lines.values() for option, _ in line}))
+    axes.set_xticks(sorted({option for option, _, _ in every}))
     axes.set_ylim(low, high)
 
 

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from torchmcl.assignment import top_k
+from torchmcl.assignment import TopK, top_k
 from torchmcl.errors import UsageError, known_name
 from torchmcl.structures.output import describe, per_example
+from torchmcl.structures.state import State
 
 KINDS = ("bce", "ce", "mixture")
 
@@ -57,7 +58,7 @@ def score_loss(
     if kind == "mixture":
         log_weight = scores.log_softmax(0).reshape(*scores.shape, *[1] * (losses.ndim - 2))
         return per_example(-(log_weight - losses).logsumexp(0), mask)
-    won = top_k(-losses, 1, dim=0).to(scores.dtype)  # (M, B) or (M, B, T)
+    won = TopK(1)(losses, State()).to(scores.dtype)  # (M, B) or (M, B, T)
     if kind == "ce":
         share = torch.stack([per_example(one, mask) for one in won])
         return -(share * scores.log_softmax(0)).sum(0)

@@ -309,7 +309,7 @@ def prepare(
     method = config.method.build(resolved_task, groups)
     if isinstance(data.train, External):
         _check_external(config, method)
-    else:
+    if data.train.continuous or not isinstance(data.train, External):
         guardrails.check_examples(method, len(data.train))
     model_config = _model_config(config, method, data, whiten=whiten)
     custom = network if config.network.custom else None
@@ -558,7 +558,9 @@ def _calibrate(job: Job, result: Specialists) -> None:
     validation, options = job.inputs.validation, default_options(job.method.task)
     if options is None or validation is None:
         return
-    loader = Loader(validation, shuffle=False, device=result.device, preprocess=job.inputs.preprocess)
+    common: dict[str, Any] = {"device": result.device, "preprocess": job.inputs.preprocess}
+    external = isinstance(validation, External)
+    loader = ExternalLoader(validation, **common) if external else Loader(validation, shuffle=False, **common)
     result.calibrate_batches(((batch.x, batch.target) for batch in loader), **options)
 
 
