@@ -5,7 +5,8 @@ Usage: python benchmarks/never_win.py [seeds]. Writes never_win.json next to thi
 A target is uniform in one of four quarters of the square [-1, 1]^2: with probability 1 - x in the lower left or the
 upper right one, and otherwise in one of the other two. One network predicts 16 hypotheses. A hypothesis never wins if
 it is not the closest one to any of 8,192 new targets. The distortion is the mean squared distance of the closest
-hypothesis. The start is either that of PyTorch's layers, or has all hypotheses but one ten units away.
+hypothesis. There are three starts: that of PyTorch's layers; "scattered", with a random offset of standard deviation 3
+for each hypothesis; and "one ahead", with all hypotheses but one ten units away.
 """
 
 import json
@@ -18,11 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from torchmcl._utils import atomic
-from torchmcl.assignment import Balanced
+from torchmcl.assignment import Annealed, Balanced
 from torchmcl.functional import winner_takes_all
 
 HERE = Path(__file__).parent
 MEMBERS, BATCH, STEPS = 16, 128, 1000
+STARTS = ("default", "scattered", "one ahead")
 
 
 def draw(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -40,14 +42,17 @@ MODES = {
     "balanced, slack 1": lambda: (Balanced(1, 1.0), {}),
     "relaxed": lambda: ("relaxed", {}),
     "annealed": lambda: ("annealed", {"epochs": STEPS}),
+    "annealed, start 50": lambda: (Annealed(1, 50.0), {"epochs": STEPS}),
 }
 
 
 def train(name: str, start: str, seed: int) -> dict[str, float]:
     torch.manual_seed(seed)
     network = nn.Sequential(nn.Linear(1, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2 * MEMBERS))
-    if start == "one ahead":
-        with torch.no_grad():
+    with torch.no_grad():
+        if start == "scattered":
+            network[-1].bias += 3 * torch.randn(2 * MEMBERS)
+        elif start == "one ahead":
             network[-1].bias[2:] += 10
     mode, options = MODES[name]()
     generator, optimizer = torch.Generator().manual_seed(seed), torch.optim.Adam(network.parameters(), lr=3e-3)
@@ -71,8 +76,9 @@ def train(name: str, start: str, seed: int) -> dict[str, float]:
 
 
 def main(seeds: int) -> None:
-    found = {"machine": machine.describe(torch.get_num_threads()), "members": MEMBERS, "steps": STEPS, "rows": []}
-    for start in ("default", "one ahead"):
+    found = {"machine": machine.describe(torch.get_num_threads()), "members": MEMBERS, "steps": STEPS}
+    found |= {"seeds": [*range(seeds)], "rows": []}
+    for start in STARTS:
         for name in MODES:
             runs = [train(name, start, seed) for seed in range(seeds)]
             means = {key: mean(run[key] for run in runs) for key in runs[0]}

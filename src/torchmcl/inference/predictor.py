@@ -332,7 +332,8 @@ class Specialists:
         _load_tensors(ensemble, _ensemble_tensors(tensors), path)
         memory = memory_of(method.new_objective())
         if memory is not None and "memory.flags" in tensors:
-            _load_tensors(memory, {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}, path)
+            stored = {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}
+            _load_tensors(memory, dict(memory.named_buffers()) | stored, path)  # others only matter in training
             memory.fixed = bool(memory.flags.any())
         return cls(model_config, method, ensemble, memory)
 
