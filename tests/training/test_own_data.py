@@ -304,9 +304,9 @@ def test_loaders_of_floats_train_like_arrays():
     held = data.DataSet("held", {"train": train, "test": test, "validation": validation}, "none")
     two = fit("annealed", "mlp", held, batch_size=60, **options)
     assert one.method.task.mean == pytest.approx([float(y[:60].mean())])
-    assert one.method.task.bandwidth == pytest.approx(two.method.task.bandwidth, rel=1e-4)
+    assert one.method.task.bandwidth == pytest.approx(two.method.task.bandwidth, rel=1e-3)
     for name in ("oracle_rmse", "rmse", "crps", "nll", "examples"):
-        assert one.metrics[name] == pytest.approx(two.metrics[name], rel=1e-4), name
+        assert one.metrics[name] == pytest.approx(two.metrics[name], rel=1e-3), name
     few = data.from_loaders([(x[:2], y[:2])], [(x, y)])
     with pytest.raises(UsageError, match="at least 3 training examples, one per member"):
         fit("annealed", "mlp", few, **options)
