@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from torchmcl._utils import atomic
-from torchmcl.assignment import Annealed, Balanced
+from torchmcl.assignment import Balanced
 from torchmcl.functional import winner_takes_all
 
 HERE = Path(__file__).parent
@@ -42,7 +42,6 @@ MODES = {
     "balanced, slack 1": lambda: (Balanced(1, 1.0), {}),
     "relaxed": lambda: ("relaxed", {}),
     "annealed": lambda: ("annealed", {"epochs": STEPS}),
-    "annealed, start 50": lambda: (Annealed(1, 50.0), {"epochs": STEPS}),
 }
 
 
