@@ -54,12 +54,14 @@ $(PEER)/.ready: $(VENV)/.ready
 bench: setup $(PEER)/.ready
 	$(BIN)/python benchmarks/throughput.py --peer $(PEER)/bin/python --out benchmarks/results.json
 	$(BIN)/python benchmarks/hypotheses.py --out benchmarks/hypotheses.json
+	$(BIN)/python benchmarks/sparse.py --out benchmarks/sparse.json
 
 bench-small: setup
 	mkdir -p runs
 	$(BIN)/python benchmarks/throughput.py --small --out runs/bench-small.json
 	$(BIN)/python benchmarks/guard.py runs/bench-small.json benchmarks/results.json
 	$(BIN)/python benchmarks/hypotheses.py --widths 512 --batches 256 --out runs/bench-hypotheses.json
+	$(BIN)/python benchmarks/sparse.py --networks simple_cnn --cases 1 --out runs/bench-sparse.json
 
 # Fuzzing: TIMES as many cases as in CI, with another random seed each time, then atheris guided by coverage.
 fuzz: setup atheris

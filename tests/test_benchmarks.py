@@ -164,3 +164,17 @@ def test_a_step_of_hypotheses_is_measured(tmp_path):
     assert row["candidates"]["one network"]["ratio"] == 1
     for one in row["candidates"].values():
         assert one["met"] == (one["ratio"] <= found["target"] == 1.15)
+
+
+@pytest.mark.slow
+def test_sparse_steps_are_measured(tmp_path):
+    out = tmp_path / "sparse.json"
+    words = ("--networks", "simple_cnn", "--cases", 1, "--rounds", 1, "--steps", 1, "--out", out)
+    done = run("sparse.py", *words)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["exchange"] for row in rows] == ["none", "feature_fusion"]
+    assert rows[0]["expected"] == 2.5  # 5 / (1 + 4 * 0.25)
+    for row in rows:
+        assert row["met"] == (row["speed"]["prior"] >= row["target"])
+        assert row["tensors"]["prior"] < row["tensors"]["dense"]

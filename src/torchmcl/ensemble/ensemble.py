@@ -199,9 +199,15 @@ class Ensemble(nn.Module):
     def _size(self, x: Tensor) -> Sequence[int]:
         return x.shape[2:] if self.image_size is None else self.image_size
 
-    def forward(self, x: Tensor) -> EnsembleOutput:
-        """Return the outputs of all members: (B, …) -> logits (M, B, C, …) and, if there is a gate, weights (M, B)."""
+    def forward(self, x: Tensor, parts: Sequence[Tensor] | None = None) -> EnsembleOutput:
+        """Return the outputs of all members: (B, …) -> logits (M, B, C, …) and, if there is a gate, weights (M, B).
+
+        `parts`, M of (B_m,), are the positions of the examples that pass through each member's body, and without an
+        exchange also through its stem. By default, all examples pass. The logits of other examples are 0.
+        """
         x = self.whitening(x)
+        if parts is not None:
+            return self._forward_parts(x, parts)
         if self.gate is None and isinstance(self.exchange, exchanges.NoExchange) and isinstance(self.stems, MemberList):
             # Stem and body run for one member at a time, so that its features stay in the cache and are freed early.
             logits = [self.forward_member(m, stem(x), x) for m, stem in enumerate(self.stems)]
@@ -213,6 +219,22 @@ class Ensemble(nn.Module):
             if stacked.ndim == 3 and stacked.shape[2] == self.outputs:  # otherwise resized or refused below
                 return EnsembleOutput(stacked, gate)
         logits = [at_input_size(output, self._size(x)) for output in self.bodies(features)]
+        return EnsembleOutput(self.stack_logits(logits), gate)
+
+    def _forward_parts(self, x: Tensor, parts: Sequence[Tensor]) -> EnsembleOutput:
+        gate = None
+        if self.gate is None and isinstance(self.exchange, exchanges.NoExchange):
+            if isinstance(self.stems, MemberList) and isinstance(self.bodies, MemberList):
+                stems = zip(self.stems, parts, strict=True)
+                outputs = [self.bodies[m](stem(select_examples(x, part))) for m, (stem, part) in enumerate(stems)]
+            else:
+                outputs = self.bodies(self.stems([select_examples(x, part) for part in parts]))
+        else:
+            features = self.exchange_features(x)
+            gate = None if self.gate is None else self.gate(features)
+            outputs = self.bodies([select_examples(h, part) for h, part in zip(features, parts, strict=True)])
+        sizes = [at_input_size(output, self._size(x)) for output in outputs]
+        logits = [restore_examples(output, part, len(x)) for output, part in zip(sizes, parts, strict=True)]
         return EnsembleOutput(self.stack_logits(logits), gate)
 
     def exchange_features(self, x: Tensor) -> list[Tensor]:
@@ -278,6 +300,26 @@ class Ensemble(nn.Module):
             return f"{types}. Convert the networks to torch.{dtype}"
         head = f", or give the network {self.outputs} outputs if its head is not the last layer that it registers"
         return "Change the network or the examples" + head * self.auxiliary
+
+
+def select_examples(x: Tensor, part: Tensor | None) -> Tensor:
+    """Return the examples at the positions `part` (B_m,), or all if it is None: (B, …) -> (B_m, …).
+
+    >>> select_examples(torch.arange(4.0), torch.tensor([0, 3]))
+    tensor([0., 3.])
+    """
+    if part is None:
+        return x
+    if x.ndim == 4:  # keeps the memory format channels_last; x[part] does too, but takes ten times as long
+        return x.movedim(1, -1).index_select(0, part).movedim(-1, 1)
+    return x.index_select(0, part)
+
+
+def restore_examples(logits: Tensor, part: Tensor | None, examples: int) -> Tensor:
+    """Return the logits of all examples, which are 0 outside `part` (B_m,): (B_m, C, …) -> (B, C, …)."""
+    if part is None:
+        return logits
+    return logits.new_zeros(examples, *logits.shape[1:]).index_copy(0, part, logits)
 
 
 def _bytes(module: nn.Module) -> int:

@@ -59,8 +59,21 @@ class BatchedMembers(nn.Module):
         return f"{self.members} x ({', '.join(layers)})"
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """M of (B, …) -> M of (B, …)."""
+        """M of (B, …) -> M of (B, …). The number of examples B can differ between members."""
+        if len({len(x) for x in inputs}) > 1:
+            return self._separately(list(inputs))
         return list(self.stacked(inputs).unbind())
+
+    def _separately(self, inputs: list[Tensor]) -> list[Tensor]:
+        for name, layer in self.layers.items():
+            if layer is None:
+                # `unbind` collects the gradients of all members in one tensor; slices would add up M of them.
+                weights, bias = getattr(self, f"{name}_weight").unbind(), getattr(self, f"{name}_bias", None)
+                biases = [None] * self.members if bias is None else bias.unbind()
+                inputs = [F.linear(*arguments) for arguments in zip(inputs, weights, biases, strict=True)]
+            else:
+                inputs = [layer(x) for x in inputs]
+        return inputs
 
     def stacked(self, inputs: Sequence[Tensor]) -> Tensor:
         """M of (B, …) -> (M, B, …), the outputs of all members as one tensor."""

@@ -100,6 +100,8 @@ class Objective(_WithMemory):
             each = weights * take
             if self.leave is not nothing:
                 each = each + (1 - weights) * leave
+            if state.member_weight is not None:
+                each = each * _like(each, state.member_weight.to(each.dtype))
             loss = state.mean(each.sum(0))
             for cost in self.joint:
                 loss = loss + cost(output, target, weights, state)
@@ -116,20 +118,29 @@ class Objective(_WithMemory):
             )
         return take
 
-    def precomputed_weights(self, members: int, target: Tensor, state: State) -> Tensor | None:
-        """Return the weights (M, B), or None if they depend on the forward pass or members depend on each other."""
+    @property
+    def assigns_in_advance(self) -> bool:
+        """Whether the weights are known before the forward pass, and members do not depend on each other."""
         separable = not self.joint and is_memberwise(self.take) and is_memberwise(self.leave)
-        if not separable or not getattr(self.assign, "loss_independent", False):
+        return separable and getattr(self.assign, "loss_independent", False)
+
+    def precomputed_weights(self, members: int, target: Tensor, state: State) -> Tensor | None:
+        """Return the weights (M, B), or None if they are not known in advance; see `assigns_in_advance`."""
+        if not self.assigns_in_advance:
             return None
         return self.assign(torch.zeros(members, len(target), device=target.device), state)
 
     def member_loss(self, logits: Tensor, weights: Tensor, target: Tensor, state: State) -> Tensor:
-        """Return one member's part of the loss, a scalar, for its logits (B, C, …) and precomputed weights (B,)."""
+        """Return one member's part of the loss, a scalar, for its logits (B, C, …) and precomputed weights (B,).
+
+        `state.member_weight`, if given, has the shape (1, B).
+        """
         output = EnsembleOutput.of(logits[None])
         target, state = self.task.prepare(output.logits, target, state)
         with torch.autocast(logits.device.type, enabled=False):
             take = self._take_cost(output.logits, target, state)[0]
-            return state.mean(weights * take + (1 - weights) * self.leave(output.logits, target, state)[0])
+            each = weights * take + (1 - weights) * self.leave(output.logits, target, state)[0]
+            return state.mean(each if state.member_weight is None else each * state.member_weight[0].to(each.dtype))
 
 
 def _like(take: Tensor, cost: Tensor) -> Tensor:
@@ -184,6 +195,11 @@ class Phases(_WithMemory):
         state = state or State()
         outcome: Outcome = self._current(state)(output, target, replace(state, record=state.recording(self)))
         return outcome
+
+    @property
+    def assigns_in_advance(self) -> bool:
+        """Whether the weights of one of the phases are known before the forward pass."""
+        return any(getattr(phase, "assigns_in_advance", False) for phase in (self.first, self.then))
 
     def precomputed_weights(self, members: int, target: Tensor, state: State) -> Tensor | None:
         """See `Objective.precomputed_weights`."""

@@ -24,6 +24,7 @@ class State:
         record: Whether a memory counts this batch and phases advance; by default, only if the objective is in training
             mode and gradients are enabled, so that computing a validation loss does not change the objective.
         loss_weight: (B, …), the weight of each label in the loss, set by the task. Memories ignore it.
+        member_weight: (M, B), the weight of each example in the loss of each member, by default 1.
         shared: Intermediate results that the costs of one batch share.
 
     >>> State(epoch=3, epochs=100)
@@ -37,6 +38,7 @@ class State:
     sample_weight: Tensor | None = None
     record: bool | None = None
     loss_weight: Tensor | None = field(default=None, repr=False)
+    member_weight: Tensor | None = field(default=None, repr=False)
     shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def at_epoch(self) -> int:

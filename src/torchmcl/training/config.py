@@ -41,6 +41,7 @@ NEUTRAL |= {
     "norm_eps": None,
 }
 NEUTRAL |= {"weight_decay_on": "all", "drop_at": None, "data_preprocess": None, "class_mean": False, "first_epoch": 1}
+NEUTRAL |= {"sample_others": 1.0, "sample_correction": "prior"}
 NEUTRAL |= {"head": "pooled", "balance": None, "slack": 0.0}
 NEUTRAL |= {"loss": "squared", "score": None, "score_weight": 0.5, "negatives": None, "monitor": None}
 # Options that do not affect the results.

@@ -59,6 +59,7 @@ from torchmcl.training.run_folder import (
     write_assignment_history,
     write_config,
 )
+from torchmcl.training.sample_others import check_sampling
 from torchmcl.training.task import resolve_task
 
 if TYPE_CHECKING:
@@ -307,6 +308,8 @@ def prepare(
         config = replace(config, method=config.method.with_task(resolved_task.name.lower()))
     groups = len(data.train.groups) if by_image and data.train.groups else None
     method = config.method.build(resolved_task, groups)
+    if config.recipe.sample_others < 1:
+        check_sampling(method)
     if isinstance(data.train, External):
         _check_external(config, method)
     if data.train.continuous or not isinstance(data.train, External):

@@ -30,6 +30,7 @@ from torchmcl.training.machine import Machine
 from torchmcl.training.progress import TrainingProgress
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.resume import Checkpoints
+from torchmcl.training.sample_others import OTHERS, SampleOthers, uniform_numbers
 from torchmcl.training.signals import Interrupted, Stop
 from torchmcl.training.step import Step, group_of
 
@@ -120,6 +121,7 @@ class Training:
             clip=recipe.clip,
             lean=machine.lean,
             mean_weight=train.mean_weight,
+            others=SampleOthers(recipe.sample_others, recipe.sample_correction) if recipe.sample_others < 1 else None,
         )
         self.position = Position(taken=self._zeros(), wanted=self._zeros())
         self.last_taken = self._zeros()
@@ -193,7 +195,7 @@ class Training:
         """Run one optimiser step and return the loss times the number of examples in this process."""
         rank = self.fabric.global_rank
         seed_device(self.fabric.device, seed_of(self.seed, state.at_epoch(), self.position.batch, rank))
-        loss, weights, wanted = self.step(batch, state)
+        loss, weights, wanted = self.step(batch, state, self._uniform(batch, state))
         if self.averaged is not None:
             self.averaged.update_parameters(self.unwrapped)
         if loss.device.type == "cpu" and not loss.isfinite():
@@ -202,6 +204,14 @@ class Training:
         self.position.wanted += self._counted(batch, wanted)
         self.progress.step(loss / len(batch.x), self.position.taken, phase_of(self.objective))
         return loss
+
+    def _uniform(self, batch: Batch, state: State) -> Tensor | None:
+        """Return the random numbers (M, B) by which a step samples examples, or None if all examples are seen."""
+        if self.step.others is None:
+            return None
+        seed, fabric = seed_of(self.seed, state.at_epoch(), self.position.batch, OTHERS), self.fabric
+        processes = {"total": batch.total, "rank": fabric.global_rank, "world": fabric.world_size}
+        return uniform_numbers(seed, self.method.members, device=fabric.device, **processes)
 
     def _counted(self, batch: Batch, weights: Tensor) -> Tensor:
         """Return the number of examples of each group that each member took, (groups, M), from the weights (M, B)."""

@@ -7,9 +7,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchmcl.ensemble import Ensemble
+from torchmcl.ensemble.ensemble import restore_examples, select_examples
 from torchmcl.ensemble.exchange import NoExchange
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import State
+from torchmcl.training.sample_others import Sample
 
 
 def memberwise_backward(
@@ -21,6 +23,7 @@ def memberwise_backward(
     *,
     backward: Callable[[Tensor], object] = Tensor.backward,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
+    sample: Sample | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run the forward and backward pass while storing the activations of only one member at a time.
 
@@ -28,6 +31,9 @@ def memberwise_backward(
     member computes its loss, propagates the gradient to its input features and frees its activations. The sum of these
     gradients passes through the exchange and the stems once. Otherwise, a first pass computes the loss of all members.
     A second pass propagates the gradient of the loss from the outputs through one member at a time.
+
+    With a `sample`, which requires precomputed weights, a member sees only its part of the batch. Its logits for other
+    examples are 0.
 
     Returns:
         The loss, the weights (M, B) and the logits (M, B, C, …).
@@ -48,8 +54,11 @@ def memberwise_backward(
     features = [leaves[id(h)] for h in shared]
 
     def forward(m: int) -> Tensor:
+        part = None if sample is None else sample.parts[m]
         with autocast():
-            return ensemble.forward_member(m, ensemble.stems[m](x) if separate else features[m], x)
+            h = select_examples(x if separate else features[m], part)
+            output = ensemble.forward_member(m, ensemble.stems[m](h) if separate else h, x)
+        return restore_examples(output, part, len(x))
 
     members = range(len(ensemble.bodies))
     precompute = getattr(objective, "precomputed_weights", None)
@@ -58,7 +67,8 @@ def memberwise_backward(
         loss, collected = torch.zeros((), device=x.device), []
         for m in members:
             output = forward(m)
-            part = objective.member_loss(output, weights[m], target, state)
+            corrected, own = (output, state) if sample is None else sample.of_member(m, output, state)
+            part = objective.member_loss(corrected, weights[m], target, own)
             backward(part)
             loss += part.detach()
             collected.append(output.detach())

@@ -40,6 +40,8 @@ class Recipe:
         drop_every: number of epochs between drops of the learning rate; by default the paper's 25, scaled with epochs
         drop_at: numbers of epochs, or shares such as 50%,75%, after which the rate drops; replaces drop_every
         drop_to: factor by which each drop multiplies the learning rate
+        sample_others: fraction r of the examples that a member leaves that it sees once the memory of amcl is fixed
+        sample_correction: how the loss accounts for sample_others: prior (shifts the auxiliary logit) or weight (1/r)
         clip: maximum norm of the gradient; by default no clipping
         ema: decay of an exponential moving average of the weights, which is evaluated and saved; by default none
         patience: number of epochs without a lower validation metric, see monitor, before training stops; by default off
@@ -68,6 +70,8 @@ class Recipe:
     drop_every: int | None = None
     drop_at: str | None = None
     drop_to: float = 0.2
+    sample_others: float = 1.0
+    sample_correction: Literal["prior", "weight"] = "prior"
     clip: float | None = None
     ema: float | None = None
     patience: int | None = None
@@ -99,6 +103,10 @@ class Recipe:
         for name in ("clip", "backbone_rate"):
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise UsageError(f"Expected {name} > 0, got {value}.")
+        if not 0 < self.sample_others <= 1:
+            raise UsageError(f"Expected 0 < sample_others <= 1, got {self.sample_others}.")
+        if self.sample_others == 1 and self.sample_correction != "prior":
+            raise UsageError("The option sample_correction has no effect without sample_others < 1. Omit the option.")
         if self.ema is not None and not 0 < self.ema < 1:
             raise UsageError(f"Expected 0 < ema < 1, got {self.ema}.")
 

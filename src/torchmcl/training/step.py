@@ -18,6 +18,7 @@ from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import State
 from torchmcl.structures.task import Task
 from torchmcl.training.memberwise import memberwise_backward
+from torchmcl.training.sample_others import Sample, SampleOthers
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -93,6 +94,8 @@ class Step:
         clip: The maximum norm of the gradient, or None for no clipping.
         lean: Whether to store the activations of only one member at a time.
         mean_weight: The mean weight of all training examples. A batch with a lower mean weight has a smaller gradient.
+        others: The sample of the examples that a member leaves, or None if members see all examples. The sample is
+            drawn whenever the assignment is known before the forward pass.
 
     >>> from torchmcl import methods
     >>> from torchmcl.training.device import OneDevice
@@ -117,19 +120,26 @@ class Step:
         clip: float | None = None,
         lean: bool = False,
         mean_weight: float = 1.0,
+        others: SampleOthers | None = None,
     ) -> None:
         self.fabric, self.unwrapped, self.ensemble = fabric, unwrapped, ensemble
         self.objective, self.optimizer = objective, optimizer
         self.accumulate, self.clip, self.lean, self.mean_weight = accumulate, clip, lean, mean_weight
+        self.others = others
         self.task, self.by_pixel = task_of(objective), isinstance(objective, PerPixel)
 
-    def __call__(self, batch: Batch, state: State) -> StepResult:
-        """Update the weights with a batch. `state` contains the epoch and the number of epochs."""
+    def __call__(self, batch: Batch, state: State, uniform: Tensor | None = None) -> StepResult:
+        """Update the weights with a batch.
+
+        `state` contains the epoch and the number of epochs. `uniform` (M, B) are the random numbers for `others`.
+        """
         self.optimizer.zero_grad()
-        results, step_total = [], self._total(batch)
+        results, step_total, start = [], self._total(batch), 0
         for part, last in parts(batch, self.accumulate, self.fabric.world_size):
+            drawn = None if uniform is None else uniform[:, start : start + len(part.x)]
             with self._synchronised(last):
-                results.append(self._backward(part, state, step_total))
+                results.append(self._backward(part, state, step_total, drawn))
+            start += len(part.x)
         if self.clip:
             # No error is needed here: the loss reveals divergence, and a gradient scaler skips steps that overflow.
             self.fabric.clip_gradients(
@@ -141,9 +151,12 @@ class Step:
         losses, weights, wanted = zip(*results, strict=True)
         return StepResult(sum(losses[1:], losses[0]), torch.cat(weights, 1), torch.cat(wanted, 1))
 
-    def _backward(self, batch: Batch, state: State, step_total: int | Tensor) -> StepResult:
+    def _backward(
+        self, batch: Batch, state: State, step_total: int | Tensor, uniform: Tensor | None = None
+    ) -> StepResult:
         """Run the forward and backward pass for one part of a step with `step_total` effective examples."""
         state, amount = state_of(batch, state, self.task), self._amount(batch)
+        sample = self._sample(batch, state, uniform)
 
         def backward(loss: Tensor) -> None:
             # Gradients are averaged over processes, so the loss is scaled by the amount of data in this process.
@@ -152,17 +165,29 @@ class Step:
         if self.lean:
             x, target, autocast = batch.x, batch.target, self.fabric.autocast
             loss, weights, logits = memberwise_backward(
-                self.unwrapped, self.objective, x, target, state, backward=backward, autocast=autocast
+                self.unwrapped, self.objective, x, target, state, backward=backward, autocast=autocast, sample=sample
             )
             all_mean([p.grad for p in self.unwrapped.parameters() if p.grad is not None])
             output = EnsembleOutput(logits)
         else:
-            output = self.ensemble(batch.x)
+            if sample is None:
+                output = self.ensemble(batch.x)
+            else:
+                output, state = self.ensemble(batch.x, sample.parts), replace(state, member_weight=sample.weight)
+                output = output._replace(logits=sample.corrected(output.logits))
             outcome = self.objective(output, batch.target, state)
             backward(outcome.loss)
             loss, weights = outcome.loss.detach(), outcome.weights
-        wanted = self._wanted(output, batch.target, state, weights)
+        # Loss-based weights need the outputs of all members.
+        wanted = weights if sample is not None else self._wanted(output, batch.target, state, weights)
         return StepResult(loss * amount * (batch.total / step_total), weights, wanted)
+
+    def _sample(self, batch: Batch, state: State, uniform: Tensor | None) -> Sample | None:
+        """Return the examples that each member sees, or None if the assignment is not known yet or all are seen."""
+        if self.others is None or uniform is None:
+            return None
+        taken = cast(Any, self.objective).precomputed_weights(len(self.unwrapped.bodies), batch.target, state)
+        return None if taken is None else self.others(taken, uniform)
 
     def _wanted(self, output: EnsembleOutput, target: Tensor, state: State, weights: Tensor) -> Tensor:
         """Return the weights (M, B) of loss-based assignment, or `weights` (M, B) if no memory assigns the examples.
