@@ -66,16 +66,17 @@ def check(specialists, run, sizes=(1, 2, 3, 17)):
         for name in ClassOutputs.names:
             assert got[name].shape == expected[name].shape, name
             assert got[name].dtype == expected[name].dtype, name
-        for name in ("probabilities", "members", "auxiliary"):
+        for name in ("probabilities", "members", "auxiliary", "claim"):
             torch.testing.assert_close(got[name], expected[name], rtol=0, atol=TOLERANCE)
         assert torch.equal(got["label"], expected["label"])
+        assert torch.equal(got["claimed"], expected["claimed"])
         assert torch.equal(got["accepted"], expected["accepted"])
 
 
 SMALL = (3, 32, 32)
 FAMILIES = {
     "simple_cnn, fusion, temperature": lambda: untrained(
-        "amcl", "simple_cnn", (1, 8, 8), width=4, preset="default", rejection=Rejection(0.5, 2.0)
+        "amcl", "simple_cnn", (1, 8, 8), width=4, preset="default", rejection=Rejection(0.5, 2.0, None, None, 0.4, (0.8, 1.2), (0.5, -0.5))
     ),
     "resnet10, weight sharing, gate of convolutions": lambda: untrained("vmcl", "resnet10", SMALL, width=2),
     "preact_resnet10, weight sharing, pooled gate": lambda: untrained("one", "preact_resnet10", SMALL, width=2),
@@ -135,6 +136,9 @@ def test_a_run_with_a_threshold(calibrated, exported, digits_test):
     answer = Specialists.load(calibrated).predict(digits_test)
     assert np.array_equal(found["label"], answer.label)
     assert np.array_equal(found["accepted"], answer.accepted)
+    assert np.array_equal(found["claimed"], answer.claimed)
+    stored = json.loads(session.get_modelmeta().custom_metadata_map["torchmcl"])["rejection"]
+    assert np.array_equal(found["claimed"], found["claim"] >= np.float32(stored["claim_threshold"]))
     assert 0 < found["accepted"].mean() < 1
     np.testing.assert_allclose(found["probabilities"], answer.probabilities, atol=TOLERANCE)
     np.testing.assert_allclose(found["members"], answer.members[:, :, :10], atol=TOLERANCE)
@@ -199,7 +203,7 @@ def test_the_model_itself_is_left_alone(calibrated, tmp_path, digits_test):
     specialists = Specialists.load(calibrated)
     before = specialists.predict(digits_test.images[:5])
     export(specialists, tmp_path / "model.pt2")
-    torch.testing.assert_close(specialists.predict(digits_test.images[:5]), before, rtol=0, atol=0)
+    torch.testing.assert_close(vars(specialists.predict(digits_test.images[:5])), vars(before), rtol=0, atol=0)
 
 
 def test_floating_point_images(tmp_path):

@@ -51,7 +51,8 @@ class Answer:
 
     def to(self, device: str | torch.device) -> "Answer":
         """Return a copy on another device."""
-        return Answer(**{name: None if part is None else part.to(device) for name, part in vars(self).items()})
+        parts: dict[str, Any] = {name: part if part is None else part.to(device) for name, part in vars(self).items()}
+        return Answer(**parts)
 
     def row(self, i: int, classes: Sequence[str]) -> dict[str, Any]:
         """Return the answer for one example as plain values, without the masks of segmentation.
@@ -69,13 +70,12 @@ class Answer:
     @classmethod
     def cat(cls, answers: Sequence["Answer"]) -> "Answer":
         """Concatenate the answers for successive batches."""
-        columns = {name: [getattr(answer, name) for answer in answers] for name in vars(answers[0])}
-        return cls(
-            **{
-                name: None if parts[0] is None else torch.cat(parts, dim=1 if name == "members" else 0)
-                for name, parts in columns.items()
-            }
-        )
+        columns: dict[str, Any] = dict.fromkeys(vars(answers[0]))
+        for name in columns:
+            parts = [getattr(answer, name) for answer in answers]
+            if parts[0] is not None:
+                columns[name] = torch.cat(parts, dim=1 if name == "members" else 0)
+        return cls(**columns)
 
 
 @singledispatch
