@@ -109,7 +109,7 @@ def test_networks_without_pooling_have_no_map():
     session = Session("x", specialists)
     page = example_page.page(session, session.predict(torch.zeros(1, 8, 8, dtype=torch.uint8)))
     assert "Grad-CAM is not available. Grad-CAM needs global average pooling" in page
-    assert "is not calibrated and accepts every answer" in page
+    assert "is not calibrated and rejects no answer" in page
     assert "not mine" not in page
 
 
