@@ -74,7 +74,8 @@ def unseen(tmp_path_factory):
 def test_unseen_digits_are_told(method, runs, capsys):
     found = figures(f"evaluate {runs}/{method} --unseen digits --unseen.classes {UNSEEN}", capsys)
     assert {"accuracy", "ece", "nll", "brier", "aurc"} <= found.keys()
-    expected = {"max_probability", "entropy", "mutual_information", "energy"}
+    expected = {"max_probability", "max_logit", "entropy", "mutual_information", "variation_ratio", "energy"}
+    expected |= {"claim_energy"}
     if method == "amcl":
         expected |= {"smallest_auxiliary", "kth_auxiliary", "mean_auxiliary"}
     assert found["unseen"]["scores"].keys() == expected
