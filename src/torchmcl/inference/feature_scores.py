@@ -101,7 +101,7 @@ class VirtualLogit(UnseenScore):
 
     The score is alpha |r(x)| + energy(x), with the residual r of a projection to the principal components, and alpha
     such that the mean of alpha |r| over training examples is that of the largest logit. The energy and the largest
-    logit are means over members, and the origin is the mean of the features, because each member has its own last layer.
+    logit are means over members. The origin is the mean of the features, because each member has its own last layer.
 
     Args:
         components: number of principal components; by default, half the number of features
