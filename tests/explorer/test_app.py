@@ -1,3 +1,4 @@
+import copy
 import re
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from torchmcl.explorer.elements import render
 from torchmcl.explorer.serve import bound, credentials
 from torchmcl.explorer.session import Session
 from torchmcl.inference.predictor import Specialists
+from torchmcl.structures.rejection import Rejection
 from torchmcl.studies.tables import Table
 from torchmcl.training import fit
 
@@ -104,12 +106,31 @@ def test_a_run_whose_test_set_is_gone(session):
     assert "mcl-verdict" in example_page.page(alone, alone.predict(torch.zeros(1, 8, 8, dtype=torch.uint8)))
 
 
+@pytest.mark.parametrize("kind", ["classes", "masks"])
+def test_no_member_claims_the_picture(kind, run, masks):
+    """With a threshold that no claim reaches, this comes before any class; with one that all reach, it is not said."""
+    specialists = masks.specialists if kind == "masks" else Specialists.load(run)
+    image = torch.zeros(specialists.model_config.shape, dtype=torch.uint8)
+    for threshold, claimed in ((2.0, False), (0.0, True)):
+        other = copy.copy(specialists)
+        other.model_config = replace(specialists.model_config, rejection=Rejection(claim_threshold=threshold))
+        session = Session("x", other)
+        page = example_page.page(session, session.predict(image))
+        heading = re.search(r"<h2>(.*?)</h2>", page)[1]
+        assert (heading == "No member claims this picture") != claimed
+        assert ("claims the image<" in page) == claimed
+        assert (">accepted<" in page) == claimed
+        assert (">rejected<" in page) != claimed
+        assert ("Otherwise, the answer would be" in page) != claimed
+        assert ("No member claims 100 % of the pixels" in page) == (kind == "masks" and not claimed)
+
+
 def test_networks_without_pooling_have_no_map():
     specialists = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False)
     session = Session("x", specialists)
     page = example_page.page(session, session.predict(torch.zeros(1, 8, 8, dtype=torch.uint8)))
     assert "Grad-CAM is not available. Grad-CAM needs global average pooling" in page
-    assert "is not calibrated and accepts every answer" in page
+    assert "is not calibrated and rejects no answer" in page
     assert "not mine" not in page
 
 

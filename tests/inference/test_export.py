@@ -1,5 +1,7 @@
 """Exported graphs against eager: each family of networks, exchange, gate and combiner, at several batch sizes."""
 
+import csv
+import io
 import json
 import logging
 import shlex
@@ -9,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from torchmcl import UsageError, cli, data
 from torchmcl.inference import export as exporting
@@ -16,6 +19,7 @@ from torchmcl.inference.export import TOLERANCE, export, onnx_runner, pt2_runner
 from torchmcl.inference.export_outputs import ClassOutputs
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization.model_config import ModelConfig
+from torchmcl.sklearn import SpecialistClassifier
 from torchmcl.structures.rejection import Rejection
 from torchmcl.training import fit
 
@@ -66,16 +70,22 @@ def check(specialists, run, sizes=(1, 2, 3, 17)):
         for name in ClassOutputs.names:
             assert got[name].shape == expected[name].shape, name
             assert got[name].dtype == expected[name].dtype, name
-        for name in ("probabilities", "members", "auxiliary"):
+        for name in ("probabilities", "members", "auxiliary", "claim"):
             torch.testing.assert_close(got[name], expected[name], rtol=0, atol=TOLERANCE)
         assert torch.equal(got["label"], expected["label"])
+        assert torch.equal(got["claimed"], expected["claimed"])
         assert torch.equal(got["accepted"], expected["accepted"])
 
 
 SMALL = (3, 32, 32)
 FAMILIES = {
     "simple_cnn, fusion, temperature": lambda: untrained(
-        "amcl", "simple_cnn", (1, 8, 8), width=4, preset="default", rejection=Rejection(0.5, 2.0)
+        "amcl",
+        "simple_cnn",
+        (1, 8, 8),
+        width=4,
+        preset="default",
+        rejection=Rejection(0.5, 2.0, None, None, 0.4, (0.8, 1.2), (0.5, -0.5)),
     ),
     "resnet10, weight sharing, gate of convolutions": lambda: untrained("vmcl", "resnet10", SMALL, width=2),
     "preact_resnet10, weight sharing, pooled gate": lambda: untrained("one", "preact_resnet10", SMALL, width=2),
@@ -135,6 +145,9 @@ def test_a_run_with_a_threshold(calibrated, exported, digits_test):
     answer = Specialists.load(calibrated).predict(digits_test)
     assert np.array_equal(found["label"], answer.label)
     assert np.array_equal(found["accepted"], answer.accepted)
+    assert np.array_equal(found["claimed"], answer.claimed)
+    stored = json.loads(session.get_modelmeta().custom_metadata_map["torchmcl"])["rejection"]
+    assert np.array_equal(found["claimed"], found["claim"] >= np.float32(stored["claim_threshold"]))
     assert 0 < found["accepted"].mean() < 1
     np.testing.assert_allclose(found["probabilities"], answer.probabilities, atol=TOLERANCE)
     np.testing.assert_allclose(found["members"], answer.members[:, :, :10], atol=TOLERANCE)
@@ -201,7 +214,7 @@ def test_the_model_itself_is_left_alone(calibrated, tmp_path, digits_test):
     specialists = Specialists.load(calibrated)
     before = specialists.predict(digits_test.images[:5])
     export(specialists, tmp_path / "model.pt2")
-    torch.testing.assert_close(specialists.predict(digits_test.images[:5]), before, rtol=0, atol=0)
+    torch.testing.assert_close(vars(specialists.predict(digits_test.images[:5])), vars(before), rtol=0, atol=0)
 
 
 def test_floating_point_images(tmp_path):
@@ -289,3 +302,47 @@ def test_a_graph_with_other_numbers_is_refused(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="different outputs"):
         export(specialists, tmp_path / "model.pt2")
     assert not (tmp_path / "model.pt2").exists()
+
+
+def test_python_onnx_scikit_learn_and_json_agree_on_claims(tmp_path, capsys):
+    """On 800 digits and 200 noisy ones; the model is the estimator's, so that all four have the same weights."""
+    digits = load_digits()
+    x = digits.data.astype(np.float32)
+    x, y = (x - x.mean(0)) / (x.std(0) + 1), digits.target
+    estimator = SpecialistClassifier(members=3, epochs=15, standardize=False, random_state=0).fit(x[:700], y[:700])
+    noisy = x[700:900] + np.random.default_rng(0).normal(scale=1.5, size=(200, 64)).astype(np.float32)
+    examples = np.concatenate([x[700:1500], noisy])
+    assert len(examples) == 1000
+    model_config = ModelConfig(
+        "amcl",
+        3,
+        tuple(map(str, range(10))),
+        "mlp",
+        (64,),
+        "none",
+        "float32",
+        exchange="none",
+        network_options={"inputs": 64, "width": 64},
+    )
+    specialists = Specialists(model_config, estimator.method_, estimator.ensemble_)
+    answer = specialists.predict(examples)
+    assert 0.02 < float((~answer.claimed).float().mean()) < 0.5
+    expected = answer.claimed.numpy()
+    distance = (answer.claim - 0.5).abs()
+    assert float(distance.min()) > 1e-5  # rounding decides nowhere
+    assert np.array_equal(estimator.predict_claims(examples), expected)
+    specialists.save(tmp_path / "model")
+    np.savez(tmp_path / "table.npz", x=examples)
+    assert cli.main(["predict", str(tmp_path / "model"), str(tmp_path / "table.npz"), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["claimed"] for row in rows] == expected.tolist()
+    assert [row["label"] for row in rows] == list(map(str, answer.label.tolist()))  # kept, whether claimed or not
+    export(specialists, tmp_path / "model.onnx")
+    found = onnx_runner((tmp_path / "model.onnx").read_bytes())(torch.from_numpy(examples))
+    assert np.array_equal(found["claimed"].numpy(), expected)
+    assert cli.main(["predict", str(tmp_path / "model"), str(tmp_path / "table.npz"), "--csv"]) == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [line["claimed"] == "true" for line in lines] == expected.tolist()
+    assert cli.main(["predict", str(tmp_path / "model"), str(tmp_path / "table.npz")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert ["no member claims it (otherwise " not in line for line in said] == expected.tolist()

@@ -12,10 +12,12 @@ from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from outcomes import one_clear_line
-from torchmcl import Ensemble, UsageError, data, methods, tasks
+from torchmcl import Ensemble, EnsembleOutput, UsageError, data, methods, tasks
 from torchmcl.data import ImageFiles, Loader
+from torchmcl.inference.answers import answer_of
 from torchmcl.inference.predictor import Answer, Specialists
 from torchmcl.serialization.model_config import ModelConfig
+from torchmcl.structures.rejection import Rejection
 from torchmcl.training import fit
 
 
@@ -38,7 +40,7 @@ def paths(x, tmp_path_factory):
 
 
 def alike(one: Answer, two: Answer) -> None:
-    torch.testing.assert_close(one, two, rtol=0, atol=1e-6)
+    torch.testing.assert_close(vars(one), vars(two), rtol=0, atol=1e-6)
 
 
 FORMS = {
@@ -111,6 +113,13 @@ def test_an_answer(specialists, x):
     assert torch.equal(answer.confidence, answer.probabilities.amax(1))
     assert torch.equal(answer.member, answer.members[:, :, 10].argmin(0))  # who claims it says least "not mine"
     assert answer.accepted.all()
+    for b in range(7):
+        strengths = [1 - float(answer.members[m, b, 10]) for m in range(3)]
+        assert float(answer.claim[b]) == pytest.approx(max(strengths), abs=1e-6)
+        assert bool(answer.claimed[b]) == any(float(answer.members[m, b, 10]) < 0.5 for m in range(3))
+    for i in range(7):
+        row = answer.row(i, specialists.classes)
+        assert (row["claimed"], row["claim"]) == (bool(answer.claimed[i]), float(answer.claim[i]))
 
 
 def test_a_stream_reads_no_further_than_asked(specialists, x):
@@ -131,6 +140,40 @@ def test_whose_an_example_is():
         method, ensemble = model_config.build()
         specialists = Specialists(model_config, method, ensemble)
         assert torch.equal(specialists.predict(x).member, claims(specialists.ensemble(x)).argmax(0))
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("pixels", [(), (2, 2)])
+def test_the_strongest_member_decides_whether_an_example_is_claimed(k, pixels):
+    """Also with K = 2: one member that claims an example is enough for an answer."""
+    method = methods.build("amcl", 3, 2, k=k)
+    p = torch.tensor([[0.8, 0.1, 0.1], [0.2, 0.29, 0.51], [0.3, 0.2, 0.5], [0.1, 0.4, 0.5]])  # auxiliary class last
+    members = [[0, 1, 2], [1, 1, 1], [2, 3, 1]]  # of which example; 0.5 is not less than one half
+    logits = torch.stack([p[[example[m] for example in members]] for m in range(3)]).log()
+    logits = logits.reshape(3, 3, 3, *[1] * len(pixels)).expand(3, 3, 3, *pixels)
+    task = tasks.Segmentation(2) if pixels else tasks.Classification(2)
+    answer = answer_of(task, method, EnsembleOutput(logits), Rejection())
+    assert answer.claimed.shape == answer.claim.shape == answer.label.shape
+    assert answer.claimed.reshape(3, -1).tolist() == [[c] * max(1, 4 * bool(pixels)) for c in (True, False, False)]
+    torch.testing.assert_close(answer.claim.reshape(3, -1)[:, 0], torch.tensor([0.9, 0.49, 0.5]))
+    assert answer.accepted.all()
+    sure = answer_of(task, method, EnsembleOutput(logits), Rejection(claim_threshold=0.495))
+    assert sure.accepted.tolist() == [True, False, True]
+    row = sure.row(1, ("a", "b"))
+    assert (row["claimed"], row["accepted"], row.get("label")) == (False, False, None if pixels else "b")
+    assert row.get("claimed_pixels") == (0.0 if pixels else None)
+
+
+def test_without_an_auxiliary_class_every_example_is_claimed():
+    answer = answer_of(
+        tasks.Classification(2), methods.build("ie", 2, 2), EnsembleOutput(torch.zeros(2, 4, 2)), Rejection()
+    )
+    assert answer.claim is None
+    assert answer.claimed.tolist() == [True] * 4
+    joined = Answer.cat([answer, answer])
+    assert joined.claim is None
+    assert joined.members.shape == (2, 8, 2)
+    assert answer.row(0, ("a", "b"))["claim"] is None
 
 
 BAD = {
@@ -172,7 +215,8 @@ def test_rows_of_a_table():
     expected = specialists.predict(torch.tensor(rows[:5]))
     for form in (rows[:5], rows[:5].tolist(), [rows[:2], rows[2:5]], rows[:5].astype(np.float32)):
         alike(specialists.predict(form), expected)
-    alike(specialists.predict(rows[0]), Answer(*(part[:1] for part in expected[:5]), expected.members[:, :1]))
+    first = {name: part if part is None else part[:1] for name, part in vars(expected).items()}
+    alike(specialists.predict(rows[0]), Answer(**first | {"members": expected.members[:, :1]}))
     for bad in (np.full((1, 4), np.nan), "photo.png", np.zeros((2, 5))):
         with pytest.raises(UsageError):
             specialists.predict(bad)
@@ -187,7 +231,7 @@ def test_no_tensor_is_made_where_the_weights_are_not(specialists, x):
 
 def test_everything_is_computed_where_the_weights_are(digits_run, x):
     answer = Specialists.load(digits_run, device="meta").predict_batch(x)
-    assert {part.device.type for part in answer} == {"meta"}
+    assert {part.device.type for part in vars(answer).values()} == {"meta"}
     assert answer.members.shape == (3, 7, 11)
 
 
@@ -210,7 +254,9 @@ def test_a_fresh_process_says_the_same(where, digits_run, tmp_path):
         specialists.save(folder)
         assert sorted(path.name for path in folder.iterdir()) == ["config.yaml", "model.safetensors"]
     x = torch.arange(9 * 64).remainder(256).to(torch.uint8).view(9, 1, 8, 8)
-    said = hashlib.sha256(b"".join(part.numpy().tobytes() for part in specialists.predict(x))).hexdigest()
+    said = hashlib.sha256(
+        b"".join(part.numpy().tobytes() for part in vars(specialists.predict(x)).values())
+    ).hexdigest()
     line = [sys.executable, "-c", "import torch; torch.set_num_threads(1)\n" + FRESH, str(folder)]
     fresh = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
     assert fresh == [said, *map(str, range(10))]

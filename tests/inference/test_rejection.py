@@ -1,5 +1,7 @@
 """What a threshold promises, on any confidences; temperature against a grid; kept with the model."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -8,8 +10,9 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
 from outcomes import one_clear_line
-from torchmcl import UsageError, data
+from torchmcl import UsageError, data, methods
 from torchmcl.data import Loader
+from torchmcl.inference.calibrate import calibrate as calibrate_task
 from torchmcl.inference.predictor import Specialists
 from torchmcl.inference.rejection import (
     apply_temperature,
@@ -162,15 +165,76 @@ def test_accepted_follows_and_is_kept(digits_run, held, digits_test, tmp_path):
     found = specialists.calibrate(held, coverage=0.7, temperature=True)
     answer = specialists.predict(digits_test)
     assert found.temperature != 1
-    assert torch.equal(answer.label, before.label)
-    assert torch.equal(answer.accepted, answer.confidence >= found.threshold)
-    torch.testing.assert_close(answer.probabilities, apply_temperature(before.probabilities, found.temperature))
+    assert torch.equal(answer.claimed, answer.claim >= found.claim_threshold)
+    assert torch.equal(answer.accepted, (answer.confidence >= found.threshold) & answer.claimed)
+    if not found.member_temperatures:
+        assert torch.equal(answer.label, before.label)
+        torch.testing.assert_close(answer.probabilities, apply_temperature(before.probabilities, found.temperature))
     assert 0 < answer.accepted.float().mean() < 1
     specialists.save(tmp_path)
     loaded = Specialists.load(tmp_path)
     assert loaded.model_config.rejection == found
     assert torch.equal(loaded.predict(digits_test).accepted, answer.accepted)
     assert loaded.calibrate(held, coverage=1).temperature == 1  # anew, not on top
+
+
+@given(examples=examples, seed=st.integers(0, 99), coverage=st.floats(0.05, 1), more=st.floats(0, 1))
+def test_thresholds_on_claim_and_confidence(examples, seed, coverage, more):
+    """Against counting: enough are claimed and accepted, and no threshold could be higher."""
+    confidence, wrong = split(examples)
+    claim = torch.rand(len(examples), generator=torch.Generator().manual_seed(seed))
+    target = wrong.long() if wrong.dtype == torch.bool else (wrong > 0).long()
+    sure = 0.5 + confidence.clamp(0, 1) / 2
+    p = torch.stack([sure, 1 - sure], dim=1)
+    claim_coverage = coverage + more * (1 - coverage)
+    found = calibrate(p, target, claim=claim, coverage=coverage, claim_coverage=claim_coverage)
+    claimed = [c >= found.claim_threshold for c in claim.tolist()]
+    assert sum(claimed) == math.ceil(claim_coverage * len(claim) - 1e-9)  # random claims have no ties
+    accepted = [a and c >= found.threshold for a, c in zip(claimed, p.amax(1).tolist(), strict=True)]
+    assert sum(accepted) / len(accepted) == pytest.approx(found.coverage)
+    assert found.coverage >= coverage - 1e-6
+    lowest = min(c for a, c in zip(accepted, p.amax(1).tolist(), strict=True) if a)
+    fewer = sum(a and c > lowest for a, c in zip(accepted, p.amax(1).tolist(), strict=True))
+    assert fewer / len(accepted) < coverage
+
+
+def test_claims_are_used_only_where_they_exist_and_are_asked_for():
+    p, y, claim = torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 0]), torch.tensor([0.9, 0.6])
+    assert calibrate(p, y, coverage=1).claim_threshold is None
+    assert calibrate(p, y, claim=claim, temperature=True).claim_threshold is None
+    assert calibrate(p, y, claim=claim, max_error=0.5).claim_threshold == pytest.approx(0.3)
+    assert calibrate(p, y, claim=claim, claim_coverage=0.5).claim_threshold == pytest.approx(0.75)
+    assert calibrate(p, y, claim=claim, claim_coverage=0.5).coverage == 0.5
+    with pytest.raises(UsageError, match="auxiliary class"):
+        calibrate(p, y, claim_coverage=0.9)
+    with pytest.raises(UsageError, match="claim_coverage >= coverage"):
+        calibrate(p, y, claim=claim, coverage=0.9, claim_coverage=0.5)
+    for bad in (0, 1.1, float("nan")):
+        with pytest.raises(UsageError, match="0 < claim_coverage <= 1"):
+            calibrate(p, y, claim=claim, claim_coverage=bad)
+
+
+def test_ignored_pixels_set_no_claim_threshold():
+    p = torch.full((2, 2, 3), 0.5)
+    claim = torch.tensor([[0.9, 0.8, 0.1], [0.7, 0.6, 0.1]])
+    target = torch.tensor([[0, 0, 255], [0, 0, 255]])
+    found = calibrate(p, target, claim=claim, claim_coverage=1.0, ignore_index=255)
+    assert found.claim_threshold == pytest.approx(0.3)
+    half = calibrate(p, target, claim=claim, claim_coverage=0.5, ignore_index=255)
+    assert half.claim_threshold == pytest.approx(0.75)
+    assert half.coverage == 0.5  # two of three pixels of the first image are claimed, none of the second
+
+
+def test_unclaimed_validation_examples_are_reported(caplog):
+    method = methods.build("amcl", 2, 2)
+    logits = torch.zeros(100, 2, 3)
+    for unclaimed, said in ((5, False), (6, True)):
+        logits[:, 0] = torch.tensor([4.0, 0.0, 0.0])
+        logits[:unclaimed, 0, 2] = 9.0
+        logits[:, 1, 2] = 9.0
+        caplog.clear()
+        calibrate_task(method.task, logits, torch.zeros(100).long(), method=method, coverage=0.9)
+        assert ("No member claims 6.0 %" in caplog.text) == said
 
 
 def test_on_digits_rejection_helps(digits_run, held, digits_test):

@@ -32,9 +32,13 @@ def slow(logits, gate, combined, auxiliary, k):
     """All scores of one example from plain lists: logits of each member, gate of each member or None."""
     outputs = [softmax(member) for member in logits]
     real = len(combined)
+    reals = [member[:real] for member in logits]
     found = {
         "max_probability": 1 - max(combined),
         "entropy": entropy(combined),
+        "max_logit": -sum(max(member[:real]) for member in logits) / len(logits),
+        "claim_energy": min(-log(sum(exp(z) for z in member[:real])) for member in logits),
+        "variation_ratio": 1 - max(map([m.index(max(m)) for m in reals].count, range(real))) / len(logits),
         "energy": -sum(log(sum(exp(z) for z in member[:real])) for member in logits) / len(logits),
     }
     weights = [1 / len(logits)] * len(logits) if gate is None else gate

@@ -22,6 +22,7 @@ from torchmcl.inference.rejection import apply_temperature
 from torchmcl.serialization.data_config import DataConfig, load_run_data
 from torchmcl.serialization.legacy import upgraded_config
 from torchmcl.serialization.model_files import CONFIG, read_config
+from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.rejection import Rejection
 from torchmcl.tasks.labels import percent
 from torchmcl.training.evaluate import evaluate
@@ -77,11 +78,13 @@ def run_evaluation(
             raise UsageError("The option unseen needs a run that predicts classes; this run predicts numbers. Omit it.")
         return _regression(run, specialists, examples, name)
     recorder = Recorder(specialists, examples.target)
-    method, temperature = specialists.method, specialists.model_config.rejection.temperature
+    method, rejection = specialists.method, specialists.model_config.rejection
+
+    def combine(output: EnsembleOutput) -> Tensor:
+        return apply_temperature(method.combine(rejection.calibrated(output)), rejection.temperature)
+
     with feature_loader(specialists, examples) as loader:
-        values = evaluate(
-            method, recorder, loader, lambda output: apply_temperature(method.combine(output), temperature)
-        )
+        values = evaluate(method, recorder, loader, combine)
     values = {
         "run": str(run),
         "method": method.name,
@@ -131,7 +134,7 @@ def calibrate_run(run: Path, **options: Any) -> dict[str, Any]:
 
     Args:
         run: the folder of the run
-        options: the options of `Specialists.calibrate`: coverage, max_error, temperature or density
+        options: the options of `Specialists.calibrate`
 
     Returns:
         `run`, the number of `examples`, and the values of `rejection_metrics` on the validation split; or the fields of
@@ -151,17 +154,21 @@ def calibrate_run(run: Path, **options: Any) -> dict[str, Any]:
     return {"run": str(run), "examples": len(validation), **values["rejection"]}
 
 
-def rejection_metrics(confidence: Tensor, wrong: Tensor, rejection: Rejection) -> dict[str, Any]:
+def rejection_metrics(
+    confidence: Tensor, wrong: Tensor, rejection: Rejection, claimed: Tensor | None = None
+) -> dict[str, Any]:
     """Compute metrics of selective prediction, in percent.
 
     Args:
         confidence: the confidence of each prediction, (B,)
         wrong: the error of each prediction, from 0 to 1, (B,)
-        rejection: the threshold and temperature of the run
+        rejection: the thresholds and temperatures of the run
+        claimed: whether a member claims each example, bool (B,), or None for a method without an auxiliary class
 
     Returns:
-        `aurc`, the area under the risk-coverage curve; `risk_coverage`, ten points of this curve; and, for a
-        calibrated run, `rejection`, the coverage and the error at the run's threshold.
+        `aurc`, the area under the risk-coverage curve; `risk_coverage`, ten points of this curve; `unclaimed`, the
+        percentage of examples that no member claims; and, for a calibrated run, `rejection`, the coverage and the error
+        at the run's thresholds.
 
     >>> values = rejection_metrics(torch.tensor([0.9, 0.8, 0.3]), torch.tensor([0, 0, 1]), Rejection(threshold=0.5))
     >>> values["rejection"]["coverage"], values["rejection"]["accepted_error"], values["rejection"]["error"]
@@ -173,11 +180,15 @@ def rejection_metrics(confidence: Tensor, wrong: Tensor, rejection: Rejection) -
         "aurc": percent(metrics.aurc(confidence, wrong)),
         "risk_coverage": [[percent(coverage[i]), percent(risk[i])] for i in indices],
     }
+    if claimed is not None:
+        values["unclaimed"] = percent(1 - claimed.double().mean())
     if rejection != Rejection():
-        accepted = confidence >= rejection.threshold
+        accepted = rejection.accepts(confidence, claimed)
         values["rejection"] = {
             "threshold": rejection.threshold,
+            **({} if rejection.claim_threshold is None else {"claim_threshold": rejection.claim_threshold}),
             "temperature": rejection.temperature,
+            **({"members_calibrated": True} if rejection.member_temperatures else {}),
             "coverage": percent(accepted.double().mean()),
             "accepted_error": percent(wrong[accepted].double().mean()) if accepted.any() else None,
             "error": percent(wrong.double().mean()),
@@ -204,7 +215,8 @@ def _recorded_rejection(recorder: Recorder) -> dict[str, Any]:
     labelled = None if recorder.target is None else specialists.method.task.counted(recorder.target)
     chosen = slice(None) if labelled is None else labelled
     confidence, wrong = recorder.get("confidence")[chosen], recorder.get("wrong")[chosen]
-    return rejection_metrics(confidence, wrong, specialists.model_config.rejection)
+    claimed = recorder.get("claimed")[chosen] if specialists.method.auxiliary else None
+    return rejection_metrics(confidence, wrong, specialists.model_config.rejection, claimed)
 
 
 def _config(run: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from torchmcl.inference.features import feature_loader
 from torchmcl.inference.predictor import Specialists
 from torchmcl.objectives.dataset_pass import outputs
 from torchmcl.structures.output import EnsembleOutput, per_example
+from torchmcl.structures.rejection import claimed_examples
 
 
 class Recorder(nn.Module):
@@ -29,9 +30,11 @@ class Recorder(nn.Module):
         """Return the members' outputs for a preprocessed batch (B, …) and record the values of its examples."""
         output: EnsembleOutput = self.ensemble(x)
         answer = self.specialists.postprocess(output)
-        scores = unseen_scores.MemberScores.of(output, answer.probabilities, self.specialists.method)
+        calibrated = self.specialists.model_config.rejection.calibrated(output)
+        scores = unseen_scores.MemberScores.of(calibrated, answer.probabilities, self.specialists.method)
         record = unseen_scores.compute(scores)
         record |= {"confidence": per_example(answer.confidence), "member": answer.member}
+        record["claimed"] = claimed_examples(answer.claimed)
         if answer.label.ndim == 1:  # masks are not recorded, because they may not fit in memory
             record["label"] = answer.label
         if scores.auxiliary is not None:

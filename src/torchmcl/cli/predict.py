@@ -1,6 +1,9 @@
 """Predict the class or the mask of each image, or the target of each row of a table."""
 
+import csv
+import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from torchmcl.cli.options import add_option
@@ -12,6 +15,7 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument("files", type=str, nargs="+", help="image files, or tables: .csv, or .npz with an array x")
     add_option(parser, "out", "folder for the predicted masks of a segmentation run")
     add_option(parser, "json", "print JSON", bool)
+    add_option(parser, "csv", "print CSV", bool)
 
 
 def run(options: dict[str, Any]) -> int:
@@ -23,6 +27,9 @@ def run(options: dict[str, Any]) -> int:
     if options["json"]:
         print(json.dumps(rows, indent=1))
         return 0
+    if options["csv"]:
+        print(table(rows), end="")
+        return 0
     for row in rows:
         where = row.get("image") or f"{row['file']}, row {row['row']}"
         print(f"{where}: {numbers(row) if 'mean' in row else classes(row)}")
@@ -32,7 +39,35 @@ def run(options: dict[str, Any]) -> int:
 def classes(row: dict[str, Any]) -> str:
     """Return the predicted class, or the file of the predicted mask, as text."""
     prediction = f"{row['label']} ({row['confidence']:.1%})" if "label" in row else f"mask {row['mask']}"
-    return f"{prediction}, member {row['member']}{'' if row['accepted'] else ', rejected'}"
+    answer = f"{prediction}, member {row['member']}"
+    if not row["claimed"]:
+        answer = f"no member claims it (otherwise {answer})"
+    return f"{answer}{'' if row['accepted'] else ', rejected'}"
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return rows as CSV, with one column per number.
+
+    >>> print(table([{"image": "a.png", "claimed": False, "claim": None, "mean": [1.5, 2.0]}]), end="")
+    image,claimed,claim,mean 1,mean 2
+    a.png,false,,1.5,2.0
+    """
+    flat = [dict(columns(row)) for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def columns(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of each column; names of nested values are joined by a space."""
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value, start=1)
+        for key, inner in pairs:
+            yield from columns(inner, f"{name} {key}".strip())
+    else:
+        yield name, json.dumps(value) if isinstance(value, bool) else value
 
 
 def numbers(row: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from torchmcl.explorer.elements import enlarge, image_url, notice, percent, rend
 from torchmcl.explorer.session import ExampleAnswer, Session
 from torchmcl.metrics import pixel_errors
 from torchmcl.structures.output import per_example
+from torchmcl.structures.rejection import claimed_examples
 
 MAX_CLASSES = 10  # up to this number, all classes are listed
 NOT_MINE = "not mine"
@@ -29,6 +30,10 @@ def page(session: Session, example: ExampleAnswer) -> str:
         image=image_url(overlay(example.image, label) if session.dense else to_rgb(example.image)),
         heading=_heading(session, label),
         accepted=bool(answer.accepted[0]),
+        claimed=bool(claimed_examples(answer.claimed)[0]),
+        claim=None if answer.claim is None else float(per_example(answer.claim)[0]),
+        unclaimed_pixels=1 - float(answer.claimed[0].float().mean()),
+        member=int(answer.member[0]) + 1,
         confidence=float(per_example(answer.confidence)[0]),
         target=_target(session, example),
         ensemble=[] if session.dense else _bars(session, answer.probabilities[0], int(label), ranked=True),
@@ -60,7 +65,8 @@ def _target(session: Session, example: ExampleAnswer) -> dict[str, Any] | None:
 def _card(session: Session, example: ExampleAnswer, m: int) -> dict[str, Any]:
     """Return the values of one member's card."""
     output, classes = example.answer.members[m, 0], len(session.specialists.classes)
-    card: dict[str, Any] = {"claims": int(example.answer.member[0]) == m, "image": None, "empty_map": False}
+    claims = int(example.answer.member[0]) == m and bool(claimed_examples(example.answer.claimed)[0])
+    card: dict[str, Any] = {"claims": claims, "image": None, "empty_map": False}
     if session.dense:
         card["image"] = image_url(overlay(example.image, output.argmax(0), auxiliary=classes))
     else:

@@ -1,9 +1,10 @@
-"""Calibration of a trained ensemble on validation data: the threshold of a classifier, the density of a regression.
+"""Calibration of a trained ensemble on validation data: the thresholds of a classifier, the density of a regression.
 
 `collected` and `calibrate` are generic functions of the task. To calibrate a task of your own, register functions for
 its class.
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import singledispatch
@@ -13,18 +14,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchmcl._utils.logs import report
 from torchmcl._utils.validation import validate_types
 from torchmcl.errors import UsageError
 from torchmcl.inference import rejection
+from torchmcl.inference.answers import strongest_claim
 from torchmcl.inference.hypotheses import em_step
+from torchmcl.inference.member_calibration import MemberCalibration, calibrate_members
 from torchmcl.methods import Method
 from torchmcl.metrics.voronoi import voronoi_log_density
 from torchmcl.structures.output import EnsembleOutput
-from torchmcl.structures.rejection import Rejection
+from torchmcl.structures.rejection import Rejection, claimed_examples
 from torchmcl.structures.state import State
 from torchmcl.structures.task import Task
 from torchmcl.tasks import Labels, Regression
 
+LOGGER = logging.getLogger(__name__)
+MAX_UNCLAIMED = 0.05  # of the validation examples, without a warning
 MAX_ROWS = 2000  # the maximum number of targets that determine a bandwidth
 BANDWIDTHS = (1e-3, 10.0)  # the range of bandwidths, in standardised units
 SMALLEST = 1e-6  # of a spread or a factor of the scores
@@ -72,7 +78,7 @@ def calibrate(task: Task, values: Tensor, target: Tensor, **options: Any) -> tup
         task: the task
         values: the values from `collect`, (N, …)
         target: the targets (N, …)
-        **options: the options that are given to `Specialists.calibrate`
+        **options: the options that are given to `Specialists.calibrate`, and the `method`
 
     Returns:
         The calibrated task, the rejection threshold of a classifier or None, and the result to report.
@@ -88,14 +94,42 @@ def default_options(task: Task) -> dict[str, Any] | None:
 
 @collected.register
 def _(task: Labels, method: Method, output: EnsembleOutput) -> Tensor:
-    return method.combine(output)
+    return EnsembleOutput.of(output).logits.transpose(0, 1) if method.auxiliary else method.combine(output)
 
 
 @calibrate.register
-def _(task: Labels, values: Tensor, target: Tensor, **options: Any) -> tuple[Task, Rejection | None, Any]:
+def _(
+    task: Labels, values: Tensor, target: Tensor, *, method: Method | None = None, **options: Any
+) -> tuple[Task, Rejection | None, Any]:
     _refuse(options, ("density",), task)
-    found = rejection.calibrate(values, target, ignore_index=task.ignore_index, **options)
+    if method is None or not method.auxiliary:
+        found = rejection.calibrate(values, target, ignore_index=task.ignore_index, **options)
+        return task, found, found
+    logits, members = values.transpose(0, 1), MemberCalibration()
+    if options.get("temperature"):
+        members = calibrate_members(method.combine, logits, target, task.ignore_index)
+    rule = Rejection(member_temperatures=members.temperatures, auxiliary_bias=members.bias)
+    output = rule.calibrated(logits)
+    claim = strongest_claim(method, output.logits.softmax(2))
+    assert claim is not None
+    _warn_unclaimed(rule.claims(claim), task.counted(target))
+    combined = method.combine(output)
+    found = rejection.calibrate(combined, target, claim=claim, ignore_index=task.ignore_index, **options)
+    found = replace(found, member_temperatures=members.temperatures, auxiliary_bias=members.bias)
     return task, found, found
+
+
+def _warn_unclaimed(claimed: Tensor, counted: Tensor | None) -> None:
+    """Report that members do not claim what they should, given bool (N, …) and which examples have a label (N,)."""
+    examples = claimed_examples(claimed)
+    unclaimed = 1 - float((examples if counted is None else examples[counted]).double().mean())
+    if unclaimed > MAX_UNCLAIMED:
+        report(
+            LOGGER,
+            f"No member claims {100 * unclaimed:.1f} % of the validation examples, which belong to known classes. "
+            "Claims say little about unseen data here. Train longer, or compare the scores of: torchmcl evaluate",
+            logging.WARNING,
+        )
 
 
 @collected.register
@@ -109,10 +143,11 @@ def _(
     values: Tensor,
     target: Tensor,
     *,
+    method: Method | None = None,
     density: Literal["voronoi", "mixture"] | None = None,
     **options: Any,
 ) -> tuple[Task, Rejection | None, Any]:
-    _refuse(options, ("coverage", "max_error", "temperature"), task)
+    _refuse(options, ("coverage", "max_error", "claim_coverage", "temperature"), task)
     validate_types({"density": density}, _calibrated)
     if density is None and task.density is not None:
         raise UsageError(

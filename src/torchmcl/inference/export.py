@@ -39,8 +39,8 @@ class Graph(nn.Module):
 
     Its outputs depend on the task and are named in `names`. For classes, they are `label` (B, …), `probabilities` (B,
     C, …), the probabilities of the `members` (M, B, C, …), the members' `auxiliary` probability (M, B, …), which is 0
-    without an auxiliary class, and `accepted` (B,). For continuous targets, they are `hypotheses` (M, B, D), `scores`
-    (M, B) and `mean` (B, D), in the units of the targets.
+    without an auxiliary class, the strongest `claim` (B, …), which is 1 without it, `claimed` (B, …) and `accepted`
+    (B,). For continuous targets, they are `hypotheses` (M, B, D), `scores` (M, B) and `mean` (B, D), in their units.
     """
 
     def __init__(self, specialists: Specialists) -> None:

@@ -47,7 +47,7 @@ class Outputs(ABC):
 class ClassOutputs(Outputs):
     """Labels and probabilities, for classification and segmentation."""
 
-    names = ("label", "probabilities", "members", "auxiliary", "accepted")
+    names = ("label", "probabilities", "members", "auxiliary", "claim", "claimed", "accepted")
     unit = "%"
 
     def of(self, answer: Any, specialists: Specialists) -> tuple[Tensor, ...]:
@@ -55,16 +55,22 @@ class ClassOutputs(Outputs):
         members = answer.members[:, :, : len(specialists.classes)]
         has_auxiliary = specialists.method.auxiliary
         auxiliary = answer.members[:, :, -1] if has_auxiliary else torch.zeros_like(answer.members[:, :, 0])
-        return answer.label, answer.probabilities, members, auxiliary, answer.accepted
+        claim = 1 - auxiliary.amin(0)
+        return answer.label, answer.probabilities, members, auxiliary, claim, answer.claimed, answer.accepted
 
     def difference(
         self, expected: Values, got: Values, specialists: Specialists, tolerance: float
     ) -> tuple[float, bool]:
-        """Compare probabilities; labels and acceptance are compared only where they do not depend on rounding."""
-        off = max(float((expected[name] - got[name]).abs().max()) for name in ("probabilities", "members", "auxiliary"))
+        """Compare probabilities; labels, claims and acceptance only where they do not depend on rounding."""
+        numbers = ("probabilities", "members", "auxiliary", "claim")
+        off = max(float((expected[name] - got[name]).abs().max()) for name in numbers)
+        rejection = specialists.model_config.rejection
         first, second = expected["probabilities"].topk(2, dim=1).values.unbind(1)
-        distance = (per_example(first) - specialists.model_config.rejection.threshold).abs()
-        clear = {"label": first - second > tolerance, "accepted": distance > tolerance}
+        threshold = 0.5 if rejection.claim_threshold is None else rejection.claim_threshold
+        claims = (expected["claim"] - threshold).abs() > tolerance
+        accepted = (per_example(first) - rejection.threshold).abs() > tolerance
+        accepted &= claims if claims.ndim == 1 else claims.flatten(1).all(1)
+        clear = {"label": first - second > tolerance, "claimed": claims, "accepted": accepted}
         return off, all(bool(((expected[name] == got[name]) | ~clear[name]).all()) for name in clear)
 
     def error(self, batches: Sequence[tuple[Values, Tensor]]) -> float:

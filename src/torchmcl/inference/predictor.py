@@ -205,36 +205,41 @@ class Specialists:
         *,
         coverage: float | None = None,
         max_error: float | None = None,
+        claim_coverage: float | None = None,
         temperature: bool = False,
         density: Literal["voronoi", "mixture"] | None = None,
         batch_size: int | None = None,
     ) -> Any:
-        """Set the confidence threshold for accepted predictions, or the density of continuous targets.
+        """Set the thresholds on claim and confidence for accepted predictions, or the density of continuous targets.
 
-        `save` stores the result with the model.
+        `save` stores the result with the model. For a method with an auxiliary class, an example is accepted only if it
+        is claimed. A warning is logged if no member claims more than 5 % of the validation examples.
 
         Args:
             validation: labelled examples that were not used for training: `Examples`, a `DataSet` with a validation
                 part, a tuple (x, y), or a loader of batches (x, y)
             coverage: fraction of the examples to accept
             max_error: maximum error among the accepted examples; as many examples as possible are accepted
-            temperature: whether to calibrate the probabilities first (see `apply_temperature`); without `coverage` and
-                `max_error`, all examples are accepted
+            claim_coverage: fraction of the examples that count as claimed, for a method with an auxiliary class; by
+                default 0.99, or `coverage` if it is higher
+            temperature: whether to calibrate the probabilities first (see `apply_temperature`), and the members of a
+                method with an auxiliary class if that helps (see `inference.member_calibration`), which can change
+                labels; without `coverage`, `max_error` and `claim_coverage`, all examples are accepted
             density: for continuous targets, the density to fit: "voronoi", by default, for normal kernels on the
                 Voronoi cells of the hypotheses with the most likely bandwidth, or "mixture" for weights and standard
                 deviations of the hypotheses by one EM step; see `inference.calibrate`
             batch_size: number of examples per forward pass; by default, `self.batch_size`
 
         Returns:
-            A `Rejection`, the threshold and temperature, with the coverage and error that they give on the validation
+            A `Rejection`, the thresholds and temperatures, with the coverage and error that they give on the validation
             examples; or a `Density` with its negative log-likelihood.
 
         Raises:
-            UsageError: if an option does not apply to the task, if both `coverage` and `max_error` are given, if
-                neither is and `temperature` is False, or if `max_error` cannot be reached.
+            UsageError: if an option does not apply to the task or the method, if both `coverage` and `max_error` are
+                given, if nothing is asked for, or if `max_error` cannot be reached.
         """
-        options: dict[str, Any] = {"coverage": coverage, "max_error": max_error, "temperature": temperature}
-        options["density"] = density
+        options: dict[str, Any] = {"coverage": coverage, "max_error": max_error, "claim_coverage": claim_coverage}
+        options |= {"temperature": temperature, "density": density}
         validate_types(options, self.calibrate)
         size = self.batch_size if batch_size is None else batch_size
         labelled = labelled_batches(validation, self.model_config, size)
@@ -245,7 +250,8 @@ class Specialists:
         """Calibrate like `calibrate`, on batches of preprocessed examples (B, …) and targets (B, …)."""
         found = ((output, y) for (_, y), output in outputs(self.ensemble, batches))
         task = self.method.task
-        task, rejection, result = calibration.calibrate(task, *calibration.collect(self.method, found), **options)
+        values, target = calibration.collect(self.method, found)
+        task, rejection, result = calibration.calibrate(task, values, target, method=self.method, **options)
         self.method = replace(self.method, task=task)
         changes: dict[str, Any] = {"task_options": dict(task.options)} if task.options else {}
         if rejection is not None:
@@ -262,9 +268,10 @@ class Specialists:
 
         Returns:
             One dictionary per image, with the key image, or per row, with the keys file and row (numbered from 1). A
-            model for classes adds accepted and member (numbered from 1); classification adds label, confidence and
-            probabilities; segmentation adds mask (a path) and parts (the fraction of the pixels in each class). A
-            model for continuous targets adds mean, most_probable, hypotheses and scores.
+            model for classes adds claimed, claim, accepted and member (numbered from 1); classification adds label,
+            confidence and probabilities; segmentation adds claimed_pixels (a fraction), mask (a path) and parts (the
+            fraction of the pixels in each class). The label of an example that no member claims is kept. A model for
+            continuous targets adds mean, most_probable, hypotheses and scores.
         """
         if self.model_config.dense and masks is None:
             raise UsageError("A segmentation model needs a folder for its masks. Pass masks=…, or --out masks.")

@@ -1,5 +1,6 @@
-"""Rejection of uncertain predictions: the confidence threshold, and the temperature that calibrates the confidence."""
+"""Rejection of uncertain predictions: thresholds on claim and confidence, and the temperature of the confidence."""
 
+from dataclasses import replace
 from math import ceil, exp, log
 
 import torch
@@ -7,9 +8,10 @@ from torch import Tensor
 
 from torchmcl.errors import UsageError
 from torchmcl.structures.output import describe, per_example, to_float32
-from torchmcl.structures.rejection import Rejection
+from torchmcl.structures.rejection import Rejection, claimed_examples
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
+CLAIM_COVERAGE = 0.99  # the default fraction of the validation examples that are claimed
 
 
 def apply_temperature(probabilities: Tensor, temperature: float) -> Tensor:
@@ -62,18 +64,25 @@ def calibrate(
     probabilities: Tensor,
     target: Tensor,
     *,
+    claim: Tensor | None = None,
     coverage: float | None = None,
     max_error: float | None = None,
+    claim_coverage: float | None = None,
     temperature: bool = False,
     ignore_index: int | None = None,
 ) -> Rejection:
-    """Choose the rejection threshold, and optionally the temperature, from validation examples.
+    """Choose the thresholds on claim and confidence, and optionally the temperature, from validation examples.
+
+    The threshold on the claim comes first. The threshold on the confidence is chosen among the claimed examples.
 
     Args:
         probabilities: combined probabilities (B, C, …)
         target: labels (B, …)
-        coverage: fraction of the examples to accept
+        claim: claim of the strongest member (B, …), or None for a method without an auxiliary class
+        coverage: fraction of all examples to accept
         max_error: maximum error among the accepted examples; as many examples as possible are accepted
+        claim_coverage: fraction of the examples, or pixels, that count as claimed; by default 0.99, or `coverage` if it
+            is higher
         temperature: whether to fit a temperature first; without `coverage` and `max_error`, all examples are accepted
         ignore_index: label of examples or pixels that are ignored
 
@@ -81,8 +90,8 @@ def calibrate(
         The threshold and temperature, with the coverage and error that they give on these examples.
 
     Raises:
-        UsageError: if both `coverage` and `max_error` are given, if neither is and `temperature` is False, or if
-            `max_error` cannot be reached.
+        UsageError: if both `coverage` and `max_error` are given, if nothing is asked for, if `claim_coverage` is below
+            `coverage` or there are no claims, or if `max_error` cannot be reached.
 
     >>> probabilities = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])
     >>> calibrate(probabilities, torch.tensor([0, 0, 1]), max_error=0).coverage
@@ -90,20 +99,61 @@ def calibrate(
     """
     if ignore_index is not None:  # exclude examples that have no label
         known = target.ne(ignore_index).flatten(1).any(1) if target.ndim > 1 else target.ne(ignore_index)
-        probabilities, target = probabilities[known], target[known]
-    if (coverage is None) == (max_error is None) and not (temperature and coverage is None):
+        probabilities, target, claim = probabilities[known], target[known], None if claim is None else claim[known]
+    asked = temperature or claim_coverage is not None
+    if (coverage is None) == (max_error is None) and not (asked and coverage is None):
         raise UsageError(f"Expected either coverage or max_error, got coverage={coverage} and max_error={max_error}.")
+    if coverage is not None:
+        _check_fraction("coverage", coverage)
+    if claim_coverage is not None and claim is None:
+        raise UsageError("claim_coverage needs a method with an auxiliary class, such as amcl. Omit it.")
     T = fit_temperature(probabilities, target, ignore_index) if temperature else 1.0
     highest, label = apply_temperature(probabilities, T).max(1)
     valid = None if ignore_index is None else target.ne(ignore_index)
     confidence, wrong = per_example(highest), per_example((label != target).double(), valid)
-    threshold = 0.0
+    rule = Rejection(temperature=T)
+    if claim is not None and not (coverage is None and max_error is None and claim_coverage is None):
+        known = claim.flatten() if valid is None else claim[valid]
+        rule = replace(rule, claim_threshold=claim_threshold(known, _claim_coverage(claim_coverage, coverage)))
+    claimed = torch.ones_like(confidence, dtype=torch.bool) if claim is None else claimed_examples(rule.claims(claim))
+    claimed = claimed | (rule.claim_threshold is None)
     if coverage is not None:
-        threshold = threshold_for_coverage(confidence, coverage)
+        # An unclaimed example is never accepted, so that it counts as one with the lowest confidence.
+        share = min(1.0, coverage * len(claimed) / max(1, int(claimed.sum())))
+        rule = replace(rule, threshold=threshold_for_coverage(confidence[claimed], share))
     elif max_error is not None:
-        threshold = threshold_for_error(confidence, wrong, max_error)
-    accepted = confidence >= threshold
-    return Rejection(threshold, T, float(accepted.double().mean()), float(wrong[accepted].mean()))
+        rule = replace(rule, threshold=threshold_for_error(confidence[claimed], wrong[claimed], max_error))
+    accepted = claimed & (confidence >= rule.threshold)
+    return replace(rule, coverage=float(accepted.double().mean()), error=float(wrong[accepted].mean()))
+
+
+def claim_threshold(claim: Tensor, coverage: float) -> float:
+    """Return a threshold on the claim that a fraction `coverage` of the examples (B,) reach, or more in case of ties.
+
+    The threshold is halfway between the lowest claim that reaches it and the next lower one or, if all reach it, 0. So
+    weaker claims than those of the validation examples are recognised even with `coverage=1`.
+
+    >>> [round(claim_threshold(torch.tensor([0.9, 0.8, 0.6, 0.2]), coverage), 4) for coverage in (0.5, 1)]
+    [0.7, 0.1]
+    """
+    return threshold_for_coverage(claim, coverage) or float(claim.amin()) / 2
+
+
+def _claim_coverage(asked: float | None, coverage: float | None) -> float:
+    """Return the fraction of examples that are claimed."""
+    if asked is None:
+        return max(CLAIM_COVERAGE, coverage or 0.0)
+    _check_fraction("claim_coverage", asked)
+    if coverage is not None and asked < coverage:
+        raise UsageError(
+            f"Expected claim_coverage >= coverage, because only claimed examples are accepted, got {asked}."
+        )
+    return asked
+
+
+def _check_fraction(name: str, value: float) -> None:
+    if not 0 < value <= 1:
+        raise UsageError(f"Expected 0 < {name} <= 1, got {value}.")
 
 
 def threshold_for_coverage(confidence: Tensor, coverage: float) -> float:
@@ -115,8 +165,7 @@ def threshold_for_coverage(confidence: Tensor, coverage: float) -> float:
     >>> round(threshold_for_coverage(torch.tensor([0.9, 0.8, 0.6, 0.2]), 0.5), 4)
     0.7
     """
-    if not 0 < coverage <= 1:
-        raise UsageError(f"Expected 0 < coverage <= 1, got {coverage}.")
+    _check_fraction("coverage", coverage)
     descending = _descending(confidence)
     return _threshold(descending, ceil(coverage * len(descending) - 1e-9) - 1)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchmcl.errors import UsageError
 from torchmcl.methods import Method
 from torchmcl.structures.output import EnsembleOutput, per_example
+from torchmcl.tasks.combiners import vote
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,10 @@ class MemberScores:
 
 
 def smallest_auxiliary(scores: MemberScores) -> Tensor:
-    """Return min_m p_m(auxiliary), which is high if no member claims the example."""
+    """Return min_m p_m(auxiliary), which is high if no member claims the example.
+
+    With groups of classes as members, this is the score of MOS (Huang & Li 2021).
+    """
     return _auxiliary(scores).amin(0)
 
 
@@ -74,6 +78,11 @@ def max_probability(scores: MemberScores) -> Tensor:
     return 1 - scores.combined.amax(1)
 
 
+def max_logit(scores: MemberScores) -> Tensor:
+    """Return the members' mean of -max_c z_m(c) over the real classes (Hendrycks et al. 2022)."""
+    return -scores.logits.amax(2).mean(0)
+
+
 def entropy(scores: MemberScores) -> Tensor:
     """Return the entropy H(p) = -sum_c p(c) log p(c) of the combined probabilities."""
     return torch.special.entr(scores.combined).sum(1)
@@ -89,9 +98,22 @@ def mutual_information(scores: MemberScores) -> Tensor:
     return torch.special.entr(mixture).sum(1) - mean_entropy
 
 
+def variation_ratio(scores: MemberScores) -> Tensor:
+    """Return the fraction of members that do not predict the most frequent of the real classes (Freeman 1965)."""
+    return 1 - vote(scores.logits).amax(1)
+
+
 def energy(scores: MemberScores) -> Tensor:
     """Return the members' mean energy over the real classes, -1/M sum_m log sum_c exp z_m(c) (Liu et al. 2020)."""
     return -scores.logits.logsumexp(2).mean(0)
+
+
+def claim_energy(scores: MemberScores) -> Tensor:
+    """Return the lowest energy of a member, -max_m log sum_c exp z_m(c) over the real classes.
+
+    The energy of the member that claims the example most. In `energy`, members that leave the example count as much.
+    """
+    return -scores.logits.logsumexp(2).amax(0)
 
 
 SCORES: dict[str, Callable[[MemberScores], Tensor]] = {
@@ -101,9 +123,12 @@ SCORES: dict[str, Callable[[MemberScores], Tensor]] = {
         kth_auxiliary,
         mean_auxiliary,
         max_probability,
+        max_logit,
         entropy,
         mutual_information,
+        variation_ratio,
         energy,
+        claim_energy,
     )
 }
 NAMES = tuple(SCORES)

@@ -186,6 +186,13 @@ METRICS = (
         _evaluated("aurc"),
     ),
     MetricDescription(
+        "Unclaimed",
+        "Percentage of the test set that no member claims, although it belongs to known classes: every member predicts "
+        "the auxiliary class with at least one half or, after calibration, its claim is below the threshold.",
+        _evaluated("unclaimed"),
+        template="{:,.1f} %",
+    ),
+    MetricDescription(
         "Disagreement",
         "Percentage of the test set on which two members make different predictions, averaged over all pairs.",
         _evaluated("disagreement"),

@@ -94,7 +94,7 @@ def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:
     names = [f"`{name}`" for name in model_config.classes]
     classes = ", ".join(names[:20] + ["…"] * (len(names) > 20))
     output = f"one of {len(model_config.classes)} classes, {classes}"
-    fields = "label, probabilities, confidence, accepted, member, members"
+    fields = "label, probabilities, confidence, claim, claimed, accepted, member, members"
     if model_config.targets:
         output = f"{model_config.members} hypotheses of {model_config.targets} target values, with scores"
         fields = "hypotheses, scores, mean, most_probable"

@@ -151,7 +151,10 @@ class ModelConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """Convert the configuration to values that JSON and YAML can store."""
-        return {**asdict(self), "classes": list(self.classes), "shape": list(self.shape)}
+        rejection = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in vars(self.rejection).items()
+        }
+        return {**asdict(self), "classes": list(self.classes), "shape": list(self.shape), "rejection": rejection}
 
     @classmethod
     def of(cls, about: dict[str, Any]) -> "ModelConfig":

@@ -8,10 +8,14 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
+from torch import Tensor
 
 from torchmcl.ensemble import Network
 from torchmcl.errors import UsageError
+from torchmcl.inference.answers import strongest_claim
 from torchmcl.sklearn.estimator import SpecialistEstimator
+from torchmcl.structures.output import EnsembleOutput
+from torchmcl.structures.rejection import Rejection
 from torchmcl.tasks import Classification
 
 
@@ -133,6 +137,17 @@ class SpecialistClassifier(ClassifierMixin, SpecialistEstimator):
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Predict the probabilities of the classes (n, classes), in the order of `classes_`."""
         return self._predict(X, lambda output: self.method_.combine(output), dim=0)
+
+    def predict_claims(self, X: Any) -> NDArray[np.bool_]:
+        """Predict whether a member claims each example (n,): it gives the auxiliary class less than one half.
+
+        Examples that no member claims may be unseen data. For a method without an auxiliary class, all are claimed.
+        """
+        return self._predict(X, self._claimed, dim=0)
+
+    def _claimed(self, output: EnsembleOutput) -> Tensor:
+        claim = strongest_claim(self.method_, output.logits.softmax(2))
+        return torch.ones_like(output.logits[0, :, 0], dtype=torch.bool) if claim is None else Rejection().claims(claim)
 
     def members_proba(self, X: Any) -> NDArray[Any]:
         """Predict each member's probabilities (members, n, outputs); an auxiliary class is the last output."""
