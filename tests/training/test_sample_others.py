@@ -344,8 +344,8 @@ def test_variants_without_a_known_assignment_are_refused():
     numbers = methods.build("amcl", task=Regression(1), groups=2)
     for method in (without, by_pixel, numbers):
         with pytest.raises(UsageError, match="does not support sample_others"):
-            check_sampling(method)
-    check_sampling(methods.build("amcl", warmup="stable", balance="both"))
+            check_sampling(method, 0.5)
+    check_sampling(methods.build("amcl", warmup="stable", balance="both"), 0.5)
 
 
 @pytest.mark.parametrize(

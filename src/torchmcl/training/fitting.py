@@ -308,8 +308,7 @@ def prepare(
         config = replace(config, method=config.method.with_task(resolved_task.name.lower()))
     groups = len(data.train.groups) if by_image and data.train.groups else None
     method = config.method.build(resolved_task, groups)
-    if config.recipe.sample_others < 1:
-        check_sampling(method)
+    check_sampling(method, config.recipe.sample_others)
     if isinstance(data.train, External):
         _check_external(config, method)
     if data.train.continuous or not isinstance(data.train, External):
@@ -562,8 +561,11 @@ def _calibrate(job: Job, result: Specialists) -> None:
     if options is None or validation is None:
         return
     common: dict[str, Any] = {"device": result.device, "preprocess": job.inputs.preprocess}
-    external = isinstance(validation, External)
-    loader = ExternalLoader(validation, **common) if external else Loader(validation, shuffle=False, **common)
+    loader: AnyLoader = (
+        ExternalLoader(validation, **common)
+        if isinstance(validation, External)
+        else Loader(validation, shuffle=False, **common)
+    )
     result.calibrate_batches(((batch.x, batch.target) for batch in loader), **options)
 
 

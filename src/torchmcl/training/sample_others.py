@@ -107,9 +107,9 @@ def supports_sampling(method: Method) -> bool:
     return method.auxiliary and getattr(method.new_objective(), "assigns_in_advance", False)
 
 
-def check_sampling(method: Method) -> None:
-    """Raise UsageError if a method does not support the option sample_others."""
-    if supports_sampling(method):
+def check_sampling(method: Method, rate: float) -> None:
+    """Raise UsageError if examples are sampled (rate < 1) with a method that does not support it."""
+    if rate == 1 or supports_sampling(method):
         return
     known = ", ".join(name for name in methods.names() if supports_sampling(methods.build(name)))
     raise UsageError(
