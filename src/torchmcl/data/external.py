@@ -119,7 +119,7 @@ class External:
     def fingerprint(self) -> str:
         """A hash of the classes (or the shape of floats to predict), shape, type and number of batches."""
         known = (
-            self.classes or tuple(self.target.shape[1:]),
+            self.classes or str(tuple(self.target.shape[1:])),
             tuple(self.images.shape),
             str(self.images.dtype),
             length_hint(self.loader, 0),

@@ -559,8 +559,11 @@ def _calibrate(job: Job, result: Specialists) -> None:
     if options is None or validation is None:
         return
     common: dict[str, Any] = {"device": result.device, "preprocess": job.inputs.preprocess}
-    external = isinstance(validation, External)
-    loader = ExternalLoader(validation, **common) if external else Loader(validation, shuffle=False, **common)
+    loader: AnyLoader = (
+        ExternalLoader(validation, **common)
+        if isinstance(validation, External)
+        else Loader(validation, shuffle=False, **common)
+    )
     result.calibrate_batches(((batch.x, batch.target) for batch in loader), **options)
 
 
