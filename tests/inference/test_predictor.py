@@ -258,7 +258,8 @@ def test_a_method_of_the_family_is_told_by_its_name_and_options(tmp_path, x):
 def test_a_warm_up_that_ended_by_itself_is_loaded(tmp_path, x):
     trained = fit("amcl", "mlp", "digits", members=2, warmup="stable", epochs=4, width=8, out=tmp_path, verbose=False)
     loaded = Specialists.load(tmp_path)
-    assert loaded.memory.fixed and torch.equal(loaded.memory.counts, trained.memory.counts)
+    assert loaded.memory.fixed
+    assert torch.equal(loaded.memory.counts, trained.memory.counts)
     alike(loaded.predict(x), trained.predict(x))
 
 
