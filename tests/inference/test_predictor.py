@@ -241,7 +241,8 @@ from torchmcl.inference.predictor import Specialists
 specialists = Specialists.load(sys.argv[1])
 x = torch.arange(9 * 64).remainder(256).to(torch.uint8).view(9, 1, 8, 8)
 answer = specialists.predict(x)
-print(hashlib.sha256(b"".join(part.numpy().tobytes() for part in answer)).hexdigest(), *specialists.classes)
+found = b"".join(part.numpy().tobytes() for part in vars(answer).values())
+print(hashlib.sha256(found).hexdigest(), *specialists.classes)
 """
 
 
