@@ -228,11 +228,13 @@ class Ensemble(nn.Module):
                 stems = zip(self.stems, parts, strict=True)
                 outputs = [self.bodies[m](stem(select_examples(x, part))) for m, (stem, part) in enumerate(stems)]
             else:
-                outputs = self.bodies(self.stems([select_examples(x, part) for part in parts]))
+                outputs = self.bodies.separately(self.stems.separately([select_examples(x, part) for part in parts]))
         else:
             features = self.exchange_features(x)
             gate = None if self.gate is None else self.gate(features)
-            outputs = self.bodies([select_examples(h, part) for h, part in zip(features, parts, strict=True)])
+            outputs = self.bodies.separately(
+                [select_examples(h, part) for h, part in zip(features, parts, strict=True)]
+            )
         sizes = [at_input_size(output, self._size(x)) for output in outputs]
         logits = [restore_examples(output, part, len(x)) for output, part in zip(sizes, parts, strict=True)]
         return EnsembleOutput(self.stack_logits(logits), gate)

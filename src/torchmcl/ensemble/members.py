@@ -18,6 +18,10 @@ class MemberList(nn.ModuleList):
         """M of (B, …) -> M of (B, …)."""
         return [module(x) for module, x in zip(self, inputs, strict=True)]
 
+    def separately(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Map M of (B_m, …) to M of (B_m, …): the number of examples differs between members."""
+        return self(inputs)
+
     def convert_state(self, state: dict[str, Any], prefix: str) -> None:
         """Split the weights of `BatchedMembers` under `prefix`, in place, into one set of weights per module."""
         for name, _ in self[0].named_parameters():
@@ -59,12 +63,12 @@ class BatchedMembers(nn.Module):
         return f"{self.members} x ({', '.join(layers)})"
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """M of (B, …) -> M of (B, …). The number of examples B can differ between members."""
-        if len({len(x) for x in inputs}) > 1:
-            return self._separately(list(inputs))
+        """M of (B, …) -> M of (B, …)."""
         return list(self.stacked(inputs).unbind())
 
-    def _separately(self, inputs: list[Tensor]) -> list[Tensor]:
+    def separately(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Map M of (B_m, …) to M of (B_m, …): the number of examples differs between members."""
+        inputs = list(inputs)
         for name, layer in self.layers.items():
             if layer is None:
                 # `unbind` collects the gradients of all members in one tensor; slices would add up M of them.
