@@ -218,10 +218,11 @@ def test_trap_the_temperature_of_lora_mcl():
     """Its README says T_0 rho^t, which `decay` is; its code is T_fin + (T_0 - T_fin) rho^t and never gets hard."""
     rule, final = Annealed(1, start=0.5, decay=0.95, hard_below=5e-4), 5e-4
     for epoch in (1, 10, 100):
-        assert rule.temperature(State(epoch, 1000)) == pytest.approx(0.5 * 0.95 ** (epoch - 1))
-    late = State(1000, 1000)
-    assert rule.temperature(late) == 0
-    assert final + (0.5 - final) * 0.95 ** (late.epoch - 1) >= final
+        decay = 0.95 ** (epoch - 1)
+        temperature, code = rule.temperature(State(epoch, 1000)), final + (0.5 - final) * decay
+        assert temperature == pytest.approx(0.5 * decay)
+        assert code - temperature == pytest.approx(final * (1 - decay))
+    assert rule.temperature(State(1000, 1000)) == 0
 
 
 def test_trap_options_of_scores_have_an_effect():
