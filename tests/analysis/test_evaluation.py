@@ -236,7 +236,7 @@ def test_cifar10_against_svhn(tmp_path, capsys):
     fit("amcl", "simple_cnn", "cifar10", out=tmp_path / "run", verbose=False, **options)
     found = figures(f"evaluate {tmp_path}/run --data cifar10 --unseen svhn", capsys)
     assert (found["examples"], found["unseen"]["examples"]) == (10_000, 10_000)
-    assert len(found["unseen"]["scores"]) == 7
+    assert len(found["unseen"]["scores"]) == 10
 
 
 def test_segmentation(tmp_path, capsys):

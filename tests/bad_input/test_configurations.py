@@ -44,6 +44,8 @@ RECIPE = {
     "ema": st.floats(0.1, 0.9),
     "patience": SMALL,
     "monitor": st.sampled_from(["top1_error", "nll"]),
+    "sample_others": st.floats(0.1, 1),
+    "sample_correction": st.sampled_from(["prior", "weight"]),
 }
 SOURCE = {
     "dir": st.none(),
