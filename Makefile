@@ -55,6 +55,7 @@ bench: setup $(PEER)/.ready
 	$(BIN)/python benchmarks/throughput.py --peer $(PEER)/bin/python --out benchmarks/results.json
 	$(BIN)/python benchmarks/hypotheses.py --out benchmarks/hypotheses.json
 	$(BIN)/python benchmarks/sparse.py --out benchmarks/sparse.json
+	$(BIN)/python benchmarks/routing.py --out benchmarks/routing.json --figure benchmarks/routing.png
 
 bench-small: setup
 	mkdir -p runs
@@ -62,6 +63,7 @@ bench-small: setup
 	$(BIN)/python benchmarks/guard.py runs/bench-small.json benchmarks/results.json
 	$(BIN)/python benchmarks/hypotheses.py --widths 512 --batches 256 --out runs/bench-hypotheses.json
 	$(BIN)/python benchmarks/sparse.py --networks simple_cnn --cases 1 --out runs/bench-sparse.json
+	$(BIN)/python benchmarks/routing.py --data digits --epochs 3 --members 5 --runs runs/bench-routing --out runs/bench-routing.json
 
 # Fuzzing: TIMES as many cases as in CI, with another random seed each time, then atheris guided by coverage.
 fuzz: setup atheris

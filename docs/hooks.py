@@ -1,4 +1,4 @@
-"""MkDocs hooks that add the figures of studies, replace links to files outside docs/ and insert help texts."""
+"""MkDocs hooks that add the pictures in results/, replace links to files outside docs/ and insert help texts."""
 
 import io
 import re
@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the figures of studies to the site."""
-    for figure in sorted(ROOT.glob("results/*/*-figure.png")):
+    """Add the figures of studies and the pictures of the explorer to the site."""
+    for figure in sorted((*ROOT.glob("results/*/*-figure.png"), *ROOT.glob("results/explorer/*.png"))):
         path = figure.relative_to(ROOT).as_posix()
         files.append(File(path, str(ROOT), config["site_dir"], use_directory_urls=False))
     return files

@@ -178,3 +178,26 @@ def test_sparse_steps_are_measured(tmp_path):
     for row in rows:
         assert row["met"] == (row["speed"]["prior"] >= row["target"])
         assert row["tensors"]["prior"] < row["tensors"]["dense"]
+
+
+@pytest.mark.slow
+def test_routed_inference_is_measured(tmp_path):
+    out, figure = tmp_path / "routing.json", tmp_path / "routing.png"
+    words = ("--data", "digits", "--epochs", 2, "--router-epochs", 1, "--width", 2, "--members", 3, "--rounds", 1)
+    words += ("--batches", 1, "--runs", tmp_path / "runs", "--out", out, "--figure", figure)
+    done = run("routing.py", *words)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text())["rows"]
+    routed = [row for row in rows if row["method"] == "amcl"]
+    assert [(row["query"], row["budget"]) for row in routed] == [(3, 3), (1, 1), (1, 2), (2, 2), (2, 3)]
+    for row in routed:
+        assert row["query"] <= row["queried"] <= row["budget"]
+        assert row["lost"] == pytest.approx(row["top1_error"] - routed[0]["top1_error"], abs=0.002)
+        assert row["met"] == (row["speed"] >= 2 and row["lost"] <= 0.3)
+    assert routed[0]["expected"] == 1
+    assert routed[1]["expected"] > routed[3]["expected"], "two members are more work than one"
+    assert [row["cost"] for row in rows if row["method"] == "ie"] == [1, 2, 3]
+    assert figure.stat().st_size > 1000
+    again = run("routing.py", *words)
+    assert "is missed by" in done.stdout
+    assert "is missed by" not in again.stdout, "the runs are read"

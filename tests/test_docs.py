@@ -15,8 +15,9 @@ import subprocess
 import sys
 from glob import glob
 from importlib.util import find_spec
+from math import ceil, exp, lgamma
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import lightning.pytorch  # noqa: F401  its log handler keeps the stream of the moment it is imported; a page's is closed
 import pytest
@@ -130,7 +131,8 @@ def data(monkeypatch, tmp_path, untouched):
     "path", [pytest.param(path, id=path.name, marks=[pytest.mark.slow] * (path.name in LONG)) for path in PAGES]
 )
 def test_page(path, data, capsys):
-    names: dict[str, object] = {"__name__": path.stem}
+    need_packages(path)
+    names: dict[str, Any] = {"__name__": path.stem}
     for block in blocks(path.read_text(encoding="utf-8")):
         if block.title:
             Path(block.title).write_text(block.code, encoding="utf-8")
@@ -149,6 +151,39 @@ def test_page(path, data, capsys):
         else:
             assert block.language in SHOWN, f"{path.name}: a block is {block.language!r}, not python, bash or {SHOWN}"
     assert "Traceback" not in capsys.readouterr().err
+    CHECKS.get(path.name, lambda names: None)(names)
+
+
+def need_packages(path):
+    if "from mapie" in path.read_text(encoding="utf-8"):
+        pytest.importorskip("mapie", reason="needs MAPIE: pip install 'torchmcl[dev]'")
+
+
+def check_coverage(names):
+    """The coverage of all three examples is that of 90 %: its beta-binomial interval, by a sum over all counts."""
+    run_held, run_tested = (len(names["target"][names[part]]) for part in ("held", "tested"))
+    sizes = {"covered": (539, 540), "run_covered": (run_held, run_tested), "numbers_covered": (132, 133)}
+    for name, (held, tested) in sizes.items():
+        assert len(names[name]) == tested
+        rank = ceil(0.9 * (held + 1))
+        a, b = rank, held + 1 - rank
+
+        def log_beta(x, y):
+            return lgamma(x) + lgamma(y) - lgamma(x + y)
+
+        chance = [  # of each number of covered examples: the integral of a binomial over a beta distribution
+            exp(lgamma(tested + 1) - lgamma(j + 1) - lgamma(tested - j + 1) + log_beta(j + a, tested - j + b))
+            / exp(log_beta(a, b))
+            for j in range(tested + 1)
+        ]
+        assert sum(chance) == pytest.approx(1)
+        count = int(names[name].sum())
+        assert min(sum(chance[: count + 1]), sum(chance[count:])) > 0.005, name
+        low, high = names["coverage_interval"](held, tested)
+        assert low <= names[name].mean() <= high
+
+
+CHECKS = {"prediction-sets.md": check_coverage}  # what a page has computed
 
 
 def test_options_that_do_not_exist_are_noticed():

@@ -51,6 +51,7 @@ COMMANDS = {
     "report": "run -o report.html",
     "figures": "run -o figures --format png",
     "calibrate": "run --coverage 0.9",
+    "route": "run --epochs 1",
     "predict": "run digit.png",
     "export": "run model.pt2",
 }

@@ -18,7 +18,7 @@ def same(read, function):
     hints = get_type_hints(function)
     parameters = inspect.signature(function).parameters
     assert list(read) == list(parameters)
-    for name, (kind, default) in read.items():
+    for name, (kind, default, _) in read.items():
         expected = parameters[name].default
         assert default == (REQUIRED if expected is inspect.Parameter.empty else expected)
         assert kind == hints[name] or name in ("cut", "task")  # which method and data decide, and no option stands for

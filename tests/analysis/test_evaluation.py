@@ -68,7 +68,7 @@ def test_unseen_digits_are_told(method, runs, capsys):
     found = figures(f"evaluate {runs}/{method} --unseen digits --unseen.classes {UNSEEN}", capsys)
     assert {"accuracy", "ece", "nll", "brier", "aurc"} <= found.keys()
     expected = {"max_probability", "max_logit", "entropy", "mutual_information", "variation_ratio", "energy"}
-    expected |= {"claim_energy"}
+    expected |= {"claim_energy", "nearest_neighbours", "mahalanobis", "virtual_logit"}
     if method == "amcl":
         expected |= {"smallest_auxiliary", "kth_auxiliary", "mean_auxiliary"}
     assert found["unseen"]["scores"].keys() == expected
@@ -96,6 +96,44 @@ def test_figures_by_hand(runs, capsys):
     assert found["risk_coverage"][-1] == [100, found["top1_error"]]
     assert found["examples"] == len(test)
     assert found["unseen"]["examples"] == len(other)
+
+
+def test_scores_on_features_by_hand(runs, capsys):
+    found = figures(f"evaluate {runs}/ie --unseen digits --unseen.classes {UNSEEN}", capsys)["unseen"]["scores"]
+    specialists = Specialists.load(runs / "ie")
+    known = data.load("digits", classes=KNOWN, validation=0.1)
+    inputs = []
+    for module in specialists.ensemble.bodies:  # of the last layers, the linear ones
+        layer = [part for part in module.modules() if isinstance(part, torch.nn.Linear)][-1]
+        layer.register_forward_pre_hook(lambda _, x: inputs.append(x[0]))
+
+    def unit(examples):
+        inputs.clear()
+        specialists.forward(examples.images)
+        x = torch.cat(inputs, dim=1).double()
+        return x / x.norm(dim=1, keepdim=True)
+
+    train, test, other = map(unit, (known.train, known.test, data.load("digits", classes=UNSEEN).test))
+    inlier, outlier = (torch.cdist(x, train).sort(1).values[:, 49] for x in (test, other))
+    row = found["nearest_neighbours"]
+    assert row["auroc"] == pytest.approx(100 * float(metrics.auroc(inlier, outlier)), abs=0.05)
+    kept = inlier.sort().values[-(-95 * len(inlier) // 100) - 1]  # 95 % of the test set have at most this distance
+    assert row["accepted95"] == pytest.approx(100 * float((outlier <= kept).double().mean()), abs=0.5)
+
+
+def test_without_training_data_scores_on_features_are_left_out(runs, tmp_path, capsys):
+    Specialists.load(runs / "ie").save(tmp_path / "saved")
+    line = f"evaluate {tmp_path}/saved --data digits --data.classes {KNOWN} --unseen digits --unseen.classes {UNSEEN}"
+    found = figures(line, capsys)["unseen"]["scores"]
+    assert "energy" in found
+    assert "nearest_neighbours" not in found
+
+
+def test_unseen_images_are_resized(runs, tmp_path, capsys):
+    images = np.random.default_rng(0).integers(0, 256, (30, 3, 16, 16), dtype=np.uint8)
+    np.savez(tmp_path / "noise.npz", x=images, y=np.arange(30) % 2)
+    found = figures(f"evaluate {runs}/ie --unseen npz:{tmp_path}/noise.npz", capsys)["unseen"]
+    assert found["scores"][found["best"]]["auroc"] > 75
 
 
 def test_what_is_no_different_is_not_told(runs, capsys):
@@ -142,7 +180,7 @@ def test_calibrate_and_evaluate(run, capsys):
     assert promised["coverage"] >= 90
     assert promised["accepted_error"] <= promised["error"]
     found = figures(f"evaluate {run}", capsys)
-    assert found["nll"] != plain["nll"]  # at the new temperatures
+    assert found["nll"] < plain["nll"]  # at the new temperature
     assert found["rejection"]["claim_threshold"] == promised["claim_threshold"]
     assert found["rejection"]["threshold"] == promised["threshold"]
     specialists = Specialists.load(run)
@@ -202,13 +240,13 @@ BAD = {
 def places(runs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("places")
     (folder / "empty").mkdir()
-    np.savez(folder / "wide.npz", x=np.zeros((20, 9, 9), dtype=np.uint8), y=np.arange(20) % 2)
+    np.savez(folder / "table.npz", x=np.zeros((20, 9), dtype=np.float32), y=np.arange(20) % 2)
     Specialists.load(runs / "amcl").save(folder / "saved")
     fit("ie", "mlp", "digits", members=2, epochs=1, width=4, data_validation=0, out=folder / "bare", verbose=False)
     return {
         "run": runs / "amcl",
         "empty": folder / "empty",
-        "npz": folder / "wide.npz",
+        "npz": folder / "table.npz",
         "saved": folder / "saved",
         "bare": folder / "bare",
     }
@@ -236,7 +274,7 @@ def test_cifar10_against_svhn(tmp_path, capsys):
     fit("amcl", "simple_cnn", "cifar10", out=tmp_path / "run", verbose=False, **options)
     found = figures(f"evaluate {tmp_path}/run --data cifar10 --unseen svhn", capsys)
     assert (found["examples"], found["unseen"]["examples"]) == (10_000, 10_000)
-    assert len(found["unseen"]["scores"]) == 10
+    assert len(found["unseen"]["scores"]) == 13
 
 
 def test_segmentation(tmp_path, capsys):

@@ -64,6 +64,19 @@ def test_balance_leaves_nobody_without_a_class():
     assert fair.flags.sum(1).tolist() == [1, 1, 1, 1]
 
 
+def test_a_shuffled_memory_gives_each_class_the_owners_of_another():
+    counts, changed = torch.randint(1, 99, (6, 12, 4), generator=torch.Generator().manual_seed(0)), []
+    for one in counts.tolist():
+        plain, *shuffled = (recorded(one, k=2, balance=True, shuffle=shuffle) for shuffle in (False, True, True))
+        for memory in (plain, *shuffled):
+            memory.fix()
+        assert torch.equal(shuffled[0].flags, shuffled[1].flags)  # in every process, and after every resumption
+        assert sorted(shuffled[0].flags.tolist()) == sorted(plain.flags.tolist())
+        changed.append((shuffled[0].flags != plain.flags).any(1).sum().item())
+    assert min(changed) > 3
+    assert len(set(changed)) > 1  # not one permutation for all
+
+
 def test_balance_in_training():
     method = methods.build("amcl", 4, 8, warmup=1, balance=True)
     objective = method.new_objective()

@@ -46,6 +46,8 @@ RECIPE = {
     "monitor": st.sampled_from(["top1_error", "nll"]),
     "sample_others": st.floats(0.1, 1),
     "sample_correction": st.sampled_from(["prior", "weight"]),
+    "branch": st.none() | st.integers(-1, 40) | st.sampled_from(["45%", "0%", "100%", "x"]),
+    "branch_groups": st.sampled_from(["random", "confusion"]),
 }
 SOURCE = {
     "dir": st.none(),

@@ -10,6 +10,7 @@ from PIL import Image
 
 from command_line import torchmcl
 from torchmcl import cli, methods, networks
+from torchmcl.cli import options as shared
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,34 @@ def test_train_help_has_every_option(capsys):
         "--resume",
     ):
         assert option in out
+
+
+def test_train_help_starts_with_examples_and_explains_options(capsys):
+    _, out, _ = torchmcl("train --help", capsys)
+    assert out.index("Examples:") < out.index("--method METHOD")
+    assert "type:" not in out
+    assert "null" not in out
+    text = " ".join(out.split())
+    assert "the weight that each winner gives up (relaxed: 0.05)" in text
+    about = shared.method_options() | shared.network_options() | shared.task_options()
+    assert not [name for name, (_, text) in about.items() if text.startswith("(")]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("--members x", "Expected a whole number for --members, got 'x'."),
+        ("--balance even", "Expected true or false, assignment, memory or both for --balance, got 'even'."),
+        ("--precision 8", "Expected 32, bf16-mixed or 16-mixed for --precision, got '8'."),
+        ("--eps 0.1", "It is an option of relaxed."),
+        ("--depth 3", "It is an option of mlp."),
+    ],
+)
+def test_wrong_options_are_explained(given, message, tmp_path, capsys):
+    code, _, problem = torchmcl(f"train --method amcl --out {tmp_path}/run {given}", capsys)
+    assert code == 2
+    assert message in problem
+    assert not (tmp_path / "run").exists()
 
 
 def test_ls(capsys):

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from torchmcl.data import ImageFiles, read_image
-from torchmcl.data.image_files import image_size
+from torchmcl.data.image_files import convert_images, image_size
 from torchmcl.errors import UsageError
 
 H, W = 6, 9
@@ -172,3 +172,20 @@ def test_formats_that_start_programs_are_not_opened(tmp_path) -> None:
     Image.fromarray(picture()).save(buffer, "EPS")
     (tmp_path / "a.png").write_bytes(buffer.getvalue())
     refused(tmp_path / "a.png", "cannot be read")
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("target", [1, 3])
+def test_images_in_memory_are_converted_like_files(channels, target, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, channels, 12, 10), dtype=np.uint8)
+    paths = [str(tmp_path / f"{at}.png") for at in range(3)]
+    for path, image in zip(paths, pixels, strict=True):
+        Image.fromarray(image[0] if channels == 1 else image.transpose(1, 2, 0)).save(path)
+    expected = ImageFiles(tuple(paths), (5, 6), target)[torch.arange(3)]
+    assert torch.equal(convert_images(torch.from_numpy(pixels), (target, 5, 6)), expected)
+    files = convert_images(ImageFiles(tuple(paths), (12, 10), channels), (target, 5, 6))
+    assert isinstance(files, ImageFiles)
+    assert torch.equal(files[torch.arange(3)], expected)
+    same = torch.from_numpy(pixels)
+    assert convert_images(same, (channels, 12, 10)) is same
+    assert convert_images(same.float(), (target, 5, 6)).shape == same.shape  # not converted

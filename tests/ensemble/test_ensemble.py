@@ -8,6 +8,7 @@ from torch import nn
 from torchmcl import Ensemble, Split, State, UsageError, methods, networks, run_dataset_passes
 from torchmcl.ensemble import exchange
 from torchmcl.ensemble.gate import Gate
+from torchmcl.ensemble.members import BatchedMembers
 
 
 def parameters(module):
@@ -441,3 +442,40 @@ def test_trying_out_changes_nothing():
     assert ensemble.dry_run(torch.zeros(2, 1, 5, 5)).shape == (2, 2, 3, 5, 5)
     assert torch.equal(torch.get_rng_state(), before)
     assert [part.training for part in ensemble.modules()] == modes
+
+
+@pytest.mark.parametrize("network", ["mlp", "simple_cnn"])
+@pytest.mark.parametrize("method", ["ie", "amcl"])
+def test_features_are_the_inputs_of_the_last_layers(network, method):
+    own = {"inputs": 3 * 16 * 16} if network == "mlp" else {}
+    ensemble = Ensemble.build(method, network, members=3, classes=4, width=8, preset="light", **own).eval()
+    x = torch.randn(5, 3, 16, 16)
+    found = ensemble.features(x)
+    assert found.shape[0] == 5
+    logits = ensemble(x).logits
+    if isinstance(ensemble.bodies, BatchedMembers):  # linear layers, whose last one gives the logits again
+        last = list(ensemble.bodies.layers)[-1]
+        weight, bias = (getattr(ensemble.bodies, f"{last}_{kind}") for kind in ("weight", "bias"))
+    else:
+        layers = [
+            [part for part in body.modules() if isinstance(part, torch.nn.Linear)][-1] for body in ensemble.bodies
+        ]
+        weight, bias = (torch.stack([getattr(layer, kind) for layer in layers]) for kind in ("weight", "bias"))
+    for m, part in enumerate(found.chunk(3, dim=1)):
+        torch.testing.assert_close(part @ weight[m].T + bias[m], logits[m])
+
+
+def test_features_of_modules_without_layers_are_their_inputs():
+    ensemble = Ensemble([torch.nn.Flatten(), torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())])
+    x = torch.randn(5, 2, 4)
+    torch.testing.assert_close(ensemble.features(x[:, 0].repeat(1, 2)), torch.cat([x[:, 0].repeat(1, 2)] * 2, dim=1))
+
+
+def test_features_of_a_frozen_trunk_are_its_outputs():
+    ensemble = Ensemble.build("amcl", "efficientnet_lite0", members=2, classes=4, weights="none", hidden=8).eval()
+    x = torch.randn(2, 3, 64, 64)
+    assert ensemble.trunk is not None
+    torch.testing.assert_close(ensemble.features(x), ensemble.trunk.module(x))
+    ensemble.expect_features((64, 64))
+    features = torch.randn(2, 1280)
+    torch.testing.assert_close(ensemble.features(features), features)

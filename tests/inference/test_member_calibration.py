@@ -70,7 +70,9 @@ def test_what_was_distorted_is_found_again():
 
 def test_members_that_need_nothing_are_left_alone():
     left = [calibrate_members(drop_auxiliary, *specialists(60, seed)) == MemberCalibration() for seed in range(6)]
-    assert sum(left) >= 4  # in sample, more parameters always fit better
+    assert all(left)  # in sample, more parameters always fit better
+    logits = torch.tensor([[[6.0, 0, 0, 0, 0]] * 150, [[0, 0, 0, 0, 2.0]] * 150])  # every example is answered correctly
+    assert calibrate_members(drop_auxiliary, logits, torch.zeros(150, dtype=torch.int64)) == MemberCalibration()
     assert calibrate_members(drop_auxiliary, *specialists(1)) == MemberCalibration()
 
 

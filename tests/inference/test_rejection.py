@@ -64,18 +64,31 @@ def test_max_error_is_kept_by_as_many_as_possible(examples, max_error):
 
 
 @given(seed=st.integers(0, 10_000), scale=st.floats(0.2, 5))
-def test_a_temperature_changes_no_label_and_is_the_best(seed, scale):
+def test_a_temperature_changes_no_label_and_is_the_most_likely(seed, scale):
     generator = torch.Generator().manual_seed(seed)
     logits = 2 * torch.randn(200, 4, generator=generator)
     target = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]  # the truth is at temperature 1
     probabilities = (logits * scale).softmax(1)
     T = fit_temperature(probabilities, target)
-    best = float(nll(apply_temperature(probabilities, T), target))
-    assert all(
-        best <= float(nll(apply_temperature(probabilities, t), target)) + 1e-5 for t in np.geomspace(0.05, 20, 60)
-    )
+
+    def loss(t):  # -log of the posterior, per example
+        return float(nll(apply_temperature(probabilities, t), target)) + np.log(t) ** 2 / (2 * 0.5**2 * 200)
+
+    assert all(loss(T) <= loss(t) + 1e-5 for t in np.geomspace(0.05, 20, 60))
     assert torch.equal(apply_temperature(probabilities, T).argmax(1), probabilities.argmax(1))
     assert pytest.approx(scale, rel=0.5) == T
+
+
+def test_validation_examples_without_an_error_do_not_make_the_ensemble_certain():
+    sure = torch.tensor([[0.97, 0.03]])
+    validation, correct = sure.repeat(150, 1), torch.zeros(150, dtype=torch.int64)
+    T = fit_temperature(validation, correct)
+    assert 0.4 < T < 1
+    test = sure.repeat(100, 1)
+    target = torch.tensor([0] * 98 + [1] * 2)  # slightly worse than on the validation examples
+    at_the_bound = float(nll(apply_temperature(test, 0.05), target))
+    assert float(nll(apply_temperature(test, T), target)) < 0.2 * at_the_bound
+    assert fit_temperature(sure.repeat(15_000, 1), torch.zeros(15_000, dtype=torch.int64)) < T  # more examples say more
 
 
 def test_tempered_against_the_definition():

@@ -69,6 +69,26 @@ def test_parts_add_up_to_what_is_built_and_trained(method, exchange, preset):
     assert (2 * work.forward, 2 * work.step) == (forward, counter.get_total_flops())
 
 
+@pytest.mark.parametrize(("exchange", "k", "rate"), [("none", 1, 0.25), ("none", 2, 0.1), ("feature_fusion", 1, 0.25)])
+def test_sparse_training_costs_the_examples_that_members_see(exchange, k, rate):
+    """One epoch of warm-up and nine with K + (M - K) r of M members; an exchange and its stems see all examples."""
+    options = {**RUN, "network": "resnet10", "width": 8, "method": "amcl", "k": k, "exchange": exchange}
+    options |= {"epochs": 10, "warmup": 1}
+    dense, sparse = (cost.work_of(Spec({**options, "sample_others": part})) for part in (1.0, rate))
+    _, stem, body, _ = cost.one_member("resnet10", 11, "exchange", (3, 32, 32), (("width", 8),))
+    sampled = body.step + (stem.step if exchange == "none" else 0)
+    others = dense.step - 5 * sampled
+    assert others == 0 if exchange == "none" else others > 0
+    assert sparse.step == pytest.approx(others + sampled * (5 + 9 * (k + (5 - k) * rate)) / 10, abs=1)
+    assert (sparse.parameters, sparse.forward) == (dense.parameters, dense.forward)
+
+
+def test_the_unit_of_cost_can_be_another_network():
+    small, wide = (Spec({**RUN, "method": "ie", "members": 1, "width": width}) for width in (8, 16))
+    assert cost.in_networks(wide) == 1
+    assert cost.in_networks(wide, small) == cost.work_of(wide).step / cost.work_of(small).step > 3
+
+
 def test_two_classes_of_ten_are_a_fifth_of_the_images():
     spec = Spec({**RUN, "method": "ie", "data_classes": "dog,airplane"})
     work = cost.work_of(spec)

@@ -6,16 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from torchmcl import methods
+from torchmcl import data, methods
 from torchmcl.analysis.density import BINS
 from torchmcl.errors import UsageError
 from torchmcl.inference import feature_store
 from torchmcl.inference.predictor import Specialists
+from torchmcl.structures.rejection import Rejection
 from torchmcl.studies import store
 from torchmcl.studies.execute import collect_result, execute, load
 from torchmcl.studies.runner import processes
@@ -171,6 +173,62 @@ def test_recorded_confidence_and_auxiliary_probability(executed):
     assert said["cross_entropy"]["others'"]["mean"] == pytest.approx(np.mean(losses), abs=1e-3)
 
 
+def test_recorded_calibration(executed):
+    """Against every temperature of a fine grid."""
+    _, folder, _ = executed
+    spec = Spec(SMALL, ("calibrated",))
+    record = execute(spec, folder)["records"]["calibrated"]
+    specialists, data = Specialists.load(folder / spec.hash), load(spec)
+
+    def nll(examples, temperature):
+        power = specialists.predict(examples.images).probabilities.double() ** (1 / temperature)
+        return -float((power / power.sum(1, keepdim=True))[torch.arange(len(power)), examples.target].log().mean())
+
+    grid = np.geomspace(0.05, 20, 2001)
+    prior = 2 / len(data.validation)  # of log T: a normal distribution with deviation 0.5
+    best = min(grid, key=lambda temperature: nll(data.validation, temperature) + prior * np.log(temperature) ** 2)
+    assert record["temperature"] == pytest.approx(best, rel=0.004)
+    assert record["nll"] == pytest.approx(nll(data.test, record["temperature"]), abs=1e-4)
+    with pytest.raises(UsageError, match="calibrated needs a validation split"):
+        execute(Spec({**SMALL, "data_validation": 0.0}, ("calibrated",)), folder)
+
+
+@pytest.mark.parametrize("method", ["ie", "amcl"])
+def test_recorded_errors_of_accepted_answers(method, tmp_path):
+    options = {"network": "mlp", "data": "digits", "data_classes": "0,1,2,3,4", "data_validation": 0.2}
+    spec = Spec({**options, "method": method, "members": 2, "width": 8, "epochs": 3}, ("selective:digits/7,8",))
+    record = execute(spec, tmp_path)["records"]["selective:digits/7,8"]
+    specialists, parts = Specialists.load(tmp_path / spec.hash), load(spec)
+    held, test = specialists.predict(parts.validation), specialists.predict(parts.test)
+    other = specialists.predict(data.load("digits", classes="7,8").test)
+    wrong = (test.label != parts.test.target).tolist()
+    assert set(record) == ({"confidence", "claims"} if method == "amcl" else {"confidence"})
+    for coverage in (80, 90, 95):
+        count = int(np.ceil(coverage / 100 * len(held.label)))
+        ordered = held.confidence.sort(descending=True).values
+        limit = float(ordered[count - 1 : count + 1].mean())  # between the lowest accepted confidence and the next
+        accepted = [confidence >= limit for confidence in test.confidence.tolist()]
+        share = sum(accepted) / len(accepted)
+        mistakes = sum(a and b for a, b in zip(accepted, wrong, strict=True)) / len(wrong)
+        unseen = sum(confidence >= limit for confidence in other.confidence.tolist()) / len(other.label)
+        expected = {"coverage": share, "error": mistakes / share, "unseen": unseen}
+        expected["joint"] = (mistakes + unseen) / (share + unseen)
+        assert record["confidence"][str(coverage)] == pytest.approx(
+            {name: 100 * value for name, value in expected.items()}, abs=1e-3
+        )
+        if method == "amcl":
+            specialists.calibrate(parts.validation, coverage=coverage / 100)
+            accepted = specialists.predict(parts.test).accepted.double()
+            assert record["claims"][str(coverage)]["coverage"] == pytest.approx(100 * float(accepted.mean()), abs=0.01)
+            specialists.model_config = replace(specialists.model_config, rejection=Rejection())
+
+
+def test_accepted_answers_need_a_validation_split(tmp_path):
+    spec = Spec({**SMALL, "data_validation": 0.0}, ("selective:digits/7,8",))
+    with pytest.raises(UsageError, match="needs a validation split"):
+        execute(spec, tmp_path)
+
+
 @pytest.mark.parametrize(
     "change", [{"epochs": 4}, {"k": 2}, {"beta": 0.3}, {"width": 5}, {"data_limit": 100}, {"seed": 2}]
 )
@@ -187,7 +245,7 @@ def test_a_run_of_another_configuration_is_not_harvested(executed, change):
 def test_what_cannot_be_recorded_is_said(executed, tmp_path):
     _, folder, _ = executed
     with pytest.raises(
-        UsageError, match=r"Unknown record 'weather'. Available: confidence, auxiliary, unseen, flow, grad_cam"
+        UsageError, match=r"Unknown record 'weather'. Available: confidence, auxiliary, unseen, selective"
     ):
         execute(Spec(SMALL, ("weather",)), folder)
     with pytest.raises(UsageError, match=r"There is no config.yaml in .* Choose the folder of a run"):

@@ -94,6 +94,7 @@ RECORDED = [
     ("records", "training", "own_error"),
     ("records", "training", "own_errors", 0),
     ("records", "unseen:digits/7,8", "entropy", "auroc"),
+    ("records", "unseen:digits/7,8", "mahalanobis", "accepted95"),
 ]
 
 
@@ -107,6 +108,19 @@ def test_a_changed_digit_in_a_recorded_value_is_noticed(names, by, options, chec
     lines = [line for line in capsys.readouterr().out.splitlines() if f"{name} is " in line]
     assert len(lines) == 2
     assert all("in the result, and" in line for line in lines)
+
+
+def test_scores_that_were_added_later_are_not_missed(check):
+    for path in results():
+        content = {name: value for name, value in json.loads(path.read_text()).items() if name != "sha256"}
+        record = content["records"]["unseen:digits/7,8"]
+        del record["max_logit"]
+        del record["entropy"]["accepted95"]
+        path.write_text(json.dumps(checksum.add_checksum(content)))
+    assert check("--exact") == 0
+    for path in results():  # those that are stored are still compared
+        change(path, "records", "unseen:digits/7,8", "entropy", "auroc", by=2)
+    assert check() == 2
 
 
 def test_nothing_differs_on_the_same_machine(check):

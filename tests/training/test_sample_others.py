@@ -185,6 +185,37 @@ def test_nothing_is_sampled_before_the_memory_is_fixed():
     assert same(*found)
 
 
+class FirstEpoch(Callback):
+    """The weights and the objective at the end of the warm-up, and the owners of the classes at the end."""
+
+    def on_epoch_end(self, row):
+        if row["epoch"] == 1:
+            states = self.training.unwrapped.state_dict(), self.training.objective.state_dict()
+            self.state = [{name: value.clone() for name, value in state.items()} for state in states]
+            self.row = row
+
+    def on_train_end(self):
+        self.flags = self.training.objective.memory.flags.tolist()
+
+
+def test_runs_of_one_seed_share_the_warm_up():
+    """So pairs of dense and sparse runs have the same owners, as if they continued from one checkpoint."""
+    sparse = {"sample_others": 0.25}
+    variants = ({}, sparse, {"sample_others": 0.05, "sample_correction": "weight"}, {**sparse, "memory": "shuffled"})
+    found, weights = [], []
+    for options in variants:
+        found.append(end := FirstEpoch())
+        options = TINY | {"epochs": 3, "warmup": 1, "balance": "memory", "data_limit": 300} | options
+        weights.append(fit("amcl", "mlp", "digits", **options, callbacks=[end]).ensemble.state_dict())
+    for one in found[1:]:
+        assert same(one.state, found[0].state)
+        assert one.row == found[0].row
+    assert found[1].flags == found[2].flags == found[0].flags
+    assert found[3].flags != found[0].flags
+    assert sorted(found[3].flags) == sorted(found[0].flags)
+    assert not any(same(one, weights[0]) for one in weights[1:])
+
+
 # The sample.
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -14,10 +15,11 @@ PLAIN = (bool, int, float, str, NoneType)  # types that a command line can parse
 
 
 class Argument(NamedTuple):
-    """An argument of a function: its type, and its default or REQUIRED."""
+    """An argument of a function: its type, its default or REQUIRED, and its description in the docstring."""
 
     kind: Any
     default: Any
+    about: str = ""
 
 
 @cache
@@ -27,10 +29,10 @@ def functions(module: str) -> dict[str, dict[str, Argument]]:
     Annotations can use built-in types, None, Literal and Duration.
 
     >>> functions("methods.relaxed")["relaxed"]["eps"]
-    Argument(kind=<class 'float'>, default=0.05)
+    Argument(kind=<class 'float'>, default=0.05, about='The weight that each winner gives up.')
     """
     nodes = [node for node in _tree(module).body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
-    return {node.name: _arguments(node.args) for node in nodes}
+    return {node.name: _arguments(node.args, descriptions(ast.get_docstring(node))) for node in nodes}
 
 
 def arguments(function: Callable[..., Any]) -> dict[str, Argument]:
@@ -38,19 +40,30 @@ def arguments(function: Callable[..., Any]) -> dict[str, Argument]:
 
     >>> def method(members, *, k: int = 1, sharpness=0.5): ...
     >>> list(arguments(method).values())[1:]
-    [Argument(kind=<class 'int'>, default=1), Argument(kind=<class 'float'>, default=0.5)]
+    [Argument(kind=<class 'int'>, default=1, about=''), Argument(kind=<class 'float'>, default=0.5, about='')]
     """
     try:
         hints = get_type_hints(function)
     except Exception:  # annotations can contain anything
         hints = {}
-    result = {}
+    result, about = {}, descriptions(inspect.getdoc(function))
     for name, one in inspect.signature(function).parameters.items():
         default = REQUIRED if one.default is one.empty else one.default
         kind = hints.get(name, Any if default is REQUIRED or default is None else type(default))
         plain = all(part in PLAIN or get_origin(part) is Literal for part in parts_of(kind))
-        result[name] = Argument(kind if plain else Any, default)
+        result[name] = Argument(kind if plain else Any, default, about.get(name, ""))
     return result
+
+
+def descriptions(docstring: str | None) -> dict[str, str]:
+    """Return the descriptions of the arguments in a docstring.
+
+    >>> descriptions("Add.\\n\\nArgs:\\n    a: One\\n        number.\\n    b: Another.\\n")
+    {'a': 'One number.', 'b': 'Another.'}
+    """
+    section = re.search(r"^Args:\n((?:    .*\n?)+)", docstring or "", re.MULTILINE)
+    found = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section[1] if section else "", re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def parts_of(kind: Any) -> tuple[Any, ...]:
@@ -94,12 +107,14 @@ def _tree(module: str) -> ast.Module:
     return ast.parse(PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
 
 
-def _arguments(given: ast.arguments) -> dict[str, Argument]:
+def _arguments(given: ast.arguments, about: dict[str, str]) -> dict[str, Argument]:
     plain = [*given.posonlyargs, *given.args]
     defaults = [None] * (len(plain) - len(given.defaults)) + list(given.defaults)
     pairs = zip([*plain, *given.kwonlyargs], [*defaults, *given.kw_defaults], strict=True)
     return {
-        one.arg: Argument(_kind(one.annotation), REQUIRED if value is None else ast.literal_eval(value))
+        one.arg: Argument(
+            _kind(one.annotation), REQUIRED if value is None else ast.literal_eval(value), about.get(one.arg, "")
+        )
         for one, value in pairs
     }
 

@@ -1,7 +1,8 @@
 """Evaluation of trained runs: errors, calibration, rejection, and detection of unseen data."""
 
+import logging
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ from torch import Tensor
 
 from torchmcl import data as sets
 from torchmcl import metrics
+from torchmcl._utils.logs import report
 from torchmcl.analysis.recorder import Recorder, record
 from torchmcl.analysis.regression_evaluation import RegressionEvaluation, evaluate_regression
+from torchmcl.analysis.routing_evaluation import evaluate_routing
 from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.data.examples import Examples
-from torchmcl.data.image_files import EXTENSIONS, ImageFiles
+from torchmcl.data.image_files import EXTENSIONS, ImageFiles, convert_images
 from torchmcl.errors import UsageError
+from torchmcl.inference.feature_scores import UnseenScore, fit_feature_scores
 from torchmcl.inference.features import feature_loader
 from torchmcl.inference.predictor import Specialists
 from torchmcl.inference.rejection import apply_temperature
@@ -28,6 +32,8 @@ from torchmcl.tasks.labels import percent
 from torchmcl.training.evaluate import evaluate
 from torchmcl.training.run_folder import read_assignment_history, read_log
 
+LOGGER = logging.getLogger(__name__)
+
 
 def evaluate_run(
     run: Path,
@@ -36,16 +42,25 @@ def evaluate_run(
     *,
     unseen: str | None = None,
     unseen_classes: str | None = None,
+    query: int | None = None,
+    budget: int | None = None,
 ) -> dict[str, Any]:
     """Compute the metrics of a run or saved model in one pass over each data set.
+
+    With `unseen`, scores that need features are fitted on the run's training set. Without it, as for a saved model,
+    they are left out with a warning.
 
     Args:
         run: the folder of the run or model
         data: the data set to evaluate on, which must have the run's classes; the run's data set if None
         source: the folder and options for loading the data set
-        unseen: a data set with other classes, or folder:PATH for all images in a folder. Each unseen-data score is
-            evaluated by how well it separates this data from the test set.
+        unseen: a data set with other classes, or folder:PATH for all images in a folder. Images are resized to the
+            size of the run's images. Each unseen-data score is evaluated by how well it separates this data from the
+            test set.
         unseen_classes: the classes of the unseen data set to use, separated by commas; all if None
+        query: also evaluate the answers of this number of most likely owners, under the key `routing`; see
+            `evaluate_routing`
+        budget: the largest number of members to query if all queried members answer "not mine"
 
     Returns:
         The metrics, with the keys of metrics.json. Fractions are in percent.
@@ -53,7 +68,8 @@ def evaluate_run(
     Raises:
         UsageError: if the data does not match the run.
     """
-    return run_evaluation(run, data, source, unseen=unseen, unseen_classes=unseen_classes).metrics
+    options: dict[str, Any] = {"unseen": unseen, "unseen_classes": unseen_classes, "query": query, "budget": budget}
+    return run_evaluation(run, data, source, **options).metrics
 
 
 def run_evaluation(
@@ -63,6 +79,8 @@ def run_evaluation(
     *,
     unseen: str | None = None,
     unseen_classes: str | None = None,
+    query: int | None = None,
+    budget: int | None = None,
     limit: int | None = None,
 ) -> RunEvaluation | RegressionEvaluation:
     """Evaluate a run and keep the recorded values for figures.
@@ -71,13 +89,15 @@ def run_evaluation(
     """
     run = Path(run)
     specialists = Specialists.load(run)
+    specialists.routed(query, budget)  # raises UsageError before the data is read
     examples, name, source = _test_examples(run, specialists, data, source)
     examples = _spread(examples, limit)
     if specialists.model_config.targets:
         if unseen is not None:
             raise UsageError("The option unseen needs a run that predicts classes; this run predicts numbers. Omit it.")
         return _regression(run, specialists, examples, name)
-    recorder = Recorder(specialists, examples.target)
+    fitted = _fitted_scores(run, specialists, source, limit) if unseen is not None else {}
+    recorder = Recorder(specialists, examples.target, fitted)
     method, rejection = specialists.method, specialists.model_config.rejection
 
     def combine(output: EnsembleOutput) -> Tensor:
@@ -93,10 +113,12 @@ def run_evaluation(
         **values,
         **_recorded_rejection(recorder),
     }
+    if query is not None:
+        values["routing"] = evaluate_routing(specialists, examples, query, budget)
     unseen_recorder = None
     if unseen is not None:
         unseen_examples = _spread(_unseen_examples(unseen, unseen_classes, specialists, source), limit)
-        unseen_recorder = record(specialists, unseen_examples)
+        unseen_recorder = record(specialists, unseen_examples, fitted=fitted)
         scores = {name: separation(recorder.get(name), unseen_recorder.get(name)) for name in recorder.scores}
         values["unseen"] = {
             "data": unseen,
@@ -199,13 +221,17 @@ def rejection_metrics(
 def separation(inlier: Tensor, outlier: Tensor) -> dict[str, float]:
     """Measure, in percent, how well a score separates outliers (B2,) from inliers (B1,). Outliers should score higher.
 
+    `fpr95` is the share of inliers rejected if 95 % of the outliers are; `accepted95` is the share of outliers accepted
+    if 95 % of the inliers are, which others call FPR at 95 % with inliers as the positive class.
+
     >>> separation(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))
-    {'auroc': 87.5, 'aupr': 83.3333, 'fpr95': 50.0}
+    {'auroc': 87.5, 'aupr': 83.3333, 'fpr95': 50.0, 'accepted95': 50.0}
     """
     return {
         "auroc": percent(metrics.auroc(inlier, outlier)),
         "aupr": percent(metrics.aupr(inlier, outlier)),
         "fpr95": percent(metrics.fpr_at_95_tpr(inlier, outlier)),
+        "accepted95": percent(metrics.fpr_at_95_tpr(-outlier, -inlier)),
     }
 
 
@@ -266,9 +292,22 @@ def _unseen_examples(name: str, classes: str | None, specialists: Specialists, s
             raise UsageError(f"There are no images in {path!r}. Choose another folder with --unseen folder:PATH.")
         files = ImageFiles(tuple(paths), (height, width), channels)
         return Examples(files, torch.zeros(len(paths), dtype=torch.int64), ("unseen",))
-    examples = sets.load(name, directory=source.dir, classes=classes, parts=("test",)).test
+    loaded = sets.load(name, directory=source.dir, classes=classes, parts=("test",)).test
+    examples = replace(loaded, images=convert_images(loaded.images, specialists.model_config.shape))
     _check_shape(examples, name, specialists)
     return examples
+
+
+def _fitted_scores(
+    run: Path, specialists: Specialists, source: DataConfig, limit: int | None
+) -> dict[str, UnseenScore]:
+    """Return the scores that need features, fitted on the training set, or {} if it is not available."""
+    try:
+        _, data = load_run_data(run, "train", changes=DataConfig(dir=source.dir))
+    except UsageError as problem:
+        report(LOGGER, f"The scores that need features of the training set are left out: {problem}", logging.WARNING)
+        return {}
+    return fit_feature_scores(specialists, _spread(data.train, limit))
 
 
 def _check_shape(examples: Examples, name: str, specialists: Specialists) -> None:

@@ -1,10 +1,13 @@
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from torchmcl import metrics
 from torchmcl.data.examples import Examples
-from torchmcl.inference import unseen_scores
+from torchmcl.inference import feature_scores, unseen_scores
 from torchmcl.inference.answers import Answer
+from torchmcl.inference.feature_scores import UnseenScore
 from torchmcl.inference.features import feature_loader
 from torchmcl.inference.predictor import Specialists
 from torchmcl.objectives.dataset_pass import outputs
@@ -18,11 +21,18 @@ class Recorder(nn.Module):
     Args:
         specialists: the trained ensemble
         target: the targets (N, …) of all examples in order; if given, errors are recorded too
+        fitted: scores that need features, by name (see `feature_scores.fit_feature_scores`)
     """
 
-    def __init__(self, specialists: Specialists, target: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        specialists: Specialists,
+        target: Tensor | None = None,
+        fitted: Mapping[str, UnseenScore] | None = None,
+    ) -> None:
         super().__init__()
         self.specialists, self.ensemble, self.target = specialists, specialists.ensemble, target
+        self.fitted = dict(fitted or {})
         self.records: list[dict[str, Tensor]] = []
         self.position = 0
 
@@ -33,6 +43,8 @@ class Recorder(nn.Module):
         calibrated = self.specialists.model_config.rejection.calibrated(output)
         scores = unseen_scores.MemberScores.of(calibrated, answer.probabilities, self.specialists.method)
         record = unseen_scores.compute(scores)
+        features = self.ensemble.features(x) if self.fitted else None
+        record |= {name: score.score(features, scores) for name, score in self.fitted.items()}
         record |= {"confidence": per_example(answer.confidence), "member": answer.member}
         record["claimed"] = claimed_examples(answer.claimed)
         if answer.label.ndim == 1:  # masks are not recorded, because they may not fit in memory
@@ -54,12 +66,17 @@ class Recorder(nn.Module):
     @property
     def scores(self) -> list[str]:
         """The names of the recorded unseen-data scores."""
-        return [name for name in unseen_scores.NAMES if name in self.records[0]]
+        return [name for name in feature_scores.NAMES if name in self.records[0]]
 
 
-def record(specialists: Specialists, examples: Examples, target: Tensor | None = None) -> Recorder:
+def record(
+    specialists: Specialists,
+    examples: Examples,
+    target: Tensor | None = None,
+    fitted: Mapping[str, UnseenScore] | None = None,
+) -> Recorder:
     """Evaluate examples and return the recorded values; see `Recorder`."""
-    recorder = Recorder(specialists, target)
+    recorder = Recorder(specialists, target, fitted)
     with feature_loader(specialists, examples) as loader:
         for _ in outputs(recorder, loader):
             pass

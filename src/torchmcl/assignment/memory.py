@@ -1,4 +1,5 @@
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,8 @@ class Memory(nn.Module):
         k: The number of members that own each class.
         balance: Whether all members own the same number of classes, to within one; see `balanced`.
         stable: Whether to store the counts at the start of each epoch, which `settled` needs.
+        shuffle: Whether each class gets the owners of another, random class, as a control of what the owners are worth.
+            The permutation depends only on the owners, so that it is the same in all processes.
 
     >>> memory = Memory(classes=2, members=3, k=1)
     >>> memory.record(torch.tensor([[0, 0, 1], [1, 1, 0], [0, 0, 0]]), torch.tensor([0, 0, 1]))
@@ -40,10 +43,20 @@ class Memory(nn.Module):
     flags: Tensor
     earlier: Tensor
 
-    def __init__(self, classes: int, members: int, *, k: int = 1, balance: bool = False, stable: bool = False) -> None:
+    def __init__(
+        self,
+        classes: int,
+        members: int,
+        *,
+        k: int = 1,
+        balance: bool = False,
+        stable: bool = False,
+        shuffle: bool = False,
+    ) -> None:
         super().__init__()
         self.k = k
         self.balance = balance
+        self.shuffle = shuffle
         self.fixed = False
         self.register_buffer("counts", torch.zeros(classes, members, dtype=torch.int64))
         self.register_buffer("flags", torch.zeros(classes, members, dtype=torch.bool))
@@ -110,7 +123,11 @@ class Memory(nn.Module):
     def _decide(self) -> Tensor:
         if not self.counts.any():
             raise UsageError("The memory is empty. Train with loss-based assignment first (warmup >= 1).")
-        return balanced(self.counts, self.k) if self.balance else top_k(self.counts, self.k, dim=1)
+        owners = balanced(self.counts, self.k) if self.balance else top_k(self.counts, self.k, dim=1)
+        if not self.shuffle:
+            return owners
+        generator = torch.Generator().manual_seed(crc32(owners.cpu().numpy().tobytes()))
+        return owners[torch.randperm(len(owners), generator=generator).to(owners.device)]
 
     def _inspect(self, by_member: Tensor, group: Tensor | None) -> Tensor:
         classes, members = self.counts.shape

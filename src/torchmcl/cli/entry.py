@@ -4,20 +4,21 @@ import os
 import re
 import sys
 from collections.abc import Container, Sequence
+from textwrap import wrap
 from types import ModuleType
 from typing import Any
 
 from torchmcl import __version__
 from torchmcl._utils import imports, plain_yaml
 from torchmcl._utils.allocator import keep_freed_memory
-from torchmcl.cli import cache, calibrate, evaluate, export, figures, ls, predict, report, serve, study, train
+from torchmcl.cli import cache, calibrate, evaluate, export, figures, ls, predict, report, route, serve, study, train
 from torchmcl.cli.options import add_import, one_line
 from torchmcl.cli.train import EXAMPLE
 from torchmcl.errors import TorchmclError, UsageError
 
 COMMANDS: dict[str, ModuleType] = {
     command.__name__.rpartition(".")[2]: command
-    for command in (train, evaluate, report, figures, calibrate, predict, export, serve, study, cache, ls)
+    for command in (train, evaluate, report, figures, calibrate, route, predict, export, serve, study, cache, ls)
 }
 
 
@@ -92,6 +93,8 @@ def run(arguments: list[str]) -> int:
     """Parse the arguments and call the command."""
     from jsonargparse import ArgumentError
 
+    from torchmcl.cli.help_format import plain_message
+
     if not arguments:
         arguments = ["--help"]
     parser = build_parser(arguments[:1])
@@ -99,7 +102,7 @@ def run(arguments: list[str]) -> int:
         options = parser.parse_args(arguments)
     except ArgumentError as problem:
         command = f"{arguments[0]} " if arguments[0] in COMMANDS else ""
-        raise UsageError(f"{one_line(problem)} Try: torchmcl {command}--help") from problem
+        raise UsageError(f"{plain_message(problem)} Try: torchmcl {command}--help") from problem
     command = options["subcommand"]
     if "import" in options[command]:
         raise UsageError("--import is only allowed on the command line. Remove it from the configuration file.")
@@ -111,6 +114,8 @@ def build_parser(commands: Container[str] = COMMANDS) -> Any:
     from jsonargparse import ArgumentParser, get_loader, set_loader
     from yaml import YAMLError
 
+    from torchmcl.cli.help_format import HelpFormatter
+
     def load(text: str) -> Any:
         plain_yaml.parse(text)
         return get_loader("yaml")(text)  # parses 1e-3 as a number
@@ -120,13 +125,20 @@ def build_parser(commands: Container[str] = COMMANDS) -> Any:
         prog="torchmcl",
         exit_on_error=False,
         parser_mode="plain-yaml",
+        formatter_class=HelpFormatter,  # also used for the subcommands
         description=f"Train and use specialist ensembles (multiple choice learning). Example: {EXAMPLE}",
     )
     parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
     subcommands = parser.add_subcommands(required=True)
     for name, command in COMMANDS.items():
         dashes = "Option names can contain dashes or dots instead of underscores, as in --num-nodes and --data.dir."
-        own = ArgumentParser(exit_on_error=False, description=f"{command.__doc__} {dashes}")
+        text, examples = wrap(f"{command.__doc__} {dashes}"), getattr(command, "EXAMPLES", {})
+        shown = [f"  {about}:\n    {example}" for example, about in examples.items()]
+        own = ArgumentParser(
+            exit_on_error=False,
+            usage=f"torchmcl {name} [options]" if examples else None,
+            description="\n".join(["Examples:", *shown, "", *text] if shown else text),
+        )
         subcommands.add_subcommand(name, own, help=command.__doc__)
         if name in commands:
             command.add_arguments(own)

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from torchmcl._utils.console import wide_console
-from torchmcl.cli.options import add_option, add_runs, data_config
+from torchmcl.cli.options import add_option, add_query, add_runs, data_config
 
 
 def add_arguments(parser: Any) -> None:
     """Add the arguments for the runs, the data and the output format."""
     add_runs(parser)
+    add_query(parser)
     add_option(parser, "json", "print JSON", bool)
 
 
@@ -19,8 +20,8 @@ def run(options: dict[str, Any]) -> int:
     from torchmcl.analysis.evaluation import evaluate_run
 
     source = data_config(options)
-    unseen = {"unseen": options["unseen"], "unseen_classes": options["unseen_classes"]}
-    metrics = [evaluate_run(Path(run), options["data"], source, **unseen) for run in options["runs"]]
+    given = {name: options[name] for name in ("unseen", "unseen_classes", "query", "budget")}
+    metrics = [evaluate_run(Path(run), options["data"], source, **given) for run in options["runs"]]
     if options["json"]:
         print(json.dumps(metrics if len(metrics) > 1 else metrics[0], indent=1))
         return 0

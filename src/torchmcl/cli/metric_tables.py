@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 COMPARED = ("accuracy", "oracle_rmse", "rmse", "crps", "ece", "nll", "brier")
 LISTS = {"members": "members' errors", "winners": "closest hypothesis, %"}  # metrics with one value per member
-UNSEEN_COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
+UNSEEN_COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "accepted95": "accepted"}
 
 
 def metric_tables(results: Sequence[dict[str, Any]]) -> "Iterator[Table]":
@@ -33,14 +33,18 @@ def run_table(metrics: dict[str, Any]) -> "Table":
             table.add_row(LISTS[name], "  ".join(f"{error:{form}}" for error in value))
         elif name == "density":
             table.add_row(name, value)
-        elif name == "rejection":
+        elif name in ("rejection", "routing"):
             for inside, number in value.items():
-                table.add_row(f"rejection: {inside}", "none" if number is None else f"{number:g}")
+                table.add_row(f"{name}: {inside}", "none" if number is None else f"{number:g}")
     return table
 
 
 def unseen_table(metrics: dict[str, Any]) -> "Table":
-    """Show how well each score detects unseen data. FPR95 is the false positive rate at a 95 % true positive rate."""
+    """Show how well each score detects unseen data.
+
+    FPR95 is the false positive rate at a 95 % true positive rate. The last column is the share of the unseen examples
+    that are accepted if 95 % of the test set is.
+    """
     unseen = metrics["unseen"]
     title = f"{metrics['run']}: {metrics['data']} against {unseen['examples']} examples of {unseen['data']}"
     table = _table(title, ("score (higher: more likely unseen)", *UNSEEN_COLUMNS.values()))

@@ -40,6 +40,13 @@ def add_runs(parser: Any, *, limit: bool = False) -> None:
         add_option(parser, "limit", "maximum number of examples to evaluate per data set; by default, all", int)
 
 
+def add_query(parser: Any) -> None:
+    """Add the options for querying only some members, which need a router (`torchmcl route`)."""
+    add_option(parser, "query", "number of most likely owners to query per example; by default, all members", int)
+    about = "largest number of members to query if all answer 'not mine'; by default, twice the value of --query"
+    add_option(parser, "budget", about, int)
+
+
 def data_config(options: dict[str, Any]) -> "DataConfig":
     """Collect the options --data_… in a `DataConfig`."""
     from torchmcl.serialization.data_config import DataConfig
@@ -113,22 +120,31 @@ def network_options() -> dict[str, tuple[Any, str]]:
 
 
 def options_of(builders: dict[str, Any], excluded: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """Return the type of each option, and a help text that lists the functions that accept it and their defaults.
+    """Return the type and the help text of each option: a description, and the functions that accept it with defaults.
 
     Training options are left out, because `fit` rejects a method or a network with an option of the same name.
     """
     from torchmcl.training.config import reserved
 
-    found: dict[str, tuple[list[Any], list[str]]] = {}
+    found: dict[str, tuple[list[Any], dict[str, list[str]]]] = {}
     for name, accepted in builders.items():
-        for option, (kind, default) in accepted.items():
+        for option, (kind, default, about) in accepted.items():
             if option not in excluded and option not in reserved() and default is not REQUIRED:
-                kinds, defaults = found.setdefault(option, ([], []))
+                kinds, texts = found.setdefault(option, ([], {}))
                 kinds += [part for part in parts_of(kind) if part not in kinds]
-                defaults.append(f"{name}: {default}")
+                plain = re.sub(r"; see `[\w.]+`|`|\[I\]|This option is not in the paper\.", "", about).strip(" .")
+                text = plain or next(iter(texts), "")  # a function without a description of its own
+                texts.setdefault(text, []).append(
+                    f"{name}: {'off' if default is None or default is False else default}"
+                )
     return {
-        option: (Union[*sorted(kinds, key=parsing_order)], ", ".join(defaults))
-        for option, (kinds, defaults) in found.items()
+        option: (
+            Union[*sorted(kinds, key=parsing_order)],
+            "; ".join(
+                f"{text[:1].lower()}{text[1:]} ({', '.join(defaults)})".lstrip() for text, defaults in texts.items()
+            ),
+        )
+        for option, (kinds, texts) in found.items()
     }
 
 

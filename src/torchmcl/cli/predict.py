@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from torchmcl.cli.options import add_option
+from torchmcl.cli.options import add_option, add_query
 
 
 def add_arguments(parser: Any) -> None:
@@ -14,6 +14,7 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument("run", type=str, help="folder of a trained run")
     parser.add_argument("files", type=str, nargs="+", help="image files, or tables: .csv, or .npz with an array x")
     add_option(parser, "out", "folder for the predicted masks of a segmentation run")
+    add_query(parser)
     add_option(parser, "json", "print JSON", bool)
     add_option(parser, "csv", "print CSV", bool)
 
@@ -23,7 +24,8 @@ def run(options: dict[str, Any]) -> int:
     from torchmcl.inference.predictor import Specialists
 
     specialists = Specialists.load(options["run"])
-    rows = specialists.predict_files(options["files"], masks=options["out"])
+    query = {name: options[name] for name in ("query", "budget")}
+    rows = specialists.predict_files(options["files"], masks=options["out"], **query)
     if options["json"]:
         print(json.dumps(rows, indent=1))
         return 0

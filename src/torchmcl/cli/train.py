@@ -12,6 +12,16 @@ from torchmcl.cli.options import add_option
 from torchmcl.errors import UsageError
 
 EXAMPLE = "torchmcl train --method amcl --network simple_cnn --data cifar10 --members 5 --epochs 20 --out runs/first"
+EXAMPLES = {
+    "torchmcl train --out runs/first": "the embedded digits with the default method and network",
+    "torchmcl train --data folder:photos --network efficientnet_lite0 --out runs/photos": (
+        "images in one folder per class, on a pretrained network"
+    ),
+    "torchmcl train --data npz:table.npz --task regression --method annealed --out runs/table": (
+        "a table with numbers to predict"
+    ),
+    "torchmcl train --resume runs/first": "continue a run that was stopped",
+}
 
 
 def add_arguments(parser: Any) -> None:
@@ -78,7 +88,7 @@ def add_model(parser: Any) -> None:
 def add_options(parser: Any, kind: str, options: dict[str, tuple[Any, str]]) -> None:
     """Add a group with the options of all methods, networks or tasks."""
     group = parser.add_argument_group(
-        f"{kind} options", f"The help text of each option lists the {kind}s that accept it, with their defaults."
+        f"{kind} options", f"The {kind}s that accept an option follow its description, with their defaults."
     )
     for name, (type_, about) in options.items():
         group.add_argument(f"--{name}", type=type_ | None, default=None, help=about)

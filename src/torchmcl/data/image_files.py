@@ -2,7 +2,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import IOBase
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, BinaryIO
@@ -110,6 +110,31 @@ def image_array(image: "Image", size: Sequence[int] | None = None, channels: int
         picture = picture.resize((size[1], size[0]), Image.Resampling.BICUBIC)
     values = np.asarray(picture, dtype=np.uint8).reshape(picture.height, picture.width, channels)
     return np.array(values.transpose(2, 0, 1), order="C")  # a copy, because Pillow's array is read-only
+
+
+def convert_images(images: Tensor | Lazy, shape: Sequence[int]) -> Tensor | Lazy:
+    """Convert images (N, C, H, W) uint8 to another size (bicubic) and to gray or color, in the same way as files.
+
+    Anything else, such as a table, or a number of channels other than 1 and 3, is returned unchanged.
+
+    Args:
+        images: images
+        shape: the shape (C, H, W) of one converted image
+
+    >>> convert_images(torch.full((2, 3, 32, 32), 9, dtype=torch.uint8), (1, 8, 8))[:, 0, 0, 0]
+    tensor([9, 9], dtype=torch.uint8)
+    """
+    from PIL import Image
+
+    possible = len(images.shape) == 4 and len(shape) == 3 and images.dtype == torch.uint8
+    if tuple(images.shape[1:]) == tuple(shape) or not possible or not {images.shape[1], shape[0]} <= {1, 3}:
+        return images
+    if isinstance(images, ImageFiles):
+        return replace(images, size=(shape[1], shape[2]), channels=shape[0])
+    pixels = images if isinstance(images, Tensor) else images[torch.arange(len(images))]
+    arrays = (pixels[:, 0] if pixels.shape[1] == 1 else pixels.movedim(1, -1)).cpu().numpy()
+    pictures = map(Image.fromarray, arrays)
+    return torch.from_numpy(np.stack([image_array(picture, shape[1:], shape[0]) for picture in pictures]))
 
 
 def image_size(path: str | PathLike[str]) -> tuple[int, int]:

@@ -254,6 +254,18 @@ class Ensemble(nn.Module):
             )
         return exchanged
 
+    def features(self, x: Tensor) -> Tensor:
+        """Return features of examples (B, …) -> (B, D): the frozen trunk's, or the inputs of all last layers together.
+
+        Features with pixels are averaged over them.
+
+        >>> Ensemble.build("ie", "mlp", members=2, classes=3, width=8, inputs=4).features(torch.randn(5, 4)).shape
+        torch.Size([5, 16])
+        """
+        x = self.whitening(x)
+        found = [self.trunk(x)] if self.trunk is not None else self.bodies.last_inputs(self.exchange_features(x))
+        return torch.cat([part.flatten(2).mean(2) if part.ndim > 2 else part for part in found], dim=1)
+
     def forward_member(self, member: int, features: Tensor, x: Tensor) -> Tensor:
         """Return the logits (B, C, …) of one member from its features (B, D, …) after the exchange; x is the input."""
         return at_input_size(self.bodies[member](features), self._size(x))

@@ -22,6 +22,10 @@ class MemberList(nn.ModuleList):
         """Map M of (B_m, …) to M of (B_m, …): the number of examples differs between members."""
         return self(inputs)
 
+    def last_inputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return the inputs of the members' last layers with weights, or of members without: M of (B, …)."""
+        return [_last_input(module, x) for module, x in zip(self, inputs, strict=True)]
+
     def convert_state(self, state: dict[str, Any], prefix: str) -> None:
         """Split the weights of `BatchedMembers` under `prefix`, in place, into one set of weights per module."""
         for name, _ in self[0].named_parameters():
@@ -84,6 +88,12 @@ class BatchedMembers(nn.Module):
         shared = all(x is inputs[0] for x in inputs)
         return self._forward(inputs[0] if shared else torch.stack(list(inputs)), shared=shared)
 
+    def last_inputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return the inputs of the members' last linear layers, M of (B, …)."""
+        names = list(self.layers)
+        last = max(at for at, name in enumerate(names) if self.layers[name] is None)
+        return list(self._forward(torch.stack(list(inputs)), shared=False, layers=names[:last]).unbind())
+
     def __len__(self) -> int:
         return self.members
 
@@ -91,10 +101,12 @@ class BatchedMembers(nn.Module):
         """Return the chain of one member: (B, …) -> (B, …)."""
         return lambda x: self._forward(x, shared=True, members=slice(member, member + 1))[0]
 
-    def _forward(self, x: Tensor, *, shared: bool, members: slice = slice(None)) -> Tensor:
-        """Map (B, …), if all members share the input, or (M, B, …) to (M, B, …)."""
-        for name, layer in self.layers.items():
-            if layer is None:
+    def _forward(
+        self, x: Tensor, *, shared: bool, members: slice = slice(None), layers: Sequence[str] | None = None
+    ) -> Tensor:
+        """Map (B, …), if all members share the input, or (M, B, …) to (M, B, …), by default with all layers."""
+        for name in self.layers if layers is None else layers:
+            if (layer := self.layers[name]) is None:
                 x, shared = self._linear(x, name, shared, members), False
             else:
                 x = x.flatten(1 if shared else 2) if isinstance(layer, nn.Flatten) else layer(x)
@@ -120,6 +132,16 @@ class BatchedMembers(nn.Module):
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
         self.convert_state(state, prefix)
         super()._load_from_state_dict(state, prefix, *others)
+
+
+def _last_input(module: nn.Module, x: Tensor) -> Tensor:
+    """Return the input of the last layer with weights when `module` is applied to x (B, …), or x if there is none."""
+    layers = [part for part in module.modules() if part._parameters]
+    found = [x]
+    if layers:
+        with layers[-1].register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])):
+            module(x)
+    return found[-1]
 
 
 def _batched_name(name: str) -> str:

@@ -24,10 +24,12 @@ EMPTY = '<div class="mcl-empty"><p>Upload an image, or choose one from the test 
 def page(session: Session, example: ExampleAnswer) -> str:
     """Render the answer for an image."""
     answer, label = example.answer, example.answer.label[0]
+    classes = len(session.specialists.classes)
+    marked = label.masked_fill(~answer.claimed[0], classes)  # pixels that no member claims
     return render(
         "answer",
         session=session,
-        image=image_url(overlay(example.image, label) if session.dense else to_rgb(example.image)),
+        image=image_url(overlay(example.image, marked, auxiliary=classes) if session.dense else to_rgb(example.image)),
         heading=_heading(session, label),
         accepted=bool(answer.accepted[0]),
         claimed=bool(claimed_examples(answer.claimed)[0]),

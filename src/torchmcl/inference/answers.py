@@ -15,6 +15,8 @@ from torchmcl.structures.rejection import Rejection, claimed_examples
 from torchmcl.structures.task import Task
 from torchmcl.tasks import Labels, Regression
 
+BY_MEMBER = ("members", "queried")  # the fields of an answer whose first axis is the member
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:
@@ -37,7 +39,9 @@ class Answer:
         accepted: whether the confidence reaches the rejection threshold and, after calibration, the example is claimed
             (B,)
         member: index of the member with the lowest p(auxiliary), the highest gate weight or the highest confidence (B,)
-        members: each member's probabilities (M, B, C or C + 1, …); the auxiliary class, if any, comes last
+        members: each member's probabilities (M, B, C or C + 1, …); the auxiliary class, if any, comes last; NaN for
+            members that were not queried
+        queried: which members were queried (M, B), or None if all were; see `inference.routing`
     """
 
     label: Tensor
@@ -48,6 +52,7 @@ class Answer:
     accepted: Tensor
     member: Tensor
     members: Tensor
+    queried: Tensor | None = None
 
     def to(self, device: str | torch.device) -> "Answer":
         """Return a copy on another device."""
@@ -62,6 +67,8 @@ class Answer:
         claim = None if self.claim is None else float(per_example(self.claim)[i])
         row: dict[str, Any] = {"claimed": bool(claimed_examples(self.claimed)[i]), "claim": claim}
         row |= {"accepted": bool(self.accepted[i]), "member": int(self.member[i]) + 1}
+        if self.queried is not None:
+            row["queried"] = (self.queried[:, i].nonzero()[:, 0] + 1).tolist()
         if self.label.ndim > 1:
             return row | {"claimed_pixels": float(self.claimed[i].float().mean())}
         row |= {"label": classes[int(self.label[i])], "confidence": float(self.confidence[i])}
@@ -74,8 +81,16 @@ class Answer:
         for name in columns:
             parts = [getattr(answer, name) for answer in answers]
             if parts[0] is not None:
-                columns[name] = torch.cat(parts, dim=1 if name == "members" else 0)
+                columns[name] = torch.cat(parts, dim=1 if name in BY_MEMBER else 0)
         return cls(**columns)
+
+    def subset(self, index: Tensor) -> "Answer":
+        """Return the answers for the examples `index` (B,), in this order."""
+        columns: dict[str, Any] = {
+            name: part if part is None else part.index_select(1 if name in BY_MEMBER else 0, index)
+            for name, part in vars(self).items()
+        }
+        return Answer(**columns)
 
 
 @singledispatch

@@ -1,7 +1,7 @@
 """One interface for all scores that detect unseen data, and the scores that need features of the training data.
 
 `fit` learns from training examples, and `score` returns one number per example. **A higher score always indicates
-unseen data.** Features are those of a frozen trunk, or the inputs of the members' last layers.
+unseen data.** Features are those of `Ensemble.features`: of a frozen trunk, or the inputs of the members' last layers.
 """
 
 from abc import ABC, abstractmethod
@@ -12,10 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from torchmcl.data.examples import Examples
 from torchmcl.errors import UsageError
 from torchmcl.inference import unseen_scores
+from torchmcl.inference.features import feature_loader
+from torchmcl.inference.predictor import Specialists
 from torchmcl.inference.unseen_scores import MemberScores
+from torchmcl.objectives.dataset_pass import outputs
 from torchmcl.structures.output import describe, per_example
+
+MAX_EXAMPLES = 10_000  # training examples on which scores are fitted
 
 
 class UnseenScore(ABC):
@@ -115,7 +121,8 @@ class VirtualLogit(UnseenScore):
         from sklearn.decomposition import PCA
 
         x = _array(features)
-        self.components_ = PCA(min(self.components or -(-x.shape[1] // 2), *x.shape), svd_solver="full").fit(x)
+        count = min(self.components or -(-x.shape[1] // 2), *x.shape)
+        self.components_ = PCA(count, svd_solver="covariance_eigh").fit(x)
         largest = -float(unseen_scores.max_logit(logits).mean())
         self.alpha_ = largest / max(float(self._residual(x).mean()), np.finfo(np.float64).tiny)
         return self
@@ -154,6 +161,24 @@ def build(name: str, **options: Any) -> UnseenScore:
     if name not in unseen_scores.SCORES:
         raise UsageError(f"Expected one of the scores {', '.join(NAMES)}, got {name!r}.")
     return OutputScore(name, **options)
+
+
+def fit_feature_scores(specialists: Specialists, examples: Examples) -> dict[str, UnseenScore]:
+    """Fit all scores that need features on training examples, at most 10,000 evenly spaced ones, with their defaults.
+
+    The dictionary is empty for segmentation, which has no features of whole images.
+    """
+    if specialists.model_config.dense:
+        return {}
+    chosen = torch.linspace(0, len(examples) - 1, min(len(examples), MAX_EXAMPLES)).round().long()
+    features, parts = [], []
+    with feature_loader(specialists, examples.subset(chosen)) as loader, torch.no_grad():
+        for batch, output in outputs(specialists.ensemble, loader):
+            features.append(specialists.ensemble.features(batch.x).cpu())
+            calibrated = specialists.model_config.rejection.calibrated(output)
+            combined = specialists.method.combine(calibrated)
+            parts.append(MemberScores.of(calibrated, combined, specialists.method))
+    return {name: build(name).fit(torch.cat(features), MemberScores.cat(parts)) for name in FEATURE_SCORES}
 
 
 def _array(features: Tensor | None) -> NDArray[np.float64]:

@@ -152,19 +152,21 @@ def _filled(
 
 
 @contextmanager
-def feature_loader(specialists: Specialists, examples: Examples) -> Iterator[Loader]:
-    """Return a loader of examples for `specialists.ensemble`, with cached features if its trunk is frozen."""
+def feature_loader(specialists: Specialists, examples: Examples, **options: Any) -> Iterator[Loader]:
+    """Return a loader of examples for `specialists.ensemble`, with cached features if its trunk is frozen.
+
+    The `options` are those of `Loader`; by default, the loader yields large batches in order.
+    """
     ensemble, trunk = specialists.ensemble, specialists.ensemble.trunk
     found = None
     if trunk is not None:
         found = cached_features([examples], trunk.module, specialists.model_config, device=specialists.device)
     if found is None:
-        yield specialists.loader(examples)
+        yield specialists.loader(examples, **options)
         return
     ensemble.expect_features(specialists.model_config.shape[1:])
     try:
-        options: dict[str, Any] = {"batch_size": specialists.batch_size, "device": specialists.device}
-        yield Loader(found.parts[0], shuffle=False, preprocess="none", **options)
+        yield specialists.loader(found.parts[0], preprocess="none", **options)
     finally:
         ensemble.expect_features(None)
 

@@ -19,6 +19,7 @@ from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.rejection import with_members
 
 MAX_BIAS = 10.0
+MIN_GAIN = 2.0  # in log-likelihood; a smaller one, a likelihood ratio below 7, can be chance
 MAX_ROWS = 20_000  # the maximum number of examples or pixels that determine the values
 
 Combine = Callable[[EnsembleOutput], Tensor]
@@ -71,11 +72,12 @@ def fit_members(combine: Combine, logits: Tensor, target: Tensor) -> MemberCalib
 def calibrate_members(
     combine: Combine, logits: Tensor, target: Tensor, ignore_index: int | None = None
 ) -> MemberCalibration:
-    """Return the values of `fit_members`, or none if they do not lower the negative log-likelihood of other examples.
+    """Return the values of `fit_members`, or none if they do not raise the log-likelihood of other examples by 2.
 
     More parameters always fit better, so each half of the examples is judged with the values of the other half, and
-    compared with one temperature for the ensemble, fitted in the same way. At most 20,000 evenly spaced examples or
-    pixels are used.
+    compared with one temperature for the ensemble, fitted in the same way. If the ensemble makes almost no error on
+    these examples, almost nothing can be gained, and the members are left as they are. At most 20,000 evenly spaced
+    examples or pixels are used.
 
     Args:
         combine: combiner of the method
@@ -99,7 +101,7 @@ def calibrate_members(
             other = apply_temperature(_combined(combine, rows[:, judge], members), T)
             nll = float(_nll(other, labels[judge])) * len(labels[judge])
             plain, fitted = (plain + nll, fitted) if members is none else (plain, fitted + nll)
-    return fit_members(combine, rows, labels) if fitted < plain else MemberCalibration()
+    return fit_members(combine, rows, labels) if fitted < plain - MIN_GAIN else MemberCalibration()
 
 
 def _combined(combine: Combine, logits: Tensor, members: MemberCalibration) -> Tensor:

@@ -19,18 +19,22 @@ from torchmcl.data.loader import Loader, inference_batch_size
 from torchmcl.data.masks import write_mask
 from torchmcl.ensemble import Ensemble, Network, auxiliary_outputs
 from torchmcl.ensemble.members import convert_state_dict
+from torchmcl.ensemble.router import Router
 from torchmcl.errors import UsageError
 from torchmcl.inference import calibrate as calibration
 from torchmcl.inference import table_files
 from torchmcl.inference.answers import Answer, answer_of
 from torchmcl.inference.inputs import batches, labelled_batches
 from torchmcl.inference.regression_answer import RegressionAnswer
+from torchmcl.inference.routing import RoutedEnsemble, query_of
 from torchmcl.objectives.dataset_pass import outputs
 from torchmcl.objectives.objective import memory_of
 from torchmcl.serialization import checksum, hub, model_files
 from torchmcl.serialization.model_config import ModelConfig
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.tasks import Segmentation
+
+UNCLAIMED = ".unclaimed.png"  # the end of the name of a mask of unclaimed pixels
 
 __all__ = ["Answer", "ModelConfig", "RegressionAnswer", "Specialists"]
 
@@ -43,6 +47,7 @@ class Specialists:
         method: method with which the ensemble was trained, and which combines the members' outputs
         ensemble: the trained members, which are put into evaluation mode
         memory: memory of the classes that each member takes, for methods with a memory
+        router: router that predicts the owners of an example; see `inference.router_training`
 
     Attributes:
         metrics: content of metrics.json, or an empty dictionary
@@ -55,11 +60,17 @@ class Specialists:
     """
 
     def __init__(
-        self, model_config: ModelConfig, method: methods.Method, ensemble: Ensemble, memory: Memory | None = None
+        self,
+        model_config: ModelConfig,
+        method: methods.Method,
+        ensemble: Ensemble,
+        memory: Memory | None = None,
+        router: Router | None = None,
     ) -> None:
         self.model_config = model_config
         self.method = method
         self.memory = memory
+        self.router = router
         self.metrics: dict[str, Any] = {}
         # Convolutions with many channels are up to twice as fast in this memory format.
         self.ensemble = ensemble.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -141,50 +152,79 @@ class Specialists:
     def to(self, device: str | torch.device) -> "Specialists":
         """Move the weights to another device."""
         self.ensemble.to(device)
+        if self.router is not None:
+            self.router.to(device)
         return self
 
-    def predict(self, x: Any, *, batch_size: int | None = None) -> Any:
+    def predict(
+        self, x: Any, *, query: int | None = None, budget: int | None = None, batch_size: int | None = None
+    ) -> Any:
         """Predict the targets of examples and return the answer for all of them, on the CPU.
 
         Args:
             x: examples before preprocessing: a tensor or an array of one or several images (B, C, H, W) or (B, H, W,
                 C), or of rows of a table (B, D); one or several paths or PIL images; `Examples`; a `Dataset`; or an
                 iterable, such as a loader, of any of these or of tuples (x, …)
+            query: number of most likely owners to query per example, according to the router; by default, and with the
+                number of members, all members are queried
+            budget: largest number of members to query if all queried members answer "not mine"; by default, twice
+                `query`
             batch_size: number of examples per forward pass; by default, `self.batch_size`
 
         Returns:
             An `Answer`, or a `RegressionAnswer` if the targets are continuous.
 
         Raises:
-            UsageError: if there are no examples, or if they do not have the shape and type that the model expects.
+            UsageError: if there are no examples, if they do not have the shape and type that the model expects, or if
+                the members cannot be queried separately.
         """
-        parts = list(self.stream(x, batch_size=batch_size))
+        parts = list(self.stream(x, query=query, budget=budget, batch_size=batch_size))
         if not parts:
             raise UsageError("Expected at least one example, got none.")
         return parts[0].cat(parts)
 
-    def stream(self, x: Any, *, batch_size: int | None = None) -> Iterator[Any]:
+    def stream(
+        self, x: Any, *, query: int | None = None, budget: int | None = None, batch_size: int | None = None
+    ) -> Iterator[Any]:
         """Predict like `predict`, but yield one answer per batch, for data that does not fit in memory."""
         size = self.batch_size if batch_size is None else batch_size
-        for _, output in outputs(self.ensemble, map(self.to_input, batches(x, self.model_config, size))):
+        routed = self.routed(query, budget)
+        inputs = map(self.to_input, batches(x, self.model_config, size))
+        if routed is not None:
+            for _, answer in outputs(routed, inputs):
+                yield answer.to("cpu")
+            return
+        for _, output in outputs(self.ensemble, inputs):
             with torch.no_grad():
                 answer = self.postprocess(output)
             yield answer.to("cpu")
 
     @torch.no_grad()
-    def predict_batch(self, batch: Tensor) -> Any:
+    def predict_batch(self, batch: Tensor, *, query: int | None = None, budget: int | None = None) -> Any:
         """Predict the targets of one batch of raw examples (B, …); the answer stays on the device of the weights."""
-        return self.postprocess(self.forward(batch))
+        if (routed := self.routed(query, budget)) is None:
+            return self.postprocess(self.forward(batch))
+        [(_, answer)] = outputs(routed, [self.to_input(batch)])
+        return answer
+
+    def routed(self, query: int | None, budget: int | None = None) -> RoutedEnsemble | None:
+        """Return the ensemble that queries the most likely owners, or None to query all members; see `predict`."""
+        asked = query_of(self.method, query, budget)
+        if asked is None:
+            return None
+        if self.router is None:
+            raise UsageError("The model has no router, which query needs. Train one with: torchmcl route RUN")
+        return RoutedEnsemble(self.ensemble, self.router, self.method, self.model_config.rejection, asked)
 
     def forward(self, batch: Tensor) -> EnsembleOutput:
         """Return the members' outputs for one batch of raw examples (B, …), without gradients."""
         [(_, output)] = outputs(self.ensemble, [self.to_input(batch)])
         return output
 
-    def loader(self, examples: Examples) -> Loader:
-        """Return a loader of preprocessed batches, in order, on the device of the weights."""
-        preprocess = self.model_config.preprocess
-        return Loader(examples, batch_size=self.batch_size, shuffle=False, device=self.device, preprocess=preprocess)
+    def loader(self, examples: Examples, **options: Any) -> Loader:
+        """Return a loader of preprocessed batches, by default in order, on the device of the weights."""
+        defaults: dict[str, Any] = {"batch_size": self.batch_size, "shuffle": False, "device": self.device}
+        return Loader(examples, **{**defaults, "preprocess": self.model_config.preprocess, **options})
 
     def to_input(self, batch: Tensor) -> Tensor:
         """Preprocess one batch (B, …) on the device of the weights, in the memory format of the members."""
@@ -259,37 +299,53 @@ class Specialists:
         self.model_config = replace(self.model_config, **changes)
         return result
 
-    def predict_files(self, files: Sequence[str | Path], *, masks: str | Path | None = None) -> list[dict[str, Any]]:
+    def predict_files(
+        self,
+        files: Sequence[str | Path],
+        *,
+        masks: str | Path | None = None,
+        query: int | None = None,
+        budget: int | None = None,
+    ) -> list[dict[str, Any]]:
         """Predict the target of each image file, or of each row of table files.
 
         Args:
             files: paths of images, or of tables (see `inference.table_files`)
             masks: folder for the predicted masks of a segmentation model; each mask has the size of its image
+            query: number of members to query per example; see `predict`
+            budget: largest number of members to query per example; see `predict`
 
         Returns:
             One dictionary per image, with the key image, or per row, with the keys file and row (numbered from 1). A
             model for classes adds claimed, claim, accepted and member (numbered from 1); classification adds label,
-            confidence and probabilities; segmentation adds claimed_pixels (a fraction), mask (a path) and parts (the
-            fraction of the pixels in each class). The label of an example that no member claims is kept. A model for
-            continuous targets adds mean, most_probable, hypotheses and scores.
+            confidence and probabilities; segmentation adds claimed_pixels (a fraction), mask (a path), parts (the
+            fraction of the pixels in each class) and, for a method with an auxiliary class, unclaimed_mask (the path of
+            a mask that is white where no member claims a pixel). The label of an example that no member claims is kept.
+            A model for continuous targets adds mean, most_probable, hypotheses and scores. If only some
+            members are queried, queried lists their numbers.
         """
         if self.model_config.dense and masks is None:
             raise UsageError("A segmentation model needs a folder for its masks. Pass masks=…, or --out masks.")
         x, rows = table_files.examples(files)
-        answer = self.predict(x)
+        answer = self.predict(x, query=query, budget=budget)
         for i, row in enumerate(rows):
             row |= answer.row(i, self.classes)
         return self._with_masks(rows, answer, Path(masks or ".")) if self.model_config.dense else rows
 
     def _with_masks(self, rows: list[dict[str, Any]], answer: Answer, folder: Path) -> list[dict[str, Any]]:
         names = [f"{Path(row['image']).stem}.png" for row in rows]
-        if len(set(names)) < len(names):
+        unclaimed = [name.removesuffix(".png") + UNCLAIMED for name in names if self.method.auxiliary]
+        if len({*names, *unclaimed}) < len(names) + len(unclaimed):
             raise UsageError("Images with the same name would have the same mask file. Predict them separately.")
         atomic.make_folder(folder)
-        for row, name, label in zip(rows, names, answer.label, strict=True):
+        for at, (row, name, label) in enumerate(zip(rows, names, answer.label, strict=True)):
             row["mask"] = str(folder / name)
             row["parts"] = {c: float((label == i).float().mean()) for i, c in enumerate(self.classes)}
-            write_mask(folder / name, label, image_size(row["image"]))
+            size = image_size(row["image"])
+            write_mask(folder / name, label, size)
+            if unclaimed:
+                row["unclaimed_mask"] = str(folder / unclaimed[at])
+                write_mask(folder / unclaimed[at], ~answer.claimed[at], size)
         return rows
 
     def save(self, folder: str | Path) -> None:
@@ -297,6 +353,8 @@ class Specialists:
         tensors = {f"ensemble.{name}": tensor for name, tensor in self.ensemble.state_dict().items()}
         if self.memory is not None:
             tensors |= {f"memory.{name}": getattr(self.memory, name) for name in ("counts", "flags")}
+        if self.router is not None:
+            tensors |= {f"router.{name}": tensor for name, tensor in self.router.state_dict().items()}
         model_files.write(Path(folder), self.model_config, tensors)
 
     @classmethod
@@ -336,13 +394,17 @@ class Specialists:
         path: str | Path,
     ) -> "Specialists":
         """Return a model with the stored tensors of its ensemble and its memory; `path` names their file in errors."""
-        _load_tensors(ensemble, _ensemble_tensors(tensors), path)
+        _load_tensors(ensemble, _tensors_of("ensemble", tensors), path)
         memory = memory_of(method.new_objective())
         if memory is not None and "memory.flags" in tensors:
             stored = {name: tensors[f"memory.{name}"] for name in ("counts", "flags")}
             _load_tensors(memory, dict(memory.named_buffers()) | stored, path)  # others only matter in training
             memory.fixed = bool(memory.flags.any())
-        return cls(model_config, method, ensemble, memory)
+        router = None
+        if model_config.router is not None:
+            router = model_config.router.build(method.members).eval()
+            _load_tensors(router, _tensors_of("router", tensors), path)
+        return cls(model_config, method, ensemble, memory, router)
 
     def push_to_hub(self, repo: str, *, private: bool = False, api: hub.Api | None = None) -> str:
         """Upload the model to the Hugging Face hub and return the URL of the upload; log in first with `hf auth login`.
@@ -368,11 +430,12 @@ class Specialists:
 
 def load_weights(ensemble: Ensemble, folder: Path) -> None:
     """Load the weights of a run or a saved model into an ensemble; raise UsageError if they do not match it."""
-    _load_tensors(ensemble, _ensemble_tensors(model_files.read(folder)[1]), folder)
+    _load_tensors(ensemble, _tensors_of("ensemble", model_files.read(folder)[1]), folder)
 
 
-def _ensemble_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name[9:]: tensor for name, tensor in tensors.items() if name.startswith("ensemble.")}
+def _tensors_of(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    prefix = f"{part}."
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _load_tensors(module: torch.nn.Module, tensors: dict[str, Tensor], folder: str | Path) -> None:

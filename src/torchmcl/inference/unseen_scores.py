@@ -4,8 +4,9 @@ Each function takes the `MemberScores` of a batch and returns one score per exam
 per pixel (B, …).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +54,16 @@ class MemberScores:
             # The softmax of logarithms stays finite even if all members are almost certain of the auxiliary class.
             weights = (real.logsumexp(2) - logits.logsumexp(2)).softmax(0)
         return cls(real, real.softmax(2), auxiliary, weights / weights.sum(0), combined, method.k)
+
+    @classmethod
+    def cat(cls, parts: Sequence["MemberScores"]) -> "MemberScores":
+        """Concatenate the outputs for successive batches, on the CPU."""
+        columns: dict[str, Any] = {"auxiliary": None, "k": parts[0].k}
+        for name in ("logits", "members", "auxiliary", "weights", "combined"):
+            values = [getattr(part, name) for part in parts]
+            if values[0] is not None:
+                columns[name] = torch.cat([value.cpu() for value in values], dim=0 if name == "combined" else 1)
+        return cls(**columns)
 
 
 def smallest_auxiliary(scores: MemberScores) -> Tensor:

@@ -22,7 +22,7 @@ def amcl(
     beta: float = 0.01,
     gamma: float = 0.5,
     warmup: Duration = "5%",
-    memory: bool = True,
+    memory: bool | Literal["shuffled"] = True,
     balance: bool | Literal["assignment", "memory", "both"] = False,
     slack: float = 0.0,
     groups: int | None = None,
@@ -38,7 +38,8 @@ def amcl(
         warmup: The duration of the loss-based phase; the paper uses 5 epochs in schedules of 100 to 300 epochs. With
             "stable", the phase ends as soon as the owners of the classes have settled; see `Memory.settled`. "stable"
             is not in the paper.
-        memory: Whether to use the memory-based phase; False gives the paper's ablation without memory.
+        memory: Whether to use the memory-based phase; False gives the paper's ablation without memory. With "shuffled",
+            each class gets the owners of another, random class, as a control. "shuffled" is not in the paper.
         balance: "assignment" gives members equal shares of the examples in the loss-based phase; see `Balanced`.
             "memory" or True gives them the same number of classes in the memory-based phase, to within one. "both"
             does both. This option is not in the paper.
@@ -60,7 +61,8 @@ def amcl(
             raise UsageError("amcl scores hypotheses by its auxiliary output. Use Regression(score=None).")
         task, leave, combine = replace(task, loss=Claimed(cast(Cost, task.loss))), to_declined, None
     even, stable = balance in (True, "memory", "both"), warmup == STABLE
-    counted = Memory(groups or task.outputs, members, k=k, balance=even, stable=stable)
+    shuffle = memory == "shuffled"
+    counted = Memory(groups or task.outputs, members, k=k, balance=even, stable=stable, shuffle=shuffle)
     chosen, countable = least_regret(k, balance, slack), groups is not None or task.classes is not None
     by_loss = Objective(task, Scaled(leave, beta), Record(chosen, counted) if countable else chosen)
     by_memory = Objective(task, Scaled(leave, gamma), counted.recall)

@@ -19,11 +19,10 @@ from torchmcl.structures.task import Cost, Task
 from torchmcl.tasks import with_loss
 
 Item = TypeVar("Item", bound=Tensor | tuple)
+Output = TypeVar("Output")
 
 
-def outputs(
-    ensemble: Callable[[Tensor], EnsembleOutput], batches: Iterable[Item]
-) -> Iterator[tuple[Item, EnsembleOutput]]:
+def outputs(ensemble: Callable[[Tensor], Output], batches: Iterable[Item]) -> Iterator[tuple[Item, Output]]:
     """Run an ensemble over batches in evaluation mode and yield each batch with the members' outputs.
 
     A batch is an input (B, …) or a tuple that starts with one, such as `data.loader.Batch`. Gradients are disabled in

@@ -10,6 +10,7 @@ from torchmcl import methods, networks, tasks
 from torchmcl._utils.validation import validate_types
 from torchmcl.data import preprocess
 from torchmcl.ensemble import Ensemble, Network
+from torchmcl.ensemble.router import RouterConfig
 from torchmcl.ensemble.whitening import Whitening
 from torchmcl.errors import UsageError, known_name
 from torchmcl.serialization.legacy import upgraded_options
@@ -48,6 +49,7 @@ class ModelConfig:
         whiten: whether the ensemble whitens its preprocessed inputs
         norm_eps: epsilon of batch normalisation, or None for PyTorch's default
         rejection: threshold and temperature for accepting predictions
+        router: router that predicts the owners of an example, or None
         version: version of this format
     """
 
@@ -71,6 +73,7 @@ class ModelConfig:
     whiten: bool = False
     norm_eps: float | None = None
     rejection: Rejection = field(default_factory=Rejection)
+    router: RouterConfig | None = None
     version: int = VERSION
 
     def __post_init__(self) -> None:
@@ -171,4 +174,5 @@ class ModelConfig:
         if about["version"] < 3:  # versions 1 and 2 did not store default options
             about = {**about, "method_options": upgraded_options(about["method"], about.get("method_options", {}))}
         about = {**about, "classes": tuple(about["classes"]), "shape": tuple(about["shape"]), "version": VERSION}
-        return cls(**{**about, "rejection": Rejection(**about.get("rejection", {}))})
+        router = None if about.get("router") is None else RouterConfig(**about["router"])
+        return cls(**{**about, "rejection": Rejection(**about.get("rejection", {})), "router": router})

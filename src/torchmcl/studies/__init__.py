@@ -40,10 +40,13 @@ NAMES = (  # the built-in studies
     "fine_tuning",
     "from_scratch",
     "unseen",
+    "unseen_data",
+    "selective",
     "data_size",
     "sensitivity",
     "balanced",
     "balanced_masks",
+    "sparse",
     "toy_regression",
     "tables_regression",
 )

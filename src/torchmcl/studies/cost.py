@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from heapq import heapify, heapreplace
 from math import ceil
@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from torchmcl import methods, networks
+from torchmcl._utils.durations import epochs_of
 from torchmcl.ensemble import exchange as exchanges
 from torchmcl.ensemble.gate import Gate
 from torchmcl.errors import UsageError, known_name
@@ -97,14 +98,38 @@ def operations(spec: Spec) -> float:
     return epochs * per_epoch + test * work.forward + (count + test) * work.once
 
 
-def in_networks(spec: Spec) -> float:
+def in_networks(spec: Spec, alone: Spec | None = None) -> float:
     """Return the operations per training step of a run in units of one network that is trained alone.
+
+    The number is the mean over the epochs, which differ in sparse training. `alone` is the run of that network; by
+    default, it has the network of `spec`.
 
     >>> in_networks(Spec({"method": "ie", "members": 5, "network": "resnet10", "data": "cifar10"}))
     5.0
     """
-    alone = {name: spec.options[name] for name in NETWORK_OPTIONS if name in spec.options}
-    return work_of(spec).step / work_of(Spec({**alone, "method": "ie", "members": 1, "exchange": "default"})).step
+    if alone is None:
+        network = {name: spec.options[name] for name in NETWORK_OPTIONS if name in spec.options}
+        alone = Spec({**network, "method": "ie", "members": 1, "exchange": "default"})
+    return work_of(spec).step / work_of(alone).step
+
+
+def share_of_batch(config: TrainConfig) -> float:
+    """Return the share of the batches that passes through a member, as a mean over the epochs and members.
+
+    The share is 1 except in sparse training, and while one seed network is trained (`branch`).
+
+    >>> share_of_batch(TrainConfig.of("amcl", members=5, k=1, warmup=2, epochs=10, sample_others=0.25))
+    0.52
+    """
+    rate, branch = config.recipe.sample_others, config.recipe.branch
+    if rate == 1 and branch is None:
+        return 1.0
+    resolved = config.resolved()
+    method, epochs = resolved.method.build(2), resolved.recipe.length()
+    first = method.schedule_end(epochs) if branch is None else epochs_of(branch, epochs, "branch")
+    in_first = method.members if branch is None else 1
+    later = method.k + (method.members - method.k) * rate
+    return (first * in_first + (epochs - first) * later) / (epochs * method.members)
 
 
 def work_of(spec: Spec) -> Work:
@@ -118,7 +143,8 @@ def work_of(spec: Spec) -> Work:
         if name in network.options
     )
     size = network.options.get("image_size")
-    return count(method.name, network.name, method.members, classes, data, network.exchange, network.preset, own, size)
+    members = (method.name, network.name, method.members, classes, data)
+    return count(*members, network.exchange, network.preset, own, size, share_of_batch(config))
 
 
 @cache
@@ -132,8 +158,11 @@ def count(
     preset: str = "default",
     options: tuple[tuple[str, Any], ...] = (),
     image_size: int | None = None,
+    share: float = 1.0,
 ) -> Work:
     """Count the parameters and operations of an ensemble as the sum of its parts.
+
+    `share` of a batch passes through the bodies in a training step and, without an exchange, through the stems.
 
     >>> count("ie", "resnet18", 5, 10, DATA["cifar10"]).parameters
     55869810
@@ -152,7 +181,9 @@ def count(
         gate = [count_module(Gate(kind, split.features, members), features)] if kind else []
     stems = [stem] * (1 if module.shared_stem else members)
     parts = [*stems, *[body] * members, count_module(module, features[: len(stems)]), *gate]
-    return Work(*(sum(numbers) for numbers in zip(*map(astuple, parts), strict=True)))
+    whole = Work(*(sum(numbers) for numbers in zip(*map(astuple, parts), strict=True)))
+    sampled = members * body.step + (members * stem.step if isinstance(module, exchanges.NoExchange) else 0)
+    return replace(whole, step=whole.step - round((1 - share) * sampled))
 
 
 @cache

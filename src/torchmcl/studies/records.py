@@ -1,7 +1,8 @@
 """Additional records of a trained ensemble, for studies that need more than its metrics."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,17 @@ from torchmcl.analysis.evaluation import separation
 from torchmcl.assignment import top_k
 from torchmcl.data import samples
 from torchmcl.data.examples import DataSet, Examples
+from torchmcl.data.image_files import convert_images
 from torchmcl.errors import UsageError
+from torchmcl.inference import calibrate as calibration
+from torchmcl.inference import rejection
+from torchmcl.inference.feature_scores import UnseenScore, fit_feature_scores
 from torchmcl.inference.features import feature_loader
 from torchmcl.inference.predictor import Specialists
-from torchmcl.metrics import auroc
+from torchmcl.inference.rejection import apply_temperature, fit_temperature
+from torchmcl.metrics import auroc, nll
+from torchmcl.objectives.dataset_pass import outputs
+from torchmcl.structures.rejection import Rejection
 from torchmcl.studies.cost import in_networks
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import pack_bytes
@@ -26,6 +34,8 @@ from torchmcl.tasks import Regression
 from torchmcl.tasks.labels import percent
 from torchmcl.training.evaluate import evaluate, evaluation_batches
 from torchmcl.training.run_folder import ASSIGNMENT_HISTORY, read_assignment_history
+
+COVERAGES = (80, 90, 95)  # percent, of the record `selective`
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +96,74 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
 
 def unseen(trained: Trained, argument: str) -> dict[str, Any]:
     """Compute how well each score separates unseen data from the test set; `argument` is that of `unseen_examples`."""
-    seen, other = (recorder.record(trained.specialists, one) for one in (trained.examples, unseen_examples(argument)))
+    seen, other = scored(trained), scored(trained, argument)
     return {name: separation(seen.get(name), other.get(name)) for name in seen.scores}
+
+
+def scored(trained: Trained, unseen: str = "") -> recorder.Recorder:
+    """Return all scores of the test set, or of unseen data, whose images are converted to those of the run."""
+    fitted = _fitted(trained)
+    if not unseen:
+        return _seen(trained)
+    examples, shape = unseen_examples(unseen), trained.specialists.model_config.shape
+    examples = replace(examples, images=convert_images(examples.images, shape))
+    return recorder.record(trained.specialists, examples, fitted=fitted)
+
+
+@lru_cache(maxsize=1)  # several records of a run need them
+def _fitted(trained: Trained) -> dict[str, UnseenScore]:
+    return fit_feature_scores(trained.specialists, trained.data.train)
+
+
+@lru_cache(maxsize=1)
+def _seen(trained: Trained) -> recorder.Recorder:
+    return recorder.record(trained.specialists, trained.examples, trained.examples.target, _fitted(trained))
+
+
+def selective(trained: Trained, argument: str) -> dict[str, Any]:
+    """Compute errors and shares of accepted answers, in percent, with thresholds for 80, 90 and 95 % of the answers.
+
+    The thresholds are chosen on the validation split: on the confidence and, for a method with an auxiliary class, also
+    on claim and confidence, as `calibrate` does. `coverage` and `error` are those of the test set, and `unseen` is the
+    share of unseen examples that are accepted; `argument` names the unseen data. `joint` is the error if an equal
+    number of test examples and unseen examples is given, and every accepted answer to an unseen example is wrong.
+    """
+    specialists, held = trained.specialists, trained.data.validation
+    method, task = specialists.method, specialists.method.task
+    if held is None:
+        raise UsageError("The record selective needs a validation split. Set data_validation in the Spec.")
+    with feature_loader(specialists, held) as loader:
+        batches = [(output, batch.target) for batch, output in outputs(specialists.ensemble, loader)]
+    values, target = calibration.collect(method, batches)
+    combined = torch.cat([method.combine(output).cpu() for output, _ in batches])
+    seen, other = scored(trained), scored(trained, argument)
+    record: dict[str, Any] = {"confidence": {}, **({"claims": {}} if method.auxiliary else {})}
+    for coverage in COVERAGES:
+        rules = {"confidence": rejection.calibrate(combined, target, coverage=coverage / 100)}
+        if method.auxiliary:
+            rules["claims"] = calibration.calibrate(task, values, target, method=method, coverage=coverage / 100)[2]
+        for name, rule in rules.items():
+            record[name][str(coverage)] = accepted_answers(rule, seen, other)
+    return record
+
+
+def accepted_answers(rule: Rejection, seen: recorder.Recorder, other: recorder.Recorder) -> dict[str, float | None]:
+    """Return the values of the record `selective` for one rule."""
+    accepted, foreign = (
+        rule.accepts(one.get("confidence"), rule.claims(1 - one.get("smallest_auxiliary")))
+        if rule.claim_threshold is not None
+        else rule.accepts(one.get("confidence"))
+        for one in (seen, other)
+    )
+    coverage, unseen = accepted.double().mean(), foreign.double().mean()
+    wrong = (seen.get("wrong").double() * accepted).mean()
+    joint = (wrong + unseen) / (coverage + unseen)
+    return {
+        "coverage": percent(coverage),
+        "error": percent(wrong / coverage) if coverage else None,
+        "unseen": percent(unseen),
+        "joint": percent(joint) if coverage + unseen else None,
+    }
 
 
 def flow(trained: Trained, argument: str) -> list[Any]:
@@ -143,6 +219,20 @@ def training(trained: Trained, argument: str) -> dict[str, Any]:
 def cost(trained: Trained, argument: str) -> float:
     """Compute the operations per training step in units of one network that is trained alone."""
     return round(in_networks(trained.spec), 3)
+
+
+@torch.no_grad()
+def calibrated(trained: Trained, argument: str) -> dict[str, float]:
+    """Compute the NLL on the test set with the temperature of the ensemble that is best on the validation split."""
+    specialists, validation = trained.specialists, trained.data.validation
+    if validation is None:
+        raise UsageError("The record calibrated needs a validation split. Set data_validation in the Spec.")
+    with feature_loader(specialists, validation) as loader:
+        batches = list(evaluation_batches(specialists.method, specialists.ensemble, loader))
+    predicted, target = (torch.cat([getattr(one, name).cpu() for one in batches]) for name in ("combined", "target"))
+    temperature = fit_temperature(predicted, target)
+    tested = apply_temperature(require_labels(trained.combined), temperature)
+    return {"temperature": round(temperature, 4), "nll": round(float(nll(tested, trained.examples.target)), 6)}
 
 
 def grad_cam(trained: Trained, argument: str) -> list[dict[str, Any]]:
@@ -221,10 +311,12 @@ RECORDS: dict[str, Callable[[Trained, str], Any]] = {
     "confidence": confidence,
     "auxiliary": auxiliary,
     "unseen": unseen,
+    "selective": selective,
     "flow": flow,
     "grad_cam": grad_cam,
     "top_m": top_m,
     "training": training,
     "cost": cost,
+    "calibrated": calibrated,
     "hypotheses": hypotheses,
 }

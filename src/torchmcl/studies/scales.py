@@ -16,8 +16,9 @@ from torchmcl.studies.spec import Spec
 
 NAMES = ("smoke", "mini", "standard", "scratch", "paper")
 SEEDS = {"smoke": 1, "mini": 1, "standard": 6, "scratch": 6, "paper": 3}
+_UNSEEN = ("unseen_data", "selective")
 SEEDS_OF_STUDY = {
-    "mini": dict.fromkeys(("from_scratch", "toy_regression", "tables_regression"), 0),
+    "mini": dict.fromkeys((*_UNSEEN, "from_scratch", "toy_regression", "tables_regression"), 0),
     "standard": {
         **dict.fromkeys(("pretrained_masks", "fine_tuning", "sensitivity", "balanced_masks"), 3),
         "from_scratch": 0,
@@ -26,11 +27,11 @@ SEEDS_OF_STUDY = {
     "scratch": {
         **dict.fromkeys(("networks", "non_mcl", "overlap", "size", "penalties", "leaderboard", "sensitivity"), 0),
         **dict.fromkeys(("pretrained", "pretrained_masks", "fine_tuning", "unseen", "auxiliary"), 0),
-        **dict.fromkeys(("balanced", "balanced_masks", "toy_regression", "tables_regression"), 0),
+        **dict.fromkeys((*_UNSEEN, "balanced", "balanced_masks", "toy_regression", "tables_regression"), 0),
         **dict.fromkeys(("ablation", "data_size", "segmentation"), 3),
-        **dict.fromkeys(("assignment_flow", "grad_cam", "from_scratch"), 1),
+        **dict.fromkeys(("assignment_flow", "grad_cam", "from_scratch", "sparse"), 1),
     },
-    "paper": dict.fromkeys(("from_scratch", "toy_regression", "tables_regression"), 0),
+    "paper": dict.fromkeys((*_UNSEEN, "from_scratch", "toy_regression", "tables_regression", "sparse"), 0),
 }
 
 Options = dict[str, Any]
@@ -47,6 +48,9 @@ _TRANSFER |= dict.fromkeys(("width", "exchange", "preset"))  # members share the
 _SCRATCH: Options = {"data": "cifar10", "data_limit": 20_000, "data_validation": 0.1, "epochs": 12, "drop_every": 4}
 _SCRATCH |= {"network": "resnet10", "width": 16, "preset": "default"}
 _SIMPLE_CNN: Options = {"network": "simple_cnn", "data_limit": None, "epochs": 24, "drop_every": 8}
+# The defaults of `fit` on digits; the rate is given, so that it is not tuned.
+_DEFAULT_DIGITS: Options = {"data": "digits", "network": "simple_cnn", "data_validation": 0.1, "epochs": 30}
+_DEFAULT_DIGITS |= {"learning_rate": 0.1, "weight_decay": 5e-4, **dict.fromkeys(("width", "preset"))}
 _MASKS = {**_CIFAR10, **_ICOSEG, "epochs": 30, "batch_size": 32, "drop_every": 8}
 _PRETRAINED_MASKS = {**_ICOSEG, "epochs": 30, "batch_size": 32, "network": "efficientnet_lite0"}
 _PRETRAINED_MASKS |= {"learning_rate": 0.001, "weight_decay": 0.05}  # the recipe of the network, which is not tuned
@@ -59,6 +63,7 @@ SETTINGS: dict[str, dict[str, Options]] = {
         "images": {**_DIGITS, "data_limit": 200, "data_validation": 0.2},
         "confidence": {**_DIGITS, "data_classes": "3,8", "epochs": 3, "batch_size": 32},
         "auxiliary": {**_DIGITS, "data_classes": "0,1,2,3,4,5,6"},
+        "unseen_data": {**_DIGITS, "data_classes": "0,1,2,3,4,5,6", "data_validation": 0.2},
         "segmentation": {**_DIGITS, "data": "digits-masks", "data_limit": 100, "network": "fcn", "batch_size": 32},
         "numbers": {**_NUMBERS, "epochs": 2, "width": 4},
         "tables": {**_NUMBERS, "epochs": 2, "width": 4},
@@ -70,6 +75,7 @@ SETTINGS: dict[str, dict[str, Options]] = {
     },
     "standard": {
         "images": _TRANSFER,
+        "digits": _DEFAULT_DIGITS,
         "confidence": {**_TRANSFER, "data": "cifar10", "data_classes": "dog,airplane"},
         "segmentation": _PRETRAINED_MASKS,
         "numbers": _NUMBERS,

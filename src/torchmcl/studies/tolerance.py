@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchmcl.analysis import recorder
 from torchmcl.analysis.evaluation import separation
 from torchmcl.metrics import harmonic_mean
 from torchmcl.studies.execute import predict
-from torchmcl.studies.records import Trained, require_labels, unseen_examples
+from torchmcl.studies.records import Trained, require_labels, scored
 from torchmcl.tasks.labels import percent
 
 MARGIN = 1e-3
@@ -137,11 +136,15 @@ def _member_bounds(taken: Tensor, open_: Tensor, wrong: Tensor, maybe: Tensor) -
 
 
 def unseen_bounds(trained: Trained, argument: str) -> dict[str, Any]:
-    """Return the bounds of the record `unseen`: all scores of the test set are raised, or lowered, by the margin."""
-    seen, other = (recorder.record(trained.specialists, one) for one in (trained.examples, unseen_examples(argument)))
+    """Return the bounds of the record `unseen`: all scores of the test set are raised, or lowered, by the margin.
+
+    For scores with a larger range than probabilities, the margin is relative to their standard deviation.
+    """
+    seen, other = scored(trained), scored(trained, argument)
     bounds = {}
     for name in seen.scores:
-        shifted = [separation(seen.get(name) + shift, other.get(name)) for shift in (-MARGIN, MARGIN)]
+        margin = MARGIN * max(1.0, float(seen.get(name).double().std()))
+        shifted = [separation(seen.get(name) + shift, other.get(name)) for shift in (-margin, margin)]
         bounds[name] = {measure: tuple(sorted(one[measure] for one in shifted)) for measure in shifted[0]}
     return bounds
 

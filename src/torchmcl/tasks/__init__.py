@@ -77,7 +77,14 @@ def regression(
     negatives: int | None = None,
     **fitted: Any,
 ) -> Regression:
-    """Continuous targets; `fitted` are the options that `fit` and calibration set."""
+    """Continuous targets; `fitted` are the options that `fit` and calibration set.
+
+    Args:
+        loss: The loss of a hypothesis; gaussian and laplace also predict a scale.
+        score: The loss of the score of a hypothesis: binary or plain cross-entropy, or that of a mixture.
+        score_weight: The factor applied to the loss of the scores.
+        negatives: The number of members without a target that enter the loss "bce"; by default, all.
+    """
     return Regression(targets, loss, score, score_weight, negatives, **fitted)
 
 

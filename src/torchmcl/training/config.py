@@ -41,7 +41,7 @@ NEUTRAL |= {
     "norm_eps": None,
 }
 NEUTRAL |= {"weight_decay_on": "all", "drop_at": None, "data_preprocess": None, "class_mean": False, "first_epoch": 1}
-NEUTRAL |= {"sample_others": 1.0, "sample_correction": "prior"}
+NEUTRAL |= {"sample_others": 1.0, "sample_correction": "prior", "branch": None, "branch_groups": "random"}
 NEUTRAL |= {"head": "pooled", "balance": None, "slack": 0.0}
 NEUTRAL |= {"loss": "squared", "score": None, "score_weight": 0.5, "negatives": None, "monitor": None}
 # Options that do not affect the results.
@@ -471,12 +471,22 @@ def group_options(
         if option not in part_of:
             near = get_close_matches(option[:100], part_of, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Known options: {', '.join(sorted(part_of))}."
+            if owners := _accepting(option):
+                hint = f"It is an option of {', '.join(owners)}."
             if option == "quiet":  # an option of the command line only
                 hint = "Use verbose=False."
             about = f"the method {name_of(method)} and the network {name_of(network)}"
             raise UsageError(f"Unknown option {option} for {about}. {hint}")
         parts[part_of[option]][option.removeprefix("data_")] = value
     return parts
+
+
+def _accepting(option: str) -> list[str]:
+    """Return the methods and networks that accept an option."""
+    from torchmcl import methods, networks
+
+    found = [name for name in methods.names() if option in methods.options(name)]
+    return found + [name for name in networks.names() if option in _options(networks.builder(name))]
 
 
 def _parts(method: "str | Method", network: Any, task: Any) -> dict[str, str]:

@@ -41,6 +41,7 @@ from torchmcl.serialization.model_files import read_config, training_config
 from torchmcl.structures.task import Task
 from torchmcl.tasks.labels import percent, percents
 from torchmcl.training import guardrails
+from torchmcl.training.branch import check_branch
 from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.config import NEUTRAL, TrainConfig, comparable, difference
 from torchmcl.training.evaluate import AnyLoader, evaluate
@@ -318,6 +319,7 @@ def prepare(
     method, ensemble = model_config.build(custom, method=method, seed=config.seed, pretrained=True)
     _check_networks(ensemble, model_config, custom=config.network.custom, mixed=config.machine.precision != "32")
     _check_backbone_rate(config, ensemble)
+    check_branch(method, ensemble, data, config.recipe)
     _check_task(config, method, ensemble, data)
     if isinstance(ensemble.whitening, Whitening):
         ensemble.whitening.fit(batch.x for batch in Loader(data.train, shuffle=False, preprocess=data.preprocess))

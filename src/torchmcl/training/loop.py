@@ -13,6 +13,7 @@ from torchmetrics import Metric
 
 from torchmcl import metrics
 from torchmcl._utils.distributed import all_max, all_sum
+from torchmcl._utils.durations import epochs_of
 from torchmcl._utils.randomness import seed_device, seed_of
 from torchmcl.data.loader import Batch
 from torchmcl.ensemble import Ensemble
@@ -22,7 +23,7 @@ from torchmcl.networks.backbone import changing_state
 from torchmcl.objectives.dataset_pass import run_dataset_passes
 from torchmcl.objectives.objective import memory_of, phase_of
 from torchmcl.structures.state import State
-from torchmcl.training import guardrails
+from torchmcl.training import branch, guardrails
 from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.evaluate import AnyLoader, evaluate
 from torchmcl.training.extra_metrics import ExtraMetrics, flatten_values
@@ -100,7 +101,8 @@ class Training:
         self.checkpoints = checkpoints or Checkpoints()
         self.unwrapped = ensemble.to(fabric.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = method.new_objective().to(fabric.device).train()
-        self.schedule_end = method.schedule_end(self.epochs)
+        self.seed_epochs = 0 if recipe.branch is None else epochs_of(recipe.branch, self.epochs, "branch")
+        self.schedule_end = self.seed_epochs or method.schedule_end(self.epochs)
         self.averaged: AveragedModel | None = None
         if recipe.ema is not None:
             average = get_ema_multi_avg_fn(recipe.ema)
@@ -111,18 +113,14 @@ class Training:
         self.rates, self.schedule = [group["lr"] for group in built.param_groups], schedule
         wrapped: tuple[Any, Any] = fabric.setup(module, built)
         self.ensemble, self.optimizer = wrapped
-        self.step = Step(
-            fabric,
-            ensemble,
-            self.ensemble,
-            self.objective,
-            self.optimizer,
-            accumulate=recipe.accumulate,
-            clip=recipe.clip,
-            lean=machine.lean,
-            mean_weight=train.mean_weight,
-            others=SampleOthers(recipe.sample_others, recipe.sample_correction) if recipe.sample_others < 1 else None,
-        )
+        common: dict[str, Any] = {"accumulate": recipe.accumulate, "clip": recipe.clip, "lean": machine.lean}
+        common["mean_weight"] = train.mean_weight
+        others = SampleOthers(recipe.sample_others, recipe.sample_correction) if recipe.sample_others < 1 else None
+        self.step = Step(fabric, ensemble, self.ensemble, self.objective, self.optimizer, others=others, **common)
+        self.seed_step = self.step
+        if self.seed_epochs:
+            seed_objective, common["others"] = branch.seed_objective(method).to(fabric.device), branch.NO_OTHERS
+            self.seed_step = Step(fabric, ensemble, self.ensemble, seed_objective, self.optimizer, **common)
         self.position = Position(taken=self._zeros(), wanted=self._zeros())
         self.last_taken = self._zeros()
         self.stop = Stop()
@@ -195,18 +193,21 @@ class Training:
         """Run one optimiser step and return the loss times the number of examples in this process."""
         rank = self.fabric.global_rank
         seed_device(self.fabric.device, seed_of(self.seed, state.at_epoch(), self.position.batch, rank))
-        loss, weights, wanted = self.step(batch, state, self._uniform(batch, state))
+        step = self.seed_step if state.at_epoch() <= self.seed_epochs else self.step
+        loss, weights, wanted = step(batch, state, self._uniform(batch, state))
         if self.averaged is not None:
             self.averaged.update_parameters(self.unwrapped)
         if loss.device.type == "cpu" and not loss.isfinite():
             raise self._not_finite(loss)
         self.position.taken += self._counted(batch, weights)
         self.position.wanted += self._counted(batch, wanted)
-        self.progress.step(loss / len(batch.x), self.position.taken, phase_of(self.objective))
+        self.progress.step(loss / len(batch.x), self.position.taken, self._phase(state.at_epoch()))
         return loss
 
     def _uniform(self, batch: Batch, state: State) -> Tensor | None:
         """Return the random numbers (M, B) by which a step samples examples, or None if all examples are seen."""
+        if state.at_epoch() <= self.seed_epochs:
+            return torch.ones(self.method.members, len(batch.x), device=self.fabric.device)
         if self.step.others is None:
             return None
         seed, fabric = seed_of(self.seed, state.at_epoch(), self.position.batch, OTHERS), self.fabric
@@ -238,6 +239,8 @@ class Training:
         mean = at.loss / len(self.train.examples)
         if not np.isfinite(mean):
             raise self._not_finite(mean)
+        if epoch <= self.seed_epochs:
+            self._copy_seed(last=epoch == self.seed_epochs)
         row = self._row(epoch, mean, taken)
         at.history.append(row)
         at.assignment_history.append(all_sum(at.wanted.clone()).cpu())
@@ -252,9 +255,29 @@ class Training:
         at.epoch, at.batch, at.loss, at.taken, at.wanted = epoch + 1, 0, 0.0, self._zeros(), self._zeros()
         self._save(torch.zeros((), dtype=torch.float64))
 
+    def _copy_seed(self, *, last: bool) -> None:
+        """Copy the seed network to all members and, after the last epoch of its phase, fix the owners of the classes.
+
+        Copies after every epoch serve the evaluation. They change nothing else, because only the first is trained.
+        """
+        branch.copy_first_member(self.unwrapped, self.optimizer)
+        branch.copy_first_member(self.final_model)
+        if not last:
+            return
+        members, k = self.method.members, self.method.k
+        if self.recipe.branch_groups == "confusion" and self.validation is not None:
+            confusion = branch.confusion(self.model, self.validation, self.method.classes)
+            owners = branch.confused_together(confusion, members, k)
+        else:
+            owners = branch.at_random(len(self.groups), members, k, seed=self.seed)
+        branch.assign_owners(self.objective, owners)
+
+    def _phase(self, epoch: int) -> str:
+        return branch.PHASE if epoch <= self.seed_epochs else phase_of(self.objective)
+
     def _row(self, epoch: int, loss: float, taken: Tensor) -> dict[str, Any]:
         """Return the row of an epoch in log.csv."""
-        row: dict[str, Any] = {"epoch": epoch, "phase": phase_of(self.objective), "loss": round(loss, 8)}
+        row: dict[str, Any] = {"epoch": epoch, "phase": self._phase(epoch), "loss": round(loss, 8)}
         row["learning_rate"] = self.rates[0] * self._factor(epoch)
         if self.validation is not None:
             self.evaluated = evaluate(self.method, self.model, self.validation, on_batch=self.extra.update)
@@ -264,6 +287,8 @@ class Training:
         return row | {f"share_{m}": round(float(part), 6) for m, part in enumerate(share, start=1)}
 
     def _warn(self, row: dict[str, Any], taken: Tensor) -> None:
+        if row["epoch"] <= self.seed_epochs:
+            return
         early = row["epoch"] <= self.schedule_end  # members still learn which examples to leave
         warnings = guardrails.check_shares(taken, self.method)
         warnings += [] if early else guardrails.check_metrics(self.evaluated, self.method)

@@ -42,6 +42,8 @@ class Recipe:
         drop_to: factor by which each drop multiplies the learning rate
         sample_others: fraction r of the examples that a member leaves that it sees once the memory of amcl is fixed
         sample_correction: how the loss accounts for sample_others: prior (shifts the auxiliary logit) or weight (1/r)
+        branch: epochs, or share such as 45%, in which one network is trained, whose copies become the members of amcl
+        branch_groups: which classes a member owns then: random ones, or those that the network confuses (confusion)
         clip: maximum norm of the gradient; by default no clipping
         ema: decay of an exponential moving average of the weights, which is evaluated and saved; by default none
         patience: number of epochs without a lower validation metric, see monitor, before training stops; by default off
@@ -72,6 +74,8 @@ class Recipe:
     drop_to: float = 0.2
     sample_others: float = 1.0
     sample_correction: Literal["prior", "weight"] = "prior"
+    branch: int | str | None = None
+    branch_groups: Literal["random", "confusion"] = "random"
     clip: float | None = None
     ema: float | None = None
     patience: int | None = None
@@ -89,6 +93,8 @@ class Recipe:
                 known_name("transform", name.strip(), constant("data.transforms", "NAMES"))
         for duration in self._drops():
             check_duration(duration, "drop_at")
+        if self.branch is not None:
+            check_duration(self.branch, "branch")
         self._check_numbers()
 
     def _check_numbers(self) -> None:
@@ -107,18 +113,22 @@ class Recipe:
             raise UsageError(f"Expected 0 < sample_others <= 1, got {self.sample_others}.")
         if self.sample_others == 1 and self.sample_correction != "prior":
             raise UsageError("The option sample_correction has no effect without sample_others < 1. Omit the option.")
+        if self.branch is None and self.branch_groups != "random":
+            raise UsageError("The option branch_groups has no effect without branch. Omit the option.")
         if self.ema is not None and not 0 < self.ema < 1:
             raise UsageError(f"Expected 0 < ema < 1, got {self.ema}.")
 
     def resolved(self, data: str) -> "Recipe":
-        """Return the recipe with missing `epochs` and `drop_every` set to the defaults for a data set.
+        """Return the recipe with missing `epochs` and `drop_every` set to the defaults, and durations in epochs.
 
         >>> Recipe().resolved("cifar100").epochs, Recipe(epochs=20).resolved("cifar100").drop_every
         (125, 4)
         """
         epochs = self.length(data)
         drops = [str(resolve_duration(duration, epochs, "drop_at")) for duration in self._drops()]
-        return replace(self, epochs=epochs, drop_every=self._drop(data), drop_at=",".join(drops) or None)
+        branch = None if self.branch is None else epochs_of(self.branch, epochs, "branch")
+        every, at = self._drop(data), ",".join(drops) or None
+        return replace(self, epochs=epochs, drop_every=every, drop_at=at, branch=branch)
 
     def length(self, data: str = "") -> int:
         """Return the number of epochs for a data set.

@@ -163,7 +163,7 @@ def test_roc_is_scikit_learn_s():
 def test_scores_are_in_order_of_their_area(two):
     areas = [float(text.get_text().split(": ")[1]) for text in unseen_roc(two[0]).legends[0].texts]
     assert areas == sorted(areas, reverse=True)
-    assert len(areas) == 10
+    assert len(areas) == 13
     assert len(unseen_roc(*two).legends[0].texts) == 2
 
 

@@ -17,7 +17,7 @@ from torchmcl.studies.store import Store, example_errors, validate
 from torchmcl.studies.tables import MISSING
 from torchmcl.studies.weights import write_weights
 
-FIGURES = ("confidence", "auxiliary", "assignment_flow", "grad_cam", "data_size", "overlap", "toy_regression")
+FIGURES = ("confidence", "auxiliary", "assignment_flow", "grad_cam", "data_size", "overlap", "toy_regression", "sparse")
 
 
 def show(folder, out, *names, more=()):

@@ -26,7 +26,8 @@ AUXILIARY = (0, 158, 80)  # green, as in the paper
 def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int] | None = None) -> "Figure":
     """Plot images with the target mask, the mask of each member, and the mask of the ensemble, one image per row.
 
-    Classes are drawn over the image in colour, and the auxiliary class is green. Each title contains the percentage of
+    Classes are drawn over the image in colour. The auxiliary class of a member, and pixels of the ensemble's mask that
+    no member claims, are green. Each title contains the percentage of
     wrong pixels. For this percentage, auxiliary pixels are replaced by the member's most probable real class.
 
     Args:
@@ -56,7 +57,8 @@ def overlays(specialists: Specialists, examples: Examples, chosen: Sequence[int]
         for m in range(members):
             mask = answer.members[m, row].argmax(0)
             show(axes[2 + m], images[row], mask, f"member {m + 1}: {errors[m, row]:.1f} %", auxiliary=classes)
-        show(axes[-1], images[row], answer.label[row], f"ensemble: {ensemble_errors[row]:.1f} %")
+        marked = answer.label[row].masked_fill(~answer.claimed[row], classes)
+        show(axes[-1], images[row], marked, f"ensemble: {ensemble_errors[row]:.1f} %", auxiliary=classes)
     return figure
 
 
