@@ -200,8 +200,8 @@ def test_readme_shows_the_committed_demo():
     assert shown.split("```")[0].strip() in (ROOT / "results/demo/digits.txt").read_text()
 
 
-def test_readme_tree():
-    text = (ROOT / "README.md").read_text().split("<!-- tree -->\n```text\n")[1].split("```")[0]
+def test_tree_of_contributing():
+    text = (ROOT / "CONTRIBUTING.md").read_text().split("<!-- tree -->\n```text\n")[1].split("```")[0]
     lines = text.splitlines()
     listed = {
         "src/torchmcl/" * line.startswith(" ") + path
