@@ -1,7 +1,8 @@
 """Figures that several studies share: errors against an option such as K, and errors against the cost of training."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PANELS = {"oracle_error": "oracle error", "top1_error": "top-1 error"}
 Point = tuple[float, Sequence[Result]]  # the value of an option, and the results of all seeds
+BESIDE: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points"}
 OUTLIER = {"top1_error": 2.0}  # errors above this multiple of the smallest one are drawn at the upper edge
 
 
@@ -86,20 +88,26 @@ def errors_against_cost(rows: Mapping[str, Sequence[Result]]) -> "Figure | None"
 
 
 def _scatter(axes: "Axes", points: Mapping[str, tuple[float, float]], limit: float) -> None:
-    """Draw points with labels in one column to the right of them; errors above the limit are at the upper edge."""
+    """Draw points; errors above the limit are at the upper edge.
+
+    The label of a point is next to it if no other point has the same cost, rounded, and in a column on the right side
+    otherwise.
+    """
     low, high = _range([error for _, error in points.values()], limit)
     drawn = {name: (cost, min(error, high)) for name, (cost, error) in points.items()}
     right = max(cost for cost, _ in points.values())
-    names = sorted(points, key=lambda name: points[name][1])
+    at_cost = Counter(round(cost) for cost, _ in points.values())
+    names = sorted((name for name in points if at_cost[round(points[name][0])] > 1), key=lambda name: points[name][1])
     heights = _apart([drawn[name][1] for name in names], low, high, gap=(high - low) / 17)
-    for name, height in zip(names, heights, strict=True):
-        error = points[name][1]
+    column = dict(zip(names, heights, strict=True))
+    line = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.5, "relpos": (0, 0.5), "shrinkA": 2, "shrinkB": 3}
+    for name, (cost, error) in points.items():
         axes.plot(*drawn[name], "o" if error <= limit else "^", markersize=5, color=_colour(name))
         text = name if error <= limit else f"{name} ({error:.0f})"
-        line = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.5}
-        axes.annotate(text, drawn[name], (1.2 * right, height), fontsize=7.5, va="center", arrowprops=line)
-    axes.set(xlim=(0, 1.85 * right), ylim=(low, high))
-    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= 1.1 * right])
+        place = {"xytext": (1.35 * right, column[name]), "arrowprops": line} if name in column else BESIDE
+        axes.annotate(text, drawn[name], fontsize=7.5, va="center", **place)
+    axes.set(xlim=(0, 1.95 * right), ylim=(low, high))
+    axes.set_xticks(sorted({1, *(round(cost) for cost, _ in points.values())}))
 
 
 def _apart(heights: Sequence[float], low: float, high: float, *, gap: float) -> list[float]:
