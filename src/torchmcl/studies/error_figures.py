@@ -101,7 +101,7 @@ def _scatter(axes: "Axes", points: Mapping[str, tuple[float, float]], limit: flo
     heights = _apart([drawn[name][1] for name in names], low, high, gap=(high - low) / 17)
     column = dict(zip(names, heights, strict=True))
     line = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.5, "relpos": (0, 0.5), "shrinkA": 2, "shrinkB": 3}
-    for name, (cost, error) in points.items():
+    for name, (_, error) in points.items():
         axes.plot(*drawn[name], "o" if error <= limit else "^", markersize=5, color=_colour(name))
         text = name if error <= limit else f"{name} ({error:.0f})"
         place = {"xytext": (1.35 * right, column[name]), "arrowprops": line} if name in column else BESIDE
