@@ -46,7 +46,7 @@ def read_table(path: Path) -> NDArray[Any]:
         raise UsageError(f"Expected numbers (N, D) in {path}, got {table.dtype} {table.shape}.")
     if not (finite := np.isfinite(table).reshape(len(table), -1).all(1)).all():
         row = int(finite.argmin()) + 1
-        raise UsageError(f"Expected finite numbers in {path}, got NaN or infinity in row {row}. Replace or remove them.")
+        raise UsageError(f"Expected finite numbers in {path}, got NaN or infinity in row {row}. Replace them.")
     return table
 
 
