@@ -1,6 +1,7 @@
 """Functions of losses and scores for your own training loop, without a network, memory or trainer of this package."""
 
 from dataclasses import replace
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -81,10 +82,13 @@ def winner_takes_all(
     if mode == "hard" and k != 1:
         raise UsageError(f"The mode 'hard' has one winner, got k={k}. Use mode='top_k'.")
     valid = _check(losses, mask)
-    if not 1 <= k <= len(losses):
+    if not (isinstance(k, Integral) and 1 <= k <= len(losses)):
         raise UsageError(f"Expected 1 <= k <= {len(losses)} members, got k={k}.")
     if (mode == "evolving" or (mode == "annealed" and temperature is None)) and (epoch is None or epochs is None):
         raise UsageError(f"The mode {mode!r} changes over training. Pass epoch, counted from 1, and epochs.")
+    for name, count in (("epoch", epoch), ("epochs", epochs)):
+        if count is not None and count < 1:
+            raise UsageError(f"Expected {name} >= 1, got {count}. Epochs are counted from 1.")
     losses = to_float32(losses)
     record = not isinstance(mode, str) and torch.is_grad_enabled() and getattr(rule, "training", True)
     state = State(1 if epoch is None and isinstance(mode, str) else epoch, epochs, record=record)
@@ -112,7 +116,7 @@ def _check(losses: Tensor, mask: Tensor | None) -> Tensor | None:
         valid = None
     elif mask is None:
         valid = losses.new_ones(losses.shape[1:], dtype=torch.bool)
-    elif losses.ndim == 3 and mask.shape == losses.shape[1:] and mask.dtype == torch.bool:
+    elif isinstance(mask, Tensor) and mask.dtype == torch.bool and losses.ndim == 3 and mask.shape == losses.shape[1:]:
         valid = mask
     else:
         raise UsageError(

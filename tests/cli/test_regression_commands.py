@@ -121,7 +121,8 @@ def test_serve_says_what_to_use_instead(folder, capsys):
     code, _, err = torchmcl(f"serve {folder}/one --port 0", capsys)
     assert (code, err) == (
         2,
-        "torchmcl: The explorer is not available for regression. Write a report with: torchmcl report RUN\n",
+        "torchmcl: The explorer shows classes and masks of images, but this run predicts numbers. Write a report with: "
+        "torchmcl report RUN\n",
     )
 
 

@@ -43,6 +43,18 @@ def test_values_and_gradients(seed, members, batch, shared):
         torch.testing.assert_close(stacked[m](x[m]), each[m](x[m]))
 
 
+def test_the_bias_of_a_shared_input_is_not_added_in_place_to_a_view():
+    """This would copy the gradient of the outputs in each backward pass (CopySlices)."""
+    stacked = BatchedMembers(chains())
+    nodes, names = [stacked.stacked([torch.randn(4, 6)] * 3).grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        names.add(type(node).__name__)
+        nodes += [parent for parent, _ in node.next_functions if parent is not None]
+    assert "MmBackward0" in names
+    assert "CopySlices" not in names
+
+
 def test_a_state_dict_fits_both():
     each, other = MemberList(chains()), chains()
     stacked = BatchedMembers(other)

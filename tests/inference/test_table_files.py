@@ -35,6 +35,7 @@ def test_images_are_left_to_the_reader_of_images():
         ("", "Expected 1 to .* bytes"),
         (",\n", "at least one row of numbers"),
         (b"\xff\xfe1,2\n", "as CSV"),
+        ("a,b\n1,2\n3,nan\n", "Expected finite numbers in .*table.csv, got NaN or infinity in row 2"),
     ],
 )
 def test_csv_files_that_cannot_be(tmp_path, content, message):
@@ -49,6 +50,7 @@ def test_other_files_that_cannot_be(tmp_path):
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 nothing")
     np.savez(tmp_path / "named.npz", inputs=np.zeros((2, 2)))
     np.savez(tmp_path / "flat.npz", x=np.zeros(3))
+    np.savez(tmp_path / "infinite.npz", x=np.array([[0.0], [np.inf]]))
     np.savez(tmp_path / "wide.npz", x=np.zeros((1, 3)))
     np.savez(tmp_path / "words.npz", x=np.array([["a"]]))
     np.savez(tmp_path / "objects.npz", x=np.array([[{}]], dtype=object))
@@ -57,6 +59,7 @@ def test_other_files_that_cannot_be(tmp_path):
         (["missing.csv"], "missing.csv"),
         (["broken.npz"], "Cannot read"),
         (["named.npz"], "Expected an array x in"),
+        (["infinite.npz"], "NaN or infinity in row 2"),
         (["flat.npz"], r"Expected numbers \(N, D\)"),
         (["words.npz"], r"Expected numbers \(N, D\)"),
         (["objects.npz"], "unsafe Python objects"),

@@ -228,7 +228,7 @@ def test_the_bandwidth_is_positive_if_the_fit_is_perfect():
         (lambda: small(loss="squred").fit(X, Y), r"Did you mean 'squared'\?"),
         (lambda: small(score_loss="bec").fit(X, Y), r"Did you mean 'bce'\?"),
         (lambda: small(score_loss="mixture").fit(X, Y), "needs a likelihood"),
-        (lambda: small(loss=lambda outputs, target, state: outputs).fit(X, Y), r"Expected a loss \(M, B\)"),
+        (lambda: small(loss=lambda outputs, target, state: outputs).fit(X, Y), r"a floating point loss \(M, B\)"),
         (lambda: small().fit(X, Y).sample(X, 0), "at least 1 sample"),
         (lambda: small().fit(X, Y).sample(X, bandwidth=0.0), "Expected a bandwidth > 0"),
         (lambda: small(learning_rate=1e200, optimizer="sgd").fit(X, Y), "The loss is not finite"),

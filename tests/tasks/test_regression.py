@@ -366,17 +366,22 @@ def test_targets_that_cannot_be_standardised(targets, message):
 
 
 @pytest.mark.parametrize(
-    ("loss", "shape"), [(lambda o, y, s: (o - y).square(), r"got \(3, 6, 2\)"), (lambda o, y, s: 0.0, "got float")]
+    ("loss", "shape"),
+    [
+        (lambda o, y, s: (o - y).square(), r"got \(3, 6, 2\)"),
+        (lambda o, y, s: 0.0, "got float"),
+        (lambda o, y, s: (o > y).sum(2), r"got \(3, 6\) of int64"),
+    ],
 )
 def test_a_loss_of_the_wrong_shape(loss, shape):
     objective = methods.build("smcl", M, task=Regression(2, loss=loss)).new_objective()
-    with pytest.raises(UsageError, match=rf"Expected a loss \(M, B\) = \(3, 6\) from Regression, {shape}"):
+    with pytest.raises(UsageError, match=rf"a floating point loss \(M, B\) = \(3, 6\) from Regression, {shape}"):
         objective(torch.zeros(M, 6, 2), GOOD)
 
 
 def test_a_loss_of_the_wrong_shape_for_several_targets():
     objective = methods.build("smcl", M, task=Regression(2, loss=lambda o, y, s: o.mean(2))).new_objective()
-    with pytest.raises(UsageError, match=r"Expected a loss \(M, B, T\) = \(3, 6, 1\) from Regression, got \(3, 6\)"):
+    with pytest.raises(UsageError, match=r"loss \(M, B, T\) = \(3, 6, 1\) from Regression, got \(3, 6\)"):
         objective(torch.zeros(M, 6, 2), GOOD[:, None])
 
 
@@ -389,6 +394,7 @@ def test_a_loss_of_the_wrong_shape_for_several_targets():
         ({"score": "bc"}, "Unknown kind of score 'bc'. Did you mean 'bce'?"),
         ({"score": "mixture"}, "The score 'mixture' needs a likelihood"),
         ({"score_weight": -1.0}, "Expected score_weight >= 0"),
+        ({"score": "bce", "negatives": 0}, "Expected negatives >= 1 or None, got 0"),
         ({"mean": (0.0,)}, "Expected one mean for each of the 2 targets, got 1"),
         ({"scale": (1.0, 0.0)}, "Expected only positive values in scale"),
     ],

@@ -208,7 +208,7 @@ def test_class_weights_of_pixels_equal_a_slow_loop():
 )
 def test_a_loss_of_the_wrong_shape(loss, got):
     wrong = Classification(2, loss=loss)
-    with pytest.raises(UsageError, match=rf"Expected a loss \(M, B\) = \(2, 3\) from .*, got {got}"):
+    with pytest.raises(UsageError, match=rf"Expected a floating point loss \(M, B\) = \(2, 3\) from .*, got {got}"):
         methods.build("smcl", 2, task=wrong).new_objective()(torch.zeros(2, 3, 2), torch.zeros(3).long())
 
 

@@ -378,7 +378,7 @@ def test_without_a_validation_split_there_is_no_density_until_it_is_calibrated()
         ({"members": 500}, "at least 500 training examples"),
         ({"class_weight": "balanced"}, "class_weight needs classes"),
         ({"sampling": "classes"}, "Cannot sample by class"),
-        ({"task": Regression(1, loss=lambda o, y, s: (o - y).square())}, r"Expected a loss \(M, B\) .* got \(3, "),
+        ({"task": Regression(1, loss=lambda o, y, s: (o - y).square())}, r"floating point loss \(M, B\) .* got \(3, "),
         ({"network": "simple_cnn"}, "Expected images"),
         ({"data_classes": "a,b"}, "numbers to predict, not classes"),
     ],

@@ -29,7 +29,8 @@ def hold_out(label: Tensor, fraction: float, *, seed: int, purpose: Purpose) -> 
     index, rank, size = _shuffled_strata(label, seed, purpose)
     chosen = rank < torch.minimum((size * fraction + 0.5).floor().clamp(min=1), size - 1)
     if not chosen.any():
-        raise UsageError(f"Cannot hold out any of {len(label)} examples: each has a different label. Add examples.")
+        reason = "each has a different label" if len(label) > 1 else "at least two are needed"
+        raise UsageError(f"Cannot hold out any of {len(label)} examples: {reason}. Add examples.")
     return index[~chosen].sort().values, index[chosen].sort().values
 
 

@@ -117,9 +117,10 @@ class BatchedMembers(nn.Module):
         if members != slice(None):  # a slice of all members would copy the gradients
             weight, bias = weight[members], None if bias is None else bias[members]
         if shared:  # one product with the weights of all members is faster than one per member
-            out = F.linear(x, weight.flatten(0, 1)).unflatten(-1, weight.shape[:2]).movedim(-2, 0)
-        else:
-            out = x @ weight.mT
+            out = F.linear(x, weight.flatten(0, 1)).unflatten(-1, weight.shape[:2])
+            # Adding the bias in place to a view would cost six more operations in the backward pass.
+            return (out if bias is None else out + bias).movedim(-2, 0)
+        out = x @ weight.mT
         return out if bias is None else out.add_(bias[:, None])  # faster than baddbmm
 
     def convert_state(self, state: dict[str, Any], prefix: str) -> None:

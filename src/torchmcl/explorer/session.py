@@ -56,7 +56,10 @@ class Session:
 
     def __init__(self, name: str, specialists: Specialists, test: Examples | None = None, test_error: str = "") -> None:
         if specialists.model_config.targets:
-            raise UsageError("The explorer is not available for regression. Write a report with: torchmcl report RUN")
+            raise UsageError(
+                "The explorer shows classes and masks of images, but this run predicts numbers. Write a report with: "
+                "torchmcl report RUN"
+            )
         if len(specialists.model_config.shape) != 3 or specialists.model_config.dtype != "uint8":
             raise UsageError(
                 "The explorer needs a run that was trained on images; this run has examples of shape "

@@ -44,6 +44,9 @@ def read_table(path: Path) -> NDArray[Any]:
     table = npz.read(path, labelled=False)["x"] if path.suffix.lower() == ".npz" else _read_csv(path)
     if table.ndim < 2 or not len(table) or table.dtype.kind not in "biuf":
         raise UsageError(f"Expected numbers (N, D) in {path}, got {table.dtype} {table.shape}.")
+    if not (finite := np.isfinite(table).reshape(len(table), -1).all(1)).all():
+        row = int(finite.argmin()) + 1
+        raise UsageError(f"Expected finite numbers in {path}, got NaN or infinity in row {row}. Replace them.")
     return table
 
 

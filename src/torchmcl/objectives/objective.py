@@ -110,10 +110,10 @@ class Objective(_WithMemory):
     def _take_cost(self, outputs: Tensor, target: Tensor, state: State) -> Tensor:
         take = self.take(outputs, target, state)
         shape = self.task.loss_shape(outputs, target)
-        if not isinstance(take, Tensor) or take.shape != shape:
+        if not isinstance(take, Tensor) or take.shape != shape or not take.is_floating_point():
             axes = "(M, B)" if len(shape) == 2 else "(M, B, T)"
             raise UsageError(
-                f"Expected a loss {axes} = {shape} from {self.task.name}, got {describe(take)}. "
+                f"Expected a floating point loss {axes} = {shape} from {self.task.name}, got {describe(take)}. "
                 "Average the loss over the other axes."
             )
         return take

@@ -19,7 +19,7 @@ from torchmcl.structures.task import Cost, EvaluationBatch, Joint, Task
 from torchmcl.structures.values import check_finite, valid_rows
 from torchmcl.tasks.combiners import weighted_mean
 from torchmcl.tasks.labels import on_device
-from torchmcl.tasks.scores import KINDS, score_loss, score_probabilities
+from torchmcl.tasks.scores import KINDS, check_negatives, score_loss, score_probabilities
 
 MAX_TARGETS = 100_000
 LOG_SCALE = 7.0  # log-scales are limited to [-7, 7], in units of the standardised targets
@@ -193,6 +193,7 @@ class Regression(Task):
             raise UsageError("The score 'mixture' needs a likelihood. Use loss='gaussian' or loss='laplace'.")
         if self.score_weight < 0:
             raise UsageError(f"Expected score_weight >= 0, got {self.score_weight}.")
+        check_negatives(self.negatives)
         self._check_learned()
 
     def _check_learned(self) -> None:

@@ -52,8 +52,7 @@ def score_loss(
         raise UsageError(
             f"Expected scores (M, B) and losses (M, B) or (M, B, T), got {describe(scores)} and {describe(losses)}."
         )
-    if negatives is not None and negatives < 1:
-        raise UsageError(f"Expected negatives >= 1 or None, got {negatives}.")
+    check_negatives(negatives)
     losses = losses.detach()
     if kind == "mixture":
         log_weight = scores.log_softmax(0).reshape(*scores.shape, *[1] * (losses.ndim - 2))
@@ -79,3 +78,9 @@ def score_probabilities(scores: Tensor, kind: str = "bce") -> Tensor:
     tensor([0.3333, 0.6667])
     """
     return (F.logsigmoid(scores) if kind == "bce" else scores).softmax(0)
+
+
+def check_negatives(negatives: int | None) -> None:
+    """Raise UsageError if a number of members without a target is less than 1."""
+    if negatives is not None and negatives < 1:
+        raise UsageError(f"Expected negatives >= 1 or None, got {negatives}.")

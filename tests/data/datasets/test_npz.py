@@ -63,6 +63,7 @@ def test_a_table_with_names(tmp_path) -> None:
         ({"x": X, "y": np.array([None] * 20)}, "Expected numbers or strings in y of .*, got unsafe Python objects"),
         ({"x": X, "y": Y, "x_test": X[:, :4], "y_test": Y}, "Expected x and x_test to have the same shape"),
         ({"x": X[:2], "y": Y[:2]}, "Cannot hold out any of 2 examples: each has a different label"),
+        ({"x": X[:1], "y": np.array([0.5])}, "Cannot hold out any of 1 examples: at least two are needed"),
     ],
 )
 def test_what_is_no_set(tmp_path, arrays, match) -> None:
