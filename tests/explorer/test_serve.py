@@ -166,7 +166,8 @@ def test_files_that_are_no_pictures(server, browser, pictures):
 
 def test_a_huge_file_is_refused_and_the_server_goes_on(server, browser, pictures):
     with opened(browser, server) as seen:
-        send(seen, pictures / "huge.png")
+        said(seen)
+        seen.page.locator("#mcl-upload input[type=file]").set_input_files(pictures / "huge.png")
         seen.page.get_by_text("the limit is 10 MB").wait_for()
         seen.inspect()
         send(seen, pictures / "6.png")
