@@ -72,7 +72,7 @@ def mosaic(rows: list[list[Image.Image]], scale: float) -> Image.Image:
         for x, tile in enumerate(row):
             whole.paste(tile.getpixel((0, tile.height - 1)), (x * width, y * height, (x + 1) * width, (y + 1) * height))
             whole.paste(tile, (x * width, y * height))
-    return whole.quantize(48)
+    return whole.quantize(80)
 
 
 if __name__ == "__main__":

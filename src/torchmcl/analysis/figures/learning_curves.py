@@ -51,7 +51,7 @@ def learning_curves(*evaluations: RunEvaluation | RegressionEvaluation) -> "Figu
         style.tidy(axes, grid="y")
         every = [value for _, _, values in curves for value in values]
         if every and min(every) >= 0:
-            axes.set_ylim(0, None)
+            axes.set_ylim(0, 1.08 * max(every) or 1)
             style.mixed_scale(axes, [sorted(values)[len(values) // 2] for _, _, values in curves if values], max(every))
         if len(curves) > 1 and not several:
             axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(-0.02, 1.08), ncols=3)

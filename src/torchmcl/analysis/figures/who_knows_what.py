@@ -24,7 +24,7 @@ def who_knows_what(evaluation: RunEvaluation) -> "Figure":
     not_mine = test.get("auxiliary") if evaluation.auxiliary else torch.zeros_like(correct)
     names = evaluation.examples.classes
     of_class = [target == c for c in range(len(names))]
-    means = tuple(torch.stack([part[own].mean(0) for own in of_class]).numpy() for part in (correct, not_mine))
+    known, left = (torch.stack([part[own].mean(0) for own in of_class]).numpy() for part in (correct, not_mine))
     pictured = evaluation.has_images and len(names) <= MAX_PICTURED and all(bool(own.any()) for own in of_class)
     images = (
         [to_rgb(image.numpy()) for image in evaluation.images([int(own.nonzero()[0]) for own in of_class])]
@@ -36,7 +36,7 @@ def who_knows_what(evaluation: RunEvaluation) -> "Figure":
         max(4.6, 0.9 + 0.5 * min(len(names), 18)), 1.1 + 0.36 * evaluation.members + 0.5 * bool(images) + 0.5 * long
     )
     axes = figure.subplots()
-    panel(axes, *means, images, numbered=len(names) <= MAX_NUMBERED)
+    panel(axes, known, left, images, numbered=len(names) <= MAX_NUMBERED)
     shown = range(0, len(names), -(-len(names) // MAX_NAMED))
     axes.set_xticks([c + 0.5 for c in shown], [style.label(names[c], 14) for c in shown], rotation=90 if long else 0)
     axes.tick_params(labelsize=8)
