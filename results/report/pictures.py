@@ -28,7 +28,7 @@ SECTIONS = {
     "phone": ("metrics", "assignment-of-classes", "mistakes"),
 }
 HEIGHT = {"desktop": 1500, "phone": 1300}  # of a section in pixels
-SCALE = {"desktop": 0.5, "phone": 0.7}
+SCALE = {"desktop": 0.44, "phone": 0.6}
 
 
 def report_tiles(page: Path, browser: object, width: str, scheme: str) -> Iterator[Image.Image]:
@@ -72,14 +72,14 @@ def mosaic(rows: list[list[Image.Image]], scale: float) -> Image.Image:
         for x, tile in enumerate(row):
             whole.paste(tile.getpixel((0, tile.height - 1)), (x * width, y * height, (x + 1) * width, (y + 1) * height))
             whole.paste(tile, (x * width, y * height))
-    return whole.quantize(80)
+    return whole.quantize(64)
 
 
 if __name__ == "__main__":
     runs = [Path(argument) for argument in sys.argv[1:]]
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         page = reporting.write(runs, Path(folder, "report.html"))
-        for width in WIDTHS:
-            for name, tiles, source in (("report", report_tiles, page), ("explorer", explorer_tiles, runs)):
+        for name, tiles, source in (("explorer", explorer_tiles, runs), ("report", report_tiles, page)):
+            for width in WIDTHS:
                 rows = [list(tiles(source, browser, width, scheme)) for scheme in ("light", "dark")]
                 mosaic(rows, SCALE[width]).save(RESULTS / name / f"{width}.png", optimize=True)

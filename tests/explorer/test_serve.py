@@ -97,6 +97,15 @@ def test_the_first_answer_needs_no_click(server, browser, specialists, digits_te
         seen.inspect()
 
 
+def test_the_list_of_classes_does_not_cover_the_answer(server, browser):
+    with opened(browser, server, width="phone") as seen:
+        said(seen)
+        inner, outer = (seen.page.locator(name).bounding_box() for name in ("#mcl-picks .mcl-list", ".mcl-verdict"))
+        assert inner["y"] + inner["height"] <= outer["y"]
+        assert seen.page.locator(".mcl-list").evaluate("list => list.scrollHeight > list.clientHeight")
+        assert seen.page.locator(".mcl-list").evaluate("list => getComputedStyle(list).overflowY") == "auto"
+
+
 def test_a_picture_is_shown_at_full_size(server, browser, pictures):
     with opened(browser, server) as seen:
         send(seen, pictures / "photograph.jpg")
