@@ -12,8 +12,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the figures of studies and the pictures of the explorer to the site."""
-    for figure in sorted((*ROOT.glob("results/*/*-figure.png"), *ROOT.glob("results/explorer/*.png"))):
+    """Add the figures of studies and the pictures of the report and the explorer to the site."""
+    for figure in sorted(
+        (*ROOT.glob("results/*/*-figure.png"), *ROOT.glob("results/explorer/*.png"), *ROOT.glob("results/report/*.png"))
+    ):
         path = figure.relative_to(ROOT).as_posix()
         files.append(File(path, str(ROOT), config["site_dir"], use_directory_urls=False))
     return files
@@ -24,7 +26,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     depth = page.file.src_uri.count("/")
     outside = re.compile(r"(?<!!)\[([^]]+)\]\(" + re.escape("../" * (depth + 1)) + r"([^)#]+)\)")
     markdown = outside.sub(lambda link: named(link[1], link[2]), markdown)
-    markdown = markdown.replace("](../results/", "](results/")  # the pictures are part of the site
+    pictures = "../" * (depth + 1) + "results/"
+    markdown = markdown.replace(f"]({pictures}", f"]({pictures[3:]}")  # the pictures are part of the site
     return re.sub(r"<!-- help: (.*?) -->", lambda mark: f"```text\n{help_of(mark[1].split())}```", markdown)
 
 

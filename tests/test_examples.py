@@ -1,6 +1,7 @@
 """Every example runs as it stands."""
 
 import copy
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -40,6 +41,29 @@ def test_example(path, monkeypatch, tmp_path):
         assert names["final"] < names["one_final"] / 2
     if path.stem == "image_folder":
         assert len(list((tmp_path / "photos" / "7").glob("*.png"))) > 100
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(monkeypatch, tmp_path):
+    """From a folder of images to rejection, cell by cell; no output is stored that could be out of date."""
+    notebook = json.loads((ROOT / "examples" / "quickstart.ipynb").read_text(encoding="utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] for cell in cells)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for number, cell in enumerate(cells, start=1):
+        exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
+    images, specialists = names["images"], names["specialists"]
+    assert len(images.classes) == 10
+    assert specialists.metrics["top1_error"] < 15
+    answer = specialists.predict(images.test)
+    wrong = answer.label != images.test.target
+    assert 0.7 < float(answer.accepted.double().mean()) < 1
+    assert float(wrong[answer.accepted].double().mean()) < float(wrong.double().mean())
+    assert not bool(names["answer"].accepted[-1])  # the noise
+    assert bool(names["answer"].accepted[:-1].any())
+    assert "Confusion matrix" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("name", "lines"), [("own_module", 15), ("new_method", 20), ("winner_takes_all", 9)])

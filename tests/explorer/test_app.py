@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from torchmcl import UsageError
-from torchmcl.data import from_arrays
+from torchmcl.data import Examples, ImageFiles, from_arrays
 from torchmcl.explorer import example_page, members_page, studies_page
+from torchmcl.explorer.app import show_errors
 from torchmcl.explorer.elements import render
 from torchmcl.explorer.serve import bound, credentials
-from torchmcl.explorer.session import Session
+from torchmcl.explorer.session import Session, check_comparable
 from torchmcl.inference.predictor import Specialists
 from torchmcl.structures.rejection import Rejection
 from torchmcl.studies.tables import Table
@@ -49,7 +50,7 @@ def test_bars_are_the_probabilities(session):
     for text, value in zip(shown, said.tolist(), strict=True):
         if text[0] not in "<>":
             assert abs(float(text.split()[0]) - 100 * value) < 0.051
-    assert card.count("<img") == 1
+    assert "<img" not in card  # a map of one value marks no region
 
 
 def test_the_claimed_card_alone_is_framed(session):
@@ -88,6 +89,8 @@ def test_masks_are_laid_over(masks):
 def test_masks_have_a_matrix_of_groups(masks):
     page = members_page.matrix(masks)
     assert page.count("data-pick") == 10 * 2
+    assert page.count('<tr data-class="') == 10
+    assert "mcl-filter" in page
     assert int(masks.claims.counts(10, 2).sum()) == len(masks.claims.indices)
 
 
@@ -102,7 +105,7 @@ def test_the_matrix_counts_who_claims(session, digits_test):
 def test_a_run_whose_test_set_is_gone(session):
     alone = Session("x", session.specialists, None, "It moved.")
     assert "It moved." in members_page.matrix(alone)
-    assert "It moved." in example_page.thumbnails(alone, None, 0)
+    assert "It moved." in example_page.thumbnails(alone)
     assert "mcl-verdict" in example_page.page(alone, alone.predict(torch.zeros(1, 8, 8, dtype=torch.uint8)))
 
 
@@ -129,7 +132,7 @@ def test_networks_without_pooling_have_no_map():
     specialists = fit("ie", "mlp", "digits", members=2, epochs=1, width=4, verbose=False)
     session = Session("x", specialists)
     page = example_page.page(session, session.predict(torch.zeros(1, 8, 8, dtype=torch.uint8)))
-    assert "Grad-CAM is not available. Grad-CAM needs global average pooling" in page
+    assert "Grad-CAM is not available. The networks of this run have no global average pooling." in page
     assert "is not calibrated and rejects no answer" in page
     assert "not mine" not in page
 
@@ -145,7 +148,7 @@ def test_a_model_that_resizes_gives_the_labels_of_predict(digits_test, tmp_path)
     paths = [tmp_path / f"{index}.png" for index in range(12)]
     for path, image in zip(paths, chosen.images, strict=True):
         Image.fromarray(image[0].numpy()).resize((30, 20)).save(path)
-    uploaded = [session.predict(session.read(path.read_bytes(), path.name)) for path in paths]
+    uploaded = [session.predict_file(path.read_bytes(), path.name) for path in paths]
     shown = [session.predict_test(index) for index in range(12)]
     for examples, inputs in ((uploaded, list(map(str, paths))), (shown, chosen.images)):
         expected = specialists.predict(inputs)
@@ -170,11 +173,79 @@ def test_cells_of_a_table_are_text():
 
 
 def test_studies_without_results(tmp_path):
-    assert studies_page.first(tmp_path) == ("confidence", "smoke")
+    assert studies_page.belonging(tmp_path, "digits") == []
     page = studies_page.page("ablation", "mini", tmp_path)
     assert "There are no results at this scale" in page
     assert str(tmp_path) not in page
     assert "9.74" in page
+
+
+def test_only_the_studies_of_the_run_s_data(results):
+    assert studies_page.belonging(results, "digits") == [("exchange", "smoke")]
+    assert studies_page.belonging(results, "cifar10") == []
+    assert studies_page.belonging(results, "") == []
+
+
+def test_all_classes_are_on_one_page(session, digits_test):
+    page = example_page.thumbnails(session)
+    assert re.findall(r'data-class="(\d)"', page) == [str(c) for c in range(10)]
+    assert page.count("data-pick") == 10 * 6
+    count = int((digits_test.target == 7).sum())
+    assert f'data-page="7:0" aria-label="all test images of 7">all {count}<' in page
+    whole = example_page.thumbnails(session, 7, 9)
+    places = [int(text) for text in re.findall(r'data-pick="(\d+)"', whole)]
+    assert places == (digits_test.target == 7).nonzero().flatten().tolist()[-len(places) :]
+    with pytest.raises(UsageError, match="does not exist"):
+        example_page.thumbnails(session, 10)
+
+
+def test_two_runs_answer_side_by_side(session, run):
+    other = Session.open(run)
+    other.name = "other"
+    check_comparable([session, other])
+    page = example_page.pages([session, other], lambda one: one.predict_test(3))
+    assert re.findall(r'class="mcl-run">(\w+)<', page) == ["digits", "other"]
+    assert page.count("mcl-verdict") == 2
+    both = members_page.matrices([session, other])
+    assert 'data-pick="0:4:1"' in both
+    assert 'data-pick="1:4:1"' in both
+
+
+def test_runs_that_cannot_be_compared(session, masks, digits_test):
+    with pytest.raises(UsageError, match="different classes"):
+        check_comparable([session, masks])
+    other = Session("other", session.specialists, digits_test.subset(list(range(9))))
+    with pytest.raises(UsageError, match="different test sets"):
+        check_comparable([session, other])
+
+
+def test_the_picture_is_shown_at_full_size(session, tmp_path, digits_test):
+    """Uploads and images of a folder are shown as they are, up to 1,600 pixels, beside the input of the network."""
+    from PIL import Image
+
+    for size, expected in (((300, 200), (200, 300)), ((3200, 1000), (500, 1600))):
+        Image.new("RGB", size, "red").save(tmp_path / "a.png")
+        example = session.predict_file((tmp_path / "a.png").read_bytes(), "a.png")
+        assert example.original.shape == (*expected, 3)
+    page = example_page.page(session, example)
+    assert 'data-name="a.png"' in page
+    assert "input has 8 x 8 pixels" in page
+    Image.new("RGB", (40, 20)).save(tmp_path / "b.png")
+    files = ImageFiles((str(tmp_path / "a.png"), str(tmp_path / "b.png")), (8, 8), 1)
+    own = Session("own", session.specialists, Examples(files, digits_test.target[:2], digits_test.classes))
+    assert own.predict_test(1).original.shape == (20, 40, 3)
+    assert session.predict_test(1).original is None
+
+
+def test_errors_have_no_python_objects(session, caplog):
+    with caplog.at_level("ERROR"):
+        assert "object at 0x" not in show_errors(session.predict_file)(b"GIF89a nothing", "a.gif")
+        assert "a.gif cannot be read" in show_errors(session.predict_file)(b"GIF89a nothing", "a.gif")
+        assert not caplog.messages
+        shown = show_errors(lambda: {}["secret"])()
+    assert "The server could not answer." in shown
+    assert "secret" not in shown
+    assert caplog.messages == ["A request failed."]
 
 
 def test_a_damaged_result_is_said(tmp_path):

@@ -1,5 +1,7 @@
 """The explorer as people meet it: a real server, a real browser."""
 
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,6 +9,7 @@ from sklearn.datasets import load_sample_image
 
 from browser import opened
 from serving import serving
+from torchmcl import cli
 from torchmcl.data.image_files import read_image
 from torchmcl.explorer.serve import LOGGER, errors_shown
 from torchmcl.inference.predictor import Specialists
@@ -52,8 +55,11 @@ def test_errors_are_shown_or_only_logged(verbose, capfd, caplog):
 
 
 def send(seen, path):
-    """Send a picture and wait for what is said of it."""
+    """Send a picture and wait until an answer is shown that is not the first one."""
+    seen.page.locator("#mcl-answer .mcl-verdict, #mcl-answer .problem").first.wait_for()
+    seen.page.evaluate("document.querySelector('#mcl-answer').querySelector('.mcl-verdict, .problem').id = 'before'")
     seen.page.locator("#mcl-upload input[type=file]").set_input_files(path)
+    seen.page.locator("#before").wait_for(state="detached")
 
 
 def said(seen, selector="#mcl-answer .mcl-verdict"):
@@ -67,7 +73,8 @@ def test_a_picture_is_sent_and_answered(server, browser, pictures, specialists, 
     with opened(browser, server, width=width, scheme=scheme) as seen:
         send(seen, pictures / "3.png")
         text = said(seen)
-        assert text.startswith("3\n")
+        assert text.startswith("3.png\n")
+        assert said(seen, "#mcl-answer .mcl-verdict h2") == "3"
         assert "accepted" in text
         cards = seen.page.locator(".mcl-card")
         assert cards.count() == specialists.model_config.members
@@ -78,7 +85,68 @@ def test_a_picture_is_sent_and_answered(server, browser, pictures, specialists, 
             bars = cards.nth(m).locator(".mcl-bar")
             assert bars.count() == 11
             assert bars.last.locator(".name").inner_text() == "not mine"
-            assert cards.nth(m).locator("img").get_attribute("src").startswith("data:image/webp")
+        seen.inspect()
+
+
+def test_the_first_answer_needs_no_click(server, browser, specialists, digits_test):
+    with opened(browser, server) as seen:
+        text = said(seen)
+        answer = specialists.predict(digits_test.images[:1])
+        assert text.startswith(f"test image 1\n{int(answer.label)}\n")
+        assert seen.page.locator(".mcl-card.own").get_attribute("data-member") == str(int(answer.member) + 1)
+        seen.inspect()
+
+
+def test_the_list_of_classes_does_not_cover_the_answer(server, browser):
+    with opened(browser, server, width="phone") as seen:
+        said(seen)
+        inner, outer = (seen.page.locator(name).bounding_box() for name in ("#mcl-picks .mcl-list", ".mcl-verdict"))
+        assert inner["y"] + inner["height"] <= outer["y"]
+        assert seen.page.locator(".mcl-list").evaluate("list => list.scrollHeight > list.clientHeight")
+        assert seen.page.locator(".mcl-list").evaluate("list => getComputedStyle(list).overflowY") == "auto"
+
+
+def test_a_picture_is_shown_at_full_size(server, browser, pictures):
+    with opened(browser, server) as seen:
+        send(seen, pictures / "photograph.jpg")
+        seen.page.locator("[data-full]").click()
+        image = seen.page.locator("dialog img")
+        image.wait_for()
+        assert image.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [640, 427]
+        image.click()
+        image.wait_for(state="detached")
+        seen.inspect()
+
+
+def test_two_runs_side_by_side(run, results, browser, pictures, tmp_path):
+    other = shutil.copytree(run, tmp_path / "other")
+    with serving(run, other, "--results", results) as address:
+        for width in ("desktop", "phone"):
+            with opened(browser, address, width=width) as seen:
+                send(seen, pictures / "6.png")
+                names = seen.page.locator("#mcl-answer .mcl-run")
+                assert names.all_inner_texts() == ["digits", "other"]
+                assert seen.page.locator("#mcl-answer .mcl-verdict h2").all_inner_texts() == ["6", "6"]
+                left, right = (one.bounding_box() for one in names.all())
+                assert (right["x"] > left["x"]) == (width == "desktop")
+                seen.page.get_by_role("tab", name="Members").click()
+                cell = seen.page.locator("#mcl-matrix [data-pick='1:6:0']")
+                cell.click()
+                seen.page.locator("#mcl-examples").get_by_text("member 1").wait_for()
+                seen.inspect()
+
+
+def test_runs_of_different_classes_are_refused(run, masks_run, capsys):
+    assert cli.main(["serve", str(run), str(masks_run), "--port", "0"]) == 2
+    assert "have different classes" in capsys.readouterr().err
+    assert cli.main(["serve", *[str(run)] * 3, "--port", "0"]) == 2
+    assert "at most 2 runs" in capsys.readouterr().err
+
+
+def test_studies_of_other_data_are_not_shown(run, browser, tmp_path):
+    with serving(run, "--results", tmp_path) as address, opened(browser, address) as seen:
+        said(seen)
+        assert [tab.inner_text() for tab in seen.page.get_by_role("tab").all()] == ["Predict", "Members"]
         seen.inspect()
 
 
@@ -101,17 +169,18 @@ def test_files_that_are_no_pictures(server, browser, pictures):
         send(seen, pictures / "bomb.png")
         seen.page.get_by_text("at most 40 million pixels").wait_for()
         send(seen, pictures / "6.png")  # and it goes on
-        assert said(seen).startswith("6\n")
+        assert said(seen).startswith("6.png\n")
         seen.inspect()
 
 
 def test_a_huge_file_is_refused_and_the_server_goes_on(server, browser, pictures):
     with opened(browser, server) as seen:
-        send(seen, pictures / "huge.png")
+        said(seen)
+        seen.page.locator("#mcl-upload input[type=file]").set_input_files(pictures / "huge.png")
         seen.page.get_by_text("the limit is 10 MB").wait_for()
         seen.inspect()
         send(seen, pictures / "6.png")
-        assert said(seen).startswith("6\n")
+        assert said(seen).startswith("6.png\n")
 
 
 def test_two_people_at_once(server, browser, pictures):
@@ -129,18 +198,17 @@ def test_one_of_the_test_set(server, browser, digits_test):
     with opened(browser, server) as seen:
         picks = seen.page.locator("#mcl-picks [data-pick]")
         picks.first.wait_for()
-        first = picks.first.get_attribute("data-pick")
-        seen.page.locator("#mcl-picks [data-page]").last.click()
-        seen.page.locator(f"#mcl-picks [data-pick='{first}']").wait_for(state="detached")
-        seen.page.get_by_label("Test images").click()
-        seen.page.get_by_role("option", name="7", exact=True).click()
-        seen.page.locator("#mcl-picks [title='7']").first.wait_for()
-        seen.page.wait_for_function(
-            "[...document.querySelectorAll('#mcl-picks [data-pick]')].every(b => b.title === '7')"
-        )
+        assert picks.count() == 10 * 6
+        groups = seen.page.locator("#mcl-picks [data-class]")
+        seen.page.locator("#mcl-picks .mcl-filter").fill("7")
+        assert [group.get_attribute("data-class") for group in groups.all() if group.is_visible()] == ["7"]
+        seen.page.locator("#mcl-picks [data-page='7:0']").click()
+        seen.page.locator("#mcl-picks [data-class='3']").wait_for(state="detached")
+        assert picks.count() == min(36, int((digits_test.target == 7).sum()))
         at = int(picks.nth(1).get_attribute("data-pick"))
         assert int(digits_test.target[at]) == 7
         picks.nth(1).click()
+        seen.page.locator(f"[data-name='test image {at + 1}']").wait_for()
         assert "The label in the test set is 7" in said(seen)
         seen.inspect()
 
@@ -154,13 +222,14 @@ def test_a_cell_of_the_matrix_shows_examples(server, browser, specialists, digit
         assert cells.count() == 10 * specialists.model_config.members
         member = int(answer.member[digits_test.target == 4].mode().values)
         places = ((digits_test.target == 4) & (answer.member == member)).nonzero().flatten().tolist()
-        cell = seen.page.locator(f"#mcl-matrix [data-pick='4:{member}']")
+        cell = seen.page.locator(f"#mcl-matrix [data-pick='0:4:{member}']")
         assert cell.get_attribute("title").startswith(f"4, member {member + 1}: {len(places)} of ")
         cell.click()
         shown = seen.page.locator("#mcl-examples [data-pick]")
         shown.first.wait_for()
         assert [int(one.get_attribute("data-pick")) for one in shown.all()] == places[:24]
         shown.first.click()  # and one of them is looked at
+        seen.page.locator(f"[data-name='test image {places[0] + 1}']").wait_for()
         assert "The label in the test set is 4" in said(seen)
         seen.inspect()
 
@@ -184,9 +253,7 @@ def test_the_table_of_a_study_sorts(server, browser):
             assert head.get_attribute("aria-sort") == direction
         assert seen.page.locator("#mcl-study th", has_text="oracle").count() >= 2  # measured beside published
         assert seen.page.locator("#mcl-study th", has_text="verdict").count() == 1  # of the comparisons
-        seen.page.get_by_label("Study").click()
-        seen.page.get_by_role("option", name="ablation").click()
-        seen.page.get_by_text("There are no results at this scale").wait_for()
+        assert seen.page.get_by_label("Study").input_value() == "exchange, smoke"
         seen.inspect()
 
 
@@ -194,5 +261,5 @@ def test_the_picture_is_taken_as_predict_takes_it(pictures, specialists, run):
     from torchmcl.explorer.session import Session
 
     session = Session.open(run)
-    image = session.read((pictures / "photograph.jpg").read_bytes(), "photograph.jpg")
+    image, _ = session.read((pictures / "photograph.jpg").read_bytes(), "photograph.jpg")
     assert np.array_equal(image.numpy(), read_image(pictures / "photograph.jpg", (8, 8), 1))

@@ -13,16 +13,18 @@ from PIL import Image
 
 from browser import opened
 from outcomes import one_clear_line
-from torchmcl import cli, reporting
+from torchmcl import cli, metrics, reporting
 from torchmcl.analysis.evaluation import run_evaluation
 from torchmcl.analysis.figures import catalogue
 from torchmcl.cli.entry import build_parser, normalize_option
 from torchmcl.errors import UsageError
+from torchmcl.reporting.class_errors import class_tables
 from torchmcl.reporting.command import train_command
 from torchmcl.reporting.diagnostics import diagnostics
 from torchmcl.reporting.inline import svg, thumbnail
 from torchmcl.reporting.metric_descriptions import METRICS, NONE
-from torchmcl.reporting.page import TEMPLATES, distinct, figures
+from torchmcl.reporting.mistakes import mistakes
+from torchmcl.reporting.page import TEMPLATES, distinct, figures, page
 from torchmcl.serialization.model_files import read_config
 from torchmcl.training import fit
 from torchmcl.training.config import TrainConfig
@@ -93,6 +95,145 @@ def test_in_a_browser(pages, browser, name, width, scheme):
         assert not seen.page.query_selector("img[onerror]")
 
 
+@pytest.fixture(scope="module")
+def compared(digits_run, digits_look, tmp_path_factory):
+    """A calibrated run of AMCL, an independent ensemble, and a run of sMCL that is far worse -> page, evaluations."""
+    folder = tmp_path_factory.mktemp("compared")
+    run = shutil.copytree(digits_run, folder / "amcl")
+    assert cli.main(["calibrate", str(run), "--temperature"]) == 0
+    options = {"members": 3, "epochs": 8, "width": 8, "verbose": False}
+    for name in ("ie", "smcl"):
+        fit(name, "simple_cnn", "digits", out=folder / name, **options)
+    evaluations = [run_evaluation(folder / name) for name in ("ie", "amcl", "smcl")]
+    path = folder / "compared.html"
+    path.write_text(page(evaluations, made_by="torchmcl report"), encoding="utf-8")
+    return path, evaluations
+
+
+def cell(seen, metric, column):
+    return seen.page.locator(f".metrics tr[data-name='{metric}'] td").nth(column)
+
+
+def test_a_comparison_in_a_browser(compared, browser):
+    """Folded warnings, the order of the columns by a row, what a number means, and the rows by a column."""
+    path, evaluations = compared
+    ie, _, smcl = (run.metrics["top1_error"] for run in evaluations)
+    assert smcl > ie + 5  # far behind, and warned about
+    with opened(browser, path.as_uri()) as seen:
+        folded = seen.page.locator("details", has=seen.page.get_by_text("about baselines (")).locator("li")
+        assert set(folded.locator(".of").all_text_contents()) <= {"ie", "smcl"}
+        assert not folded.first.is_visible()
+        seen.page.get_by_text("about baselines (").click()
+        assert folded.first.is_visible()
+        heads = seen.page.locator(".metrics thead th")
+        assert heads.all_inner_texts() == ["", "ie", "amcl", "smcl"]
+        order = seen.page.locator("[data-name='Top-1 error'] .sort")
+        order.click()
+        order.click()
+        errors = [run.metrics["top1_error"] for run in evaluations]
+        worst = f"{max(errors):.2f} %"
+        names = [name for _, name in sorted(zip(errors, ("ie", "amcl", "smcl"), strict=True), reverse=True)]
+        assert heads.all_inner_texts()[1:] == names
+        assert cell(seen, "Top-1 error", 0).inner_text() == worst
+        cell(seen, "Top-1 error", 0).hover()
+        tip = seen.page.locator("[role=tooltip]")
+        assert tip.inner_text().startswith(f"Top-1 error, {names[0]}: {worst}")
+        assert "Lower is better." in tip.inner_text()
+        seen.page.keyboard.press("Escape")
+        assert not tip.is_visible()
+        head = seen.page.locator(".classes thead th", has_text="error").first
+        head.locator("button").click()
+        at = head.evaluate("head => head.cellIndex")
+        column = seen.page.locator(f".classes tbody td:nth-child({at + 1})").all_inner_texts()
+        values = [float(text.split()[0]) for text in column]
+        assert values == sorted(values)
+        assert len(set(values)) > 1
+        for link in seen.page.query_selector_all("nav a"):
+            assert seen.page.query_selector(link.get_attribute("href")) is not None
+        seen.inspect()
+
+
+def test_a_comparison_on_a_phone(compared, browser):
+    """The labels stay while the table moves, and a touch says what a number means."""
+    with opened(browser, compared[0].as_uri(), width="phone") as seen:
+        table = seen.page.locator(".scroll", has=seen.page.locator(".classes"))
+        table.scroll_into_view_if_needed()
+        label = table.locator("tbody th").first
+        before = label.bounding_box()["x"]
+        table.evaluate("table => { table.scrollLeft = 200; }")
+        assert table.evaluate("table => table.scrollLeft") > 20
+        assert label.bounding_box()["x"] == before
+        cell(seen, "Top-1 error", 0).click()
+        box = seen.page.locator("[role=tooltip]").bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+        seen.inspect()
+
+
+def test_calibrated_and_not_calibrated(compared):
+    path, evaluations = compared
+    by_name = {metric.name: metric for metric in METRICS}
+    texts = [[by_name[name].format(run) for run in evaluations] for name in ("ECE after calibration", "Temperature")]
+    assert [[text == "not calibrated" for text in row] for row in texts] == [[True, False, True]] * 2
+    amcl = evaluations[1]
+    plain = amcl.specialists.method.combine(logits_of(amcl))
+    expected = 100 * float(metrics.ece(plain, amcl.examples.target))
+    assert by_name["ECE before calibration"].value(amcl) == pytest.approx(expected, abs=1e-3)
+    answer = amcl.specialists.predict(amcl.examples)
+    expected = 100 * float(metrics.ece(answer.probabilities, amcl.examples.target))
+    assert by_name["ECE after calibration"].value(amcl) == pytest.approx(expected, abs=1e-3)
+    text = path.read_text(encoding="utf-8")
+    assert "Calibrated with a temperature: amcl. Not calibrated: ie, smcl." in text
+
+
+def logits_of(evaluation):
+    from torchmcl.inference.features import feature_loader
+    from torchmcl.objectives.dataset_pass import outputs
+
+    with feature_loader(evaluation.specialists, evaluation.examples) as loader:
+        found = [output.logits for _, output in outputs(evaluation.specialists.ensemble, loader)]
+    return torch.cat(found, dim=1)
+
+
+def test_an_oracle_error_of_overconfident_members_is_not_the_best(compared):
+    (oracle,) = (metric for metric in METRICS if metric.name == "Oracle error")
+    good, _, bad = compared[1]
+    bad = replace(bad, metrics={**bad.metrics, "oracle_error": 0.0, "top1_error": good.metrics["top1_error"] + 30})
+    assert oracle.best([good, bad]) == set()
+    close = replace(bad, metrics={**bad.metrics, "top1_error": good.metrics["top1_error"] + 0.1})
+    assert oracle.best([good, close]) == {1}
+
+
+def test_mistakes_are_the_most_confident_ones(compared):
+    for evaluation in compared[1]:
+        (title, shown), *rest = mistakes(evaluation)
+        answer = evaluation.specialists.predict(evaluation.examples)
+        wrong = (answer.label != evaluation.examples.target).nonzero()[:, 0]
+        assert title == f"Most confident mistakes ({f'8 of {len(wrong)}' if len(wrong) > 8 else len(wrong)})"
+        order = wrong[answer.confidence[wrong].argsort(descending=True, stable=True)][:8].tolist()
+        assert [example["name"] for example in shown] == [str(int(evaluation.examples.target[i])) for i in order]
+        assert [f"predicted {int(answer.label[i])}, " in one["text"] for i, one in zip(order, shown, strict=True)]
+        unclaimed = int((~answer.claimed).sum())
+        assert len(rest) == evaluation.auxiliary
+        if rest:
+            assert rest[0][0].startswith("Claimed by no member (")
+            assert len(rest[0][1]) == min(unclaimed, 8)
+
+
+def test_the_table_of_classes_names_owners(compared):
+    ((table,), evaluations) = class_tables(compared[1]), compared[1]
+    names = [name for _, name, _ in table["columns"]]
+    assert names == ["error", *["error", "owner", "owner's error"] * 2]
+    amcl = evaluations[1]
+    for c, row in enumerate(table["rows"]):
+        (owner,) = amcl.owners[c].nonzero().flatten().tolist()
+        of_class = amcl.examples.target == c
+        assert row["count"] == int(of_class.sum())
+        assert row["cells"][2]["text"] == str(owner + 1)
+        assert row["cells"][1]["part"] == pytest.approx(100 * float(amcl.test.get("wrong")[of_class].mean()))
+        assert row["cells"][3]["part"] == pytest.approx(100 * float(amcl.test.get("errors")[of_class, owner].mean()))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(("data", "network"), [("cifar10", "simple_cnn"), ("icoseg", "fcn")])
@@ -113,7 +254,8 @@ def test_a_page_is_one_small_file(pages):
     for path in pages.values():
         text = path.read_text(encoding="utf-8")
         assert path.stat().st_size < 5e6
-        assert "<script" not in text
+        assert text.count("<script>") == text.count("<script") == 1
+        assert not re.search(r"\b(fetch|XMLHttpRequest|import|eval|innerHTML)\b", text[text.index("<script>") :])
         addresses = set(re.findall(r"https?://[^\"' <)]+", text))
         assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
         names = re.findall(r' id="([^"]+)"', text)
@@ -152,6 +294,7 @@ def test_several_runs_are_compared(pages):
     assert "2 runs compared" in text
     assert text.count('class="best"') > 3
     assert text.count('<details class="run"') == 2
+    assert text.count('class="classes"') == 1
 
 
 def test_runs_of_one_name_are_told_apart(digits_look):
@@ -226,7 +369,7 @@ def test_without_matplotlib_it_says_what_it_needs(digits_run, tmp_path, monkeypa
 def test_without_captum_the_rest_is_there(digits_look, monkeypatch):
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     (entry,) = (entry for entry in catalogue.FIGURES if entry.name == "grad_cam_grid")
-    drawn = figures(entry, [digits_look])
+    drawn = figures(replace(entry, applies=lambda evaluation: True), [digits_look])
     assert "This figure was not drawn. Grad-CAM needs captum" in TEMPLATES.get_template("figures.html").module.figure(
         drawn
     )

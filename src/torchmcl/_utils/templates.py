@@ -1,3 +1,5 @@
+from importlib.resources import files
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
@@ -9,3 +11,12 @@ def environment(package: str) -> Environment:
     """
     loader, undefined = PackageLoader(package), StrictUndefined
     return Environment(loader=loader, autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
+
+
+def shared(name: str) -> str:
+    """Return the text of a file that several pages use.
+
+    >>> "function sorted" in shared("sort.js")
+    True
+    """
+    return (files("torchmcl._utils") / "assets" / name).read_text(encoding="utf-8")

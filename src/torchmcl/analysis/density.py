@@ -37,7 +37,6 @@ def density(axes: "Axes", curves: Iterable[tuple[str, ArrayLike]], highest: floa
     # The y-axis covers at least three decades.
     axes.set(xlim=(-0.02 * highest, 1.02 * highest), ylim=(min(lowest / 2, top / 1000), 2 * top))
     style.tidy(axes)
-    style.legend(axes)
 
 
 def histogram(axes: "Axes", counts: ArrayLike, name: str, number: int) -> None:

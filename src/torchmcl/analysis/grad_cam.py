@@ -16,6 +16,8 @@ from torchmcl.objectives.dataset_pass import evaluating
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MIN_MAP = 3  # smallest height and width of a map that marks regions
+
 
 def grad_cam(specialists: Specialists, images: Tensor, target: Tensor) -> Tensor:
     """Compute the Grad-CAM map (Selvaraju et al. 2017) of every member for the target class.
@@ -50,6 +52,24 @@ def grad_cam(specialists: Specialists, images: Tensor, target: Tensor) -> Tensor
             fine = F.interpolate(coarse, size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
             maps.append(fine / fine.amax((1, 2), keepdim=True).clamp_min(1e-12))
     return torch.stack(maps).cpu()
+
+
+def shows_regions(specialists: Specialists) -> bool | None:
+    """Return whether Grad-CAM maps have at least 3 x 3 values for the run's images; None if there are no maps.
+
+    Smaller maps, such as those of a deep network on 8 x 8 pixels, mark no regions.
+    """
+    ensemble, sizes = specialists.ensemble, []
+    try:
+        layer = pooling(ensemble.bodies[0], ensemble.stems)
+    except UsageError:
+        return None
+    hook = layer.register_forward_pre_hook(lambda _, inputs: sizes.append(inputs[0].shape[-2:]))
+    try:
+        specialists.predict(torch.zeros(1, *specialists.model_config.shape, dtype=torch.uint8))
+    finally:
+        hook.remove()
+    return bool(sizes) and min(sizes[-1]) >= MIN_MAP
 
 
 def pooling(body: object, stems: nn.Module | None = None) -> nn.Module:

@@ -49,18 +49,23 @@ class Recorder(nn.Module):
         record["claimed"] = claimed_examples(answer.claimed)
         if answer.label.ndim == 1:  # masks are not recorded, because they may not fit in memory
             record["label"] = answer.label
+            record["predicted"] = output.logits.argmax(2).T  # of each member, with the auxiliary class
         if scores.auxiliary is not None:
             is_auxiliary = (output.logits.argmax(2) == self.specialists.method.classes).float()
             record |= {"auxiliary": per_member(scores.auxiliary), "left": per_member(is_auxiliary)}
         if self.target is not None:
             target = self.target[self.position : self.position + len(x)].to(x.device)
-            record |= errors(output.logits, answer, target, self.specialists.method.task.valid(target))
+            valid = self.specialists.method.task.valid(target)
+            record |= errors(output.logits, answer, target, valid)
+            if self.specialists.model_config.rejection.rescales:
+                plain = self.specialists.method.combine(output)
+                record["reliability_before"] = _reliability(plain, target, valid)
         self.position += len(x)
         self.records.append({name: value.cpu() for name, value in record.items()})
         return output
 
     def get(self, name: str) -> Tensor:
-        """Return all values recorded under a name, (N,) or (N, M); `reliability` is (batches, 3, 15)."""
+        """Return all values recorded under a name, (N,) or (N, M); for `reliability…`, (batches, 3, 15)."""
         return torch.cat([record[name] for record in self.records])
 
     @property
@@ -95,15 +100,19 @@ def errors(logits: Tensor, answer: Answer, target: Tensor, valid: Tensor | None 
     known = known if valid is None else known.masked_fill(~valid, 0)
     index = known[:, None].expand(len(logits), -1, -1, *known.shape[1:])
     members_wrong = metrics.members_wrong(logits[:, :, : combined.shape[1]], target)
-    where = slice(None) if valid is None else valid
-    counted = combined if valid is None else combined.movedim(1, -1)[where]
     return {
         "wrong": per_example((answer.label != target).double(), valid),
         "errors": per_member(members_wrong.float(), valid),
         "target_probability": per_example(combined.gather(1, known[:, None])[:, 0], valid),
         "cross_entropy": per_member(-logits.log_softmax(2).gather(2, index)[:, :, 0], valid),
-        "reliability": metrics.reliability(counted, target[where])[None],
+        "reliability": _reliability(combined, target, valid),
     }
+
+
+def _reliability(probabilities: Tensor, target: Tensor, valid: Tensor | None) -> Tensor:
+    if valid is None:
+        return metrics.reliability(probabilities, target)[None]
+    return metrics.reliability(probabilities.movedim(1, -1)[valid], target[valid])[None]
 
 
 def per_member(values: Tensor, valid: Tensor | None = None) -> Tensor:

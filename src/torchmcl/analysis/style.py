@@ -3,6 +3,7 @@
 Only text and lines are black and only backgrounds are white, so that a page with a dark theme can replace both colours.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,15 +15,17 @@ from torchmcl.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 # The palette of Okabe & Ito 2008 without yellow, which is hard to see on white, and black, which is used for text.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES: Sequence[Any] = ("-", "--", (0, (1, 1.2)), "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (3, 3)), (0, (8, 2, 2, 2)))
-HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "oooo")
+HATCHES = ("", "////", "..", "\\\\\\\\", "xxx", "---", "oo")  # sparse, because every mark is a path in an SVG
 GREY = "#8a8f98"
 OWNER = PALETTE[1]  # the colour of the frames around groups that a member owns
 DARK, BRIGHT = "#101010", "#fefefe"  # the colours of text on a coloured background, in both themes
+HEAT = "#1565b0"  # the colour of 100 % in a matrix
 FORMATS = ("pdf", "png", "svg")
 
 
@@ -50,6 +53,18 @@ def bar(number: int) -> dict[str, Any]:
     return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.4}
 
 
+def heat_map() -> "Colormap":
+    """Return a colour map from transparent to blue, so that large values stand out in a light and in a dark theme."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
+    return LinearSegmentedColormap.from_list("heat", [to_rgba(HEAT, 0.15), to_rgba(HEAT, 1)])
+
+
+def text_on_heat(percent: float) -> str:
+    """Return the colour of text on a cell of a `heat_map` from 0 to 100."""
+    return BRIGHT if percent > 75 else "black"
+
+
 def tidy(axes: "Axes", *, grid: str = "") -> None:
     """Remove the top and right spines, set font sizes, and optionally add a grid ("x", "y" or "both")."""
     axes.spines[["top", "right"]].set_visible(False)
@@ -63,8 +78,56 @@ def tidy(axes: "Axes", *, grid: str = "") -> None:
 
 
 def legend(axes: "Axes", **options: Any) -> None:
-    """Add a small legend without a frame."""
-    axes.legend(**{"frameon": False, "fontsize": 8, "handlelength": 2.4, **options})
+    """Add a small legend without a frame above all axes of the figure, where it covers no curves."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = max(1, min(3, 60 // (max(map(len, labels), default=1) + 8)))
+    options = {"frameon": False, "fontsize": 8, "handlelength": 2.4, "ncols": columns, **options}
+    axes.get_figure(root=True).legend(handles, labels, loc="outside upper center", **options)  # type: ignore[union-attr]
+
+
+def share_y(figures: Sequence["Figure"]) -> None:
+    """Give the axes at the same place in several figures the same limits on the y-axis."""
+    for together in zip(*(figure.axes for figure in figures), strict=False):
+        limits = [axes.get_ylim() for axes in together]
+        for axes in together:
+            axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+
+
+def mixed_scale(axes: "Axes", typical: Sequence[float], highest: float) -> float | None:
+    """Use a y-axis that is linear at first and logarithmic above, if a few values would flatten all other curves.
+
+    Args:
+        axes: the axes, with a y-axis that starts at 0
+        typical: a typical value of each curve
+        highest: the largest value of all curves
+
+    Returns:
+        Where the logarithmic part begins, or None if the axis is linear: at twice the lower median of `typical`, if
+        `highest` is more than three times as large.
+
+    >>> axes = new().subplots()
+    >>> mixed_scale(axes, [1.0, 2.0, 3.0], 5.0), mixed_scale(axes, [1.0, 2.0, 40.0], 60.0)
+    (None, 4.0)
+    """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    known = sorted(value for value in typical if value == value)
+    limit = 2 * known[(len(known) - 1) // 2] if known else 0.0
+    if limit <= 0 or highest <= 3 * limit:
+        return None
+    power = 10.0 ** math.floor(math.log10(limit))
+    limit = next(power * factor for factor in (1, 2, 4, 8, 10) if power * factor >= limit)
+    # Two thirds of the height are linear.
+    axes.set_yscale("symlog", linthresh=limit, linscale=2 * math.log10(highest / limit))
+    above = [tick for tick in (limit * 2**i for i in range(1, 12)) if tick < 1.05 * highest]
+    axes.yaxis.set_major_locator(FixedLocator([limit * i / 4 for i in range(5)] + above))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.axhline(limit, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
+    place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "bottom", "rotation": 90}
+    axes.annotate("logarithmic", (1, limit), (1, 0), fontsize=6.5, color=GREY, **place)  # type: ignore[arg-type]
+    axes.set_ylim(0, 1.1 * highest)
+    return limit
 
 
 def label(text: str, width: int = 24) -> str:

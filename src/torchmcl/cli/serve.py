@@ -8,7 +8,7 @@ from torchmcl.cli.options import add_option
 
 def add_arguments(parser: Any) -> None:
     """Add the arguments for the run, the address and the access control."""
-    parser.add_argument("run", type=str, help="folder of a trained run")
+    parser.add_argument("run", type=str, nargs="+", help="folder of a trained run, or two runs to show side by side")
     add_option(parser, "port", "port to listen on; 0 chooses a free port", int, 7860)
     add_option(parser, "host", "address to listen on; 0.0.0.0 listens on all interfaces", str, "127.0.0.1")
     add_option(parser, "auth", "login that is required: USER:PASSWORD, or a file with one USER:PASSWORD per line")

@@ -1,113 +1,118 @@
 """The pages of the explorer, built with gradio."""
 
+import logging
+import re
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchmcl._utils.templates import shared
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.explorer import example_page, members_page, studies_page
 from torchmcl.explorer.elements import notice, render
 from torchmcl.explorer.session import MAX_BYTES, Session
-from torchmcl.studies import names as study_names
-from torchmcl.studies import scales
 
 if TYPE_CHECKING:
     import gradio as gr
 
-ALL = "all classes"
+SCRIPT = shared("sort.js") + files("torchmcl.explorer").joinpath("page.js").read_text(encoding="utf-8")
 # On a narrow screen, the answer is below the input, so the page scrolls to the answer.
 SCROLL = "watch('value', () => { if (innerWidth < 700) element.scrollIntoView({behavior: 'smooth'}); });"
 MAX_QUEUE = 64  # maximum number of waiting requests; further requests are rejected
+LOGGER = logging.getLogger(__name__)
 
 
-def build(session: Session, results: Path) -> "gr.Blocks":
-    """Build all pages for a run."""
+def build(sessions: Sequence[Session], results: Path) -> "gr.Blocks":
+    """Build all pages for a run, or for several runs side by side."""
     import gradio as gr
 
-    with gr.Blocks(title=f"{session.name} · torchmcl", analytics_enabled=False) as blocks:
-        gr.HTML(render("header", session=session))
+    studies = studies_page.belonging(results, sessions[0].data)
+    with gr.Blocks(
+        title=f"{' and '.join(each.name for each in sessions)} · torchmcl", analytics_enabled=False
+    ) as blocks:
+        gr.HTML("".join(render("header", session=session) for session in sessions))
         with gr.Tabs(selected="predict") as tabs:
             with gr.Tab("Predict", id="predict"):
-                answer = add_example_tab(session)
+                answer = add_example_tab(sessions)
             with gr.Tab("Members", id="members") as tab:
-                add_members_tab(session, tab, tabs, answer)
-            with gr.Tab("Studies", id="studies"):
-                add_studies_tab(results)
+                add_members_tab(sessions, tab, tabs, answer)
+            if studies:
+                with gr.Tab("Studies", id="studies"):
+                    add_studies_tab(studies, results)
     blocks.queue(max_size=MAX_QUEUE, default_concurrency_limit=1, api_open=False)
     # By default, gradio keeps the state of 10,000 visits. Here, only visits with a request in the queue need a state.
     blocks.state_session_capacity = MAX_QUEUE
     return blocks
 
 
-def add_example_tab(session: Session) -> "gr.HTML":
+def add_example_tab(sessions: Sequence[Session]) -> "gr.HTML":
     """Add the page for uploading or choosing an image; return the element that shows the answer."""
     import gradio as gr
 
-    names = session.test.label_names if session.test is not None else ()
+    def of_test(index: int) -> str:
+        return example_page.pages(sessions, lambda session: session.predict_test(index))
+
+    first = sessions[0]
+    shown = show_errors(of_test)(0) if all(session.test is not None for session in sessions) else example_page.EMPTY
     with gr.Row():
         with gr.Column(scale=2, min_width=300):
-            sent = gr.HTML(render("upload", limit=MAX_BYTES), js_on_load=asset("page.js"), elem_id="mcl-upload")
-            chosen = gr.Dropdown([ALL, *names], value=ALL, label="Test images", visible=bool(names))
-            grid = gr.HTML(example_page.thumbnails(session, None, 0), js_on_load=asset("page.js"), elem_id="mcl-picks")
+            sent = gr.HTML(render("upload", limit=MAX_BYTES), js_on_load=SCRIPT, elem_id="mcl-upload")
+            grid = gr.HTML(show_errors(example_page.thumbnails)(first), js_on_load=SCRIPT, elem_id="mcl-picks")
         with gr.Column(scale=5, min_width=320):
-            answer = gr.HTML(example_page.EMPTY, js_on_load=SCROLL, elem_id="mcl-answer")
-
-    def label(name: str) -> int | None:
-        return names.index(name) if name in names else None
+            answer = gr.HTML(shown, js_on_load=SCRIPT + SCROLL, elem_id="mcl-answer")
 
     @show_errors
     def upload(event: gr.EventData) -> str:
-        image = session.read(decode(event.data), Path(str(event.name)).name[:80])
-        return example_page.page(session, session.predict(image))
+        content, name = decode(event.data), Path(str(event.name)).name[:80]
+        return example_page.pages(sessions, lambda session: session.predict_file(content, name))
 
     @show_errors
     def pick(event: gr.EventData) -> str:
-        return example_page.page(session, session.predict_test(to_int(event.pick)))
+        return of_test(to_int(event.pick))
 
     @show_errors
-    def turn(name: str, event: gr.EventData) -> str:
-        return example_page.thumbnails(session, label(name), to_int(event.page))
-
-    @show_errors
-    def choose(name: str) -> str:
-        return example_page.thumbnails(session, label(name), 0)
+    def turn(event: gr.EventData) -> str:
+        label, _, page = str(event.page).partition(":")
+        return example_page.thumbnails(first, to_int(label) if label else None, to_int(page))
 
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
     sent.upload(upload, None, answer, concurrency_id="model", **private)
     grid.click(pick, None, answer, concurrency_id="model", **private)
-    grid.select(turn, chosen, grid, **private)
-    chosen.input(choose, chosen, grid, **private)
+    grid.select(turn, None, grid, **private)
     return answer
 
 
-def add_members_tab(session: Session, tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.HTML") -> None:
+def add_members_tab(sessions: Sequence[Session], tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.HTML") -> None:
     """Add the matrix of claims; a click on a cell shows its examples, and a click on an example shows its answer."""
     import gradio as gr
 
     with gr.Row():
-        with gr.Column(scale=1, min_width=320):
+        with gr.Column(scale=len(sessions), min_width=320):
             waiting = notice("Computing predictions for the test set …")
-            matrix = gr.HTML(waiting, js_on_load=asset("page.js"), elem_id="mcl-matrix")
+            matrix = gr.HTML(waiting, js_on_load=SCRIPT, elem_id="mcl-matrix")
         with gr.Column(scale=1, min_width=320):
-            examples = gr.HTML("", js_on_load=asset("page.js"), elem_id="mcl-examples")
+            examples = gr.HTML("", js_on_load=SCRIPT, elem_id="mcl-examples")
 
     @show_errors
     def show() -> str:
-        return members_page.matrix(session)
+        return members_page.matrices(sessions)
 
     @show_errors
     def pick(event: gr.EventData) -> str:
-        label, _, member = str(event.pick).partition(":")
-        if not (0 <= to_int(label) < len(session.test_set.label_names) and 0 <= to_int(member) < session.members):
+        run, label, member = (to_int(part) for part in (str(event.pick) + "::").split(":")[:3])
+        if not (run < len(sessions) and label < len(sessions[run].test_set.label_names)):
             raise UsageError("This cell does not exist. Reload the page.")
-        return members_page.examples(session, to_int(label), to_int(member))
+        if member >= sessions[run].members:
+            raise UsageError("This member does not exist. Reload the page.")
+        return members_page.examples(sessions[run], label, member)
 
     @show_errors
     def open_one(event: gr.EventData) -> str:
-        return example_page.page(session, session.predict_test(to_int(event.pick)))
+        index = to_int(event.pick)
+        return example_page.pages(sessions, lambda session: session.predict_test(index))
 
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal", "concurrency_id": "model"}
     tab.select(show, None, matrix, **private)
@@ -117,35 +122,50 @@ def add_members_tab(session: Session, tab: "gr.Tab", tabs: "gr.Tabs", answer: "g
     )
 
 
-def add_studies_tab(results: Path) -> None:
+def add_studies_tab(studies: Sequence[tuple[str, str]], results: Path) -> None:
     """Add the table of a study; it can be sorted by any column."""
     import gradio as gr
 
-    name, scale = studies_page.first(results)
-    with gr.Row():
-        chosen = gr.Dropdown([*study_names()], value=name, label="Study")
-        size = gr.Radio([*scales.NAMES], value=scale, label="Scale")
-    table = gr.HTML(studies_page.page(name, scale, results), js_on_load=asset("page.js"), elem_id="mcl-study")
+    by_title = {f"{name}, {scale}": (name, scale) for name, scale in studies}
+    first = next(iter(by_title))
+    chosen = gr.Dropdown([*by_title], value=first, label="Study")
+    table = gr.HTML(studies_page.page(*by_title[first], results), js_on_load=SCRIPT, elem_id="mcl-study")
 
     @show_errors
-    def show(name: str, scale: str) -> str:
-        return studies_page.page(name, scale, results)
+    def show(title: str) -> str:
+        if title not in by_title:
+            raise UsageError("This study does not exist. Reload the page.")
+        return studies_page.page(*by_title[title], results)
 
-    for control in (chosen, size):
-        control.input(show, [chosen, size], table, api_visibility="private", show_progress="minimal")
+    chosen.input(show, chosen, table, api_visibility="private", show_progress="minimal")
 
 
 def show_errors(answer: Callable[..., str]) -> Callable[..., str]:
-    """Decorate a function to return the message of a `TorchmclError` as a notice on the page."""
+    """Decorate a function to return the message of an error as a notice on the page.
+
+    Errors that are not a `TorchmclError` are logged, and the notice does not tell their details.
+    """
 
     @wraps(answer)
     def safe(*arguments: Any) -> str:
         try:
             return answer(*arguments)
         except TorchmclError as error:
-            return notice(str(error), "problem")
+            return notice(without_objects(str(error)), "problem")
+        except Exception:
+            LOGGER.exception("A request failed.")
+            return notice("The server could not answer. Its log has the details.", "problem")
 
     return safe
+
+
+def without_objects(text: str) -> str:
+    """Remove the representations of Python objects from a message.
+
+    >>> without_objects("a.png cannot be read: cannot identify image file <_io.BytesIO object at 0x7f00>. Use PNG.")
+    'a.png cannot be read: cannot identify image file. Use PNG.'
+    """
+    return re.sub(r"\s*<\S+ object at 0x[0-9a-fA-F]+>", "", text)
 
 
 def decode(data: object) -> bytes:

@@ -1,15 +1,16 @@
 """The page for one image: the prediction of the ensemble, the outputs of the members, and the images to choose from."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from torchmcl.analysis.figures.overlays import overlay
 from torchmcl.analysis.images import to_rgb
+from torchmcl.errors import UsageError
 from torchmcl.explorer.elements import enlarge, image_url, notice, percent, render
 from torchmcl.explorer.session import ExampleAnswer, Session
 from torchmcl.metrics import pixel_errors
@@ -18,7 +19,14 @@ from torchmcl.structures.rejection import claimed_examples
 
 MAX_CLASSES = 10  # up to this number, all classes are listed
 NOT_MINE = "not mine"
+IMAGES_PER_CLASS = {12: 6, 40: 4, 10**9: 2}  # in the overview, by the largest number of classes
 EMPTY = '<div class="mcl-empty"><p>Upload an image, or choose one from the test set.</p></div>'
+
+
+def pages(sessions: Sequence[Session], predict: Callable[[Session], ExampleAnswer]) -> str:
+    """Render the answer of each run for an image, side by side if there are several runs."""
+    answers = [page(session, predict(session)) for session in sessions]
+    return answers[0] if len(answers) == 1 else render("pair", parts=zip(sessions, answers, strict=True))
 
 
 def page(session: Session, example: ExampleAnswer) -> str:
@@ -26,10 +34,15 @@ def page(session: Session, example: ExampleAnswer) -> str:
     answer, label = example.answer, example.answer.label[0]
     classes = len(session.specialists.classes)
     marked = label.masked_fill(~answer.claimed[0], classes)  # pixels that no member claims
+    image = overlay(example.image, marked, auxiliary=classes) if session.dense else to_rgb(example.image)
+    resized = not session.dense and example.original is not None and example.original.shape[:2] != image.shape[:2]
     return render(
         "answer",
         session=session,
-        image=image_url(overlay(example.image, marked, auxiliary=classes) if session.dense else to_rgb(example.image)),
+        name=example.name,
+        image=image_url(example.original if resized and example.original is not None else image),
+        input=image_url(image) if resized else "",
+        size=f"{example.image.shape[2]} x {example.image.shape[1]}",
         heading=_heading(session, label),
         accepted=bool(answer.accepted[0]),
         claimed=bool(claimed_examples(answer.claimed)[0]),
@@ -109,17 +122,28 @@ def heat_map(image: Tensor, weights: Tensor) -> NDArray[np.uint8]:
     return blended.clip(0, 255).astype(np.uint8)
 
 
-def thumbnails(session: Session, label: int | None, page: int, size: int = 18) -> str:
-    """Render one page of the test images with the given label, or of all test images if `label` is None."""
+def thumbnails(session: Session, label: int | None = None, page: int = 0, size: int = 36) -> str:
+    """Render one page of the test images with the given label, or the first images of every label if it is None."""
     if session.test is None:
         return notice(f"The run's test set is not available. {session.test_error}")
     names, labels = session.test.label_names, session.test.labels
-    indices = torch.arange(len(labels)) if label is None else (labels == label).nonzero()[:, 0]
-    pages = max(1, -(-len(indices) // size))
-    page = min(max(page, 0), pages - 1)
-    chosen = indices[page * size : (page + 1) * size].tolist()
-    images = [
-        {"index": index, "name": names[int(labels[index])], "src": image_url(image)}
-        for index, image in zip(chosen, session.images(chosen), strict=True)
-    ]
-    return render("thumbnails", images=images, page=page, pages=pages)
+    if label is not None and not 0 <= label < len(names):
+        raise UsageError("This class does not exist. Reload the page.")
+    each = next(count for limit, count in IMAGES_PER_CLASS.items() if len(names) <= limit)
+    groups, pages = [], 1
+    for c in range(len(names)) if label is None else [label]:
+        indices = (labels == c).nonzero()[:, 0]
+        count = len(indices)
+        if label is None:
+            indices = indices[:each]
+        else:
+            pages = max(1, -(-count // size))
+            page = min(max(page, 0), pages - 1)
+            indices = indices[page * size : (page + 1) * size]
+        images = session.images(indices.tolist()) if len(indices) else ()
+        pictures = [
+            {"index": index, "src": image_url(image)} for index, image in zip(indices.tolist(), images, strict=True)
+        ]
+        if count:
+            groups.append({"label": c, "name": names[c], "count": count, "images": pictures})
+    return render("thumbnails", groups=groups, overview=label is None, page=page, pages=pages)

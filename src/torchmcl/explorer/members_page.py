@@ -1,12 +1,20 @@
 """The page of the members: the classes that each member claims on the test set, with examples."""
 
+from collections.abc import Sequence
+
 from torchmcl.explorer.elements import image_url, notice, render
 from torchmcl.explorer.session import Session
 
 MAX_EXAMPLES = 24
 
 
-def matrix(session: Session) -> str:
+def matrices(sessions: Sequence[Session]) -> str:
+    """Render the matrix of each run, side by side if there are several runs."""
+    found = [matrix(session, run) for run, session in enumerate(sessions)]
+    return found[0] if len(found) == 1 else render("pair", parts=zip(sessions, found, strict=True))
+
+
+def matrix(session: Session, run: int = 0) -> str:
     """Render a table of the percentage of each class that each member claims; each cell is a button."""
     if session.test is None:
         return notice(f"The run's test set is not available. {session.test_error}")
@@ -14,6 +22,7 @@ def matrix(session: Session) -> str:
     owned = session.specialists.method.owners(session.specialists.memory, None)
     return render(
         "matrix",
+        run=run,
         examples=len(claims.indices),
         members=session.members,
         rows=list(zip(names, claims.counts(len(names), session.members).tolist(), strict=True)),

@@ -1,27 +1,31 @@
 // Handles clicks, dropped files and chosen files. `element` has the listeners because each answer replaces its content.
 element.addEventListener('click', event => {
-  const button = event.target.closest('[data-pick], [data-page], [data-sort]');
+  const button = event.target.closest('[data-pick], [data-page], [data-sort], [data-full]');
   if (!button || !element.contains(button)) return;
-  const {pick, page, sort} = button.dataset;
+  const {pick, page, sort, full} = button.dataset;
   if (pick !== undefined) trigger('click', {pick});
   if (page !== undefined) trigger('select', {page});
-  if (sort !== undefined) sorted(button.closest('th'), sort);
+  if (sort !== undefined) sorted(button.closest('th'));
+  if (full !== undefined) enlarge(button.querySelector('img'));
 });
 
-function sorted(head, column) {
-  const body = head.closest('table').tBodies[0], up = head.getAttribute('aria-sort') !== 'ascending';
-  for (const other of head.parentNode.children) other.setAttribute('aria-sort', 'none');
-  head.setAttribute('aria-sort', up ? 'ascending' : 'descending');
-  const value = row => row.cells[column].textContent.trim();
-  const number = text => parseFloat(text.replaceAll(/[,<]/g, ''));
-  const order = (a, b) => {
-    const [x, y] = [value(a), value(b)], [m, n] = [number(x), number(y)];
-    const [xMissing, yMissing] = [x === '' || x === '–', y === '' || y === '–'];
-    if (xMissing || yMissing) return xMissing - yMissing;  // missing values stay at the end
-    return (up ? 1 : -1) * (isNaN(m) || isNaN(n) ? x.localeCompare(y) : m - n);
-  };
-  body.append(...[...body.rows].sort(order));
+// Shows an image at its own size, until it is clicked or Escape is pressed.
+function enlarge(image) {
+  const dialog = document.body.appendChild(document.createElement('dialog')), copy = image.cloneNode();
+  dialog.className = 'mcl-dialog';
+  dialog.append(copy);
+  copy.loading = 'eager';
+  dialog.addEventListener('click', () => dialog.close());
+  dialog.addEventListener('close', () => dialog.remove());
+  dialog.showModal();
 }
+
+// Shows only the classes whose names contain the text of the filter.
+element.addEventListener('input', event => {
+  if (!event.target.classList.contains('mcl-filter')) return;
+  const text = event.target.value.trim().toLowerCase();
+  for (const part of element.querySelectorAll('[data-class]')) part.hidden = !part.dataset.class.includes(text);
+});
 
 function send(zone, file) {
   const status = zone.querySelector('.mcl-said'), limit = Number(zone.dataset.limit);

@@ -2,7 +2,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,12 @@ from torchmcl.errors import UsageError
 from torchmcl.explorer.middleware import LOOPBACK, AccessMiddleware
 
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")  # no font is downloaded
+MAX_RUNS = 2
 LOGGER = logging.getLogger(__name__)
 
 
 def serve(
-    run: str | Path,
+    run: str | Path | Sequence[str | Path],
     *,
     host: str = "127.0.0.1",
     port: int = 7860,
@@ -27,7 +28,7 @@ def serve(
     """Serve a run in the browser until the process is stopped.
 
     Args:
-        run: the folder of a run that was trained on images
+        run: the folder of a run that was trained on images, or the folders of two runs to show side by side
         host: the address to listen on; the default is reachable from this machine only
         port: the port; 0 chooses a free port
         auth: USER:PASSWORD, or a file with one such line per user
@@ -46,7 +47,8 @@ def serve(
         raise UsageError("The explorer needs gradio. Install it with: pip install 'torchmcl[web]'") from error
     users = credentials(auth)
     with bound(host, port) as listening, errors_shown(verbose):
-        app = application(Path(run), Path(results), users, LOOPBACK if host in LOOPBACK else ())
+        runs = [Path(one) for one in ([run] if isinstance(run, str | Path) else run)]
+        app = application(runs, Path(results), users, LOOPBACK if host in LOOPBACK else ())
         address, number = listening.getsockname()[:2]
         url = f"http://{f'[{address}]' if ':' in address else address}:{number}"
         text = f"Explorer: {url}  (press Ctrl-C to stop)"
@@ -84,17 +86,21 @@ def errors_shown(verbose: bool) -> Iterator[None]:
         package.removeHandler(handler)
 
 
-def application(run: Path, results: Path, users: list[str], hosts: tuple[str, ...]) -> AccessMiddleware:
+def application(runs: Sequence[Path], results: Path, users: list[str], hosts: tuple[str, ...]) -> AccessMiddleware:
     """Build the application with its access control."""
     import gradio as gr
     from fastapi import FastAPI
 
     from torchmcl.explorer.app import asset, build
-    from torchmcl.explorer.session import Session
+    from torchmcl.explorer.session import Session, check_comparable
 
+    if len(runs) > MAX_RUNS:
+        raise UsageError(f"Expected at most {MAX_RUNS} runs to show side by side, got {len(runs)}.")
+    sessions = [Session.open(run) for run in runs]
+    check_comparable(sessions)
     app = gr.mount_gradio_app(
         FastAPI(openapi_url=None, docs_url=None, redoc_url=None),
-        build(Session.open(run), results),
+        build(sessions, results),
         path="",
         footer_links=[],
         run_history=False,

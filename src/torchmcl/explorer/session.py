@@ -1,23 +1,31 @@
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from threading import RLock
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from torchmcl.data.examples import Examples
-from torchmcl.data.image_files import image_array, open_image
+from torchmcl.data.image_files import ORIENTATION, ImageFiles, image_array, open_image
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.inference.answers import Answer
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization.data_config import load_run_data
+from torchmcl.serialization.model_files import CONFIG, read_config
 from torchmcl.structures.output import per_example
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 MAX_BYTES = 10_000_000  # maximum size of an uploaded file in bytes
 MAX_PIXELS = 40_000_000  # maximum number of pixels of an uploaded image; a small file can decompress to gigabytes
+MAX_SHOWN = 1600  # maximum width and height of a shown image in pixels
 CLAIM_EXAMPLES = 1000  # number of test examples for the matrix of claims
 
 
@@ -30,6 +38,8 @@ class ExampleAnswer:
     maps: Tensor | None = None  # Grad-CAM of each member, (M, H, W)
     map_error: str = ""  # the reason why there are no maps
     target: Tensor | None = None  # a label or a mask (H, W), if known
+    name: str = ""  # of the file, or the place in the test set
+    original: NDArray[np.uint8] | None = None  # before resizing to the model's input, (H, W, 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +64,14 @@ class Session:
     `test_error` is the reason why there is no test set.
     """
 
-    def __init__(self, name: str, specialists: Specialists, test: Examples | None = None, test_error: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        specialists: Specialists,
+        test: Examples | None = None,
+        test_error: str = "",
+        data: str = "",
+    ) -> None:
         if specialists.model_config.targets:
             raise UsageError(
                 "The explorer shows classes and masks of images, but this run predicts numbers. Write a report with: "
@@ -66,17 +83,19 @@ class Session:
                 f"{specialists.model_config.shape}. Use torchmcl evaluate instead."
             )
         self.name, self.specialists, self.test, self.test_error = name, specialists, test, test_error
+        self.data = data  # the name of the data set that the run was trained on
         self.lock = RLock()
 
     @classmethod
     def open(cls, run: Path) -> "Session":
         """Load a run, and its test set if the data is available."""
         specialists = Specialists.load(run)
+        data = str(read_config(run).get("data", "")) if (run / CONFIG).is_file() else ""
         try:
             test = load_run_data(run, "test")[1].test
         except TorchmclError as error:
-            return cls(run.resolve().name, specialists, None, str(error))
-        return cls(run.resolve().name, specialists, test)
+            return cls(run.resolve().name, specialists, None, str(error), data)
+        return cls(run.resolve().name, specialists, test, data=data)
 
     @property
     def dense(self) -> bool:
@@ -95,8 +114,11 @@ class Session:
             raise UsageError(f"The run's test set is not available. {self.test_error}")
         return self.test
 
-    def read(self, content: bytes, name: str) -> Tensor:
-        """Decode an uploaded file to an image with the model's input shape, (C, H, W). Nothing is written to disk."""
+    def read(self, content: bytes, name: str) -> tuple[Tensor, NDArray[np.uint8]]:
+        """Decode an uploaded file to the model's input (C, H, W) and to an image (H, W, 3) of at most 1,600 pixels.
+
+        Nothing is written to disk.
+        """
         channels, *size = self.specialists.model_config.shape
         with self.lock, open_image(BytesIO(content), name) as image:
             if image.width * image.height > MAX_PIXELS:
@@ -104,17 +126,24 @@ class Session:
                     f"{name} is too large: it has {image.width} x {image.height} pixels, but at most "
                     f"{MAX_PIXELS // 1_000_000} million pixels are allowed. Resize the image."
                 )
-            return torch.from_numpy(image_array(image, size, channels))
+            return torch.from_numpy(image_array(image, size, channels)), shown(image)
+
+    def predict_file(self, content: bytes, name: str) -> ExampleAnswer:
+        """Compute the answer for an uploaded file."""
+        image, original = self.read(content, name)
+        return replace(self.predict(image), name=name, original=original)
 
     def predict(self, image: Tensor, target: Tensor | None = None) -> ExampleAnswer:
         """Compute the answer for one image (C, H, W)."""
         with self.lock:
             answer = self.specialists.predict(image[None])
-            if self.dense:
+            if self.dense or self.has_maps is False:
                 return ExampleAnswer(image, answer, target=target)
             from torchmcl.analysis.grad_cam import grad_cam
 
             try:
+                if self.has_maps is None:
+                    raise UsageError("The networks of this run have no global average pooling.")
                 maps = grad_cam(self.specialists, image[None], answer.label)[:, 0]
             except UsageError as error:
                 return ExampleAnswer(image, answer, None, str(error), target)
@@ -122,12 +151,24 @@ class Session:
                 self.specialists.ensemble.zero_grad(set_to_none=True)
         return ExampleAnswer(image, answer, maps, target=target)
 
+    @cached_property
+    def has_maps(self) -> bool | None:
+        """Whether Grad-CAM marks regions, see `shows_regions`."""
+        from torchmcl.analysis.grad_cam import shows_regions
+
+        return shows_regions(self.specialists)
+
     def predict_test(self, index: int) -> ExampleAnswer:
         """Compute the answer for an image of the test set."""
         test = self.test_set
         if not 0 <= index < len(test):
             raise UsageError(f"Expected an index from 0 to {len(test) - 1}, got {index}.")
-        return self.predict(self.images([index])[0], test.target[index])
+        answer = self.predict(self.images([index])[0], test.target[index])
+        original = None
+        if isinstance(test.images, ImageFiles):
+            with open_image(test.images.paths[index], Path(test.images.paths[index]).name) as image:
+                original = shown(image)
+        return replace(answer, name=f"test image {index + 1}", original=original)
 
     def images(self, indices: Sequence[int]) -> Tensor:
         """Return images of the test set, (B, C, H, W)."""
@@ -158,3 +199,29 @@ def first_of_each(labels: Tensor, limit: int) -> Tensor:
     names = labels.unique()
     count = max(1, limit // len(names))
     return torch.cat([(labels == name).nonzero()[:count, 0] for name in names]).sort().values
+
+
+def shown(image: "Image") -> NDArray[np.uint8]:
+    """Return an open image in colour, (H, W, 3), with at most 1,600 pixels per side."""
+    factor = min(1.0, MAX_SHOWN / max(image.size))
+    size = None
+    if factor < 1:
+        size = [round(factor * side) for side in _upright(image)]
+    return image_array(image, size).transpose(1, 2, 0)
+
+
+def _upright(image: "Image") -> tuple[int, int]:
+    """Return the height and width of an image with its EXIF orientation applied."""
+    turned = image.format != "TIFF" and image.getexif().get(ORIENTATION) in (5, 6, 7, 8)
+    return (image.width, image.height) if turned else (image.height, image.width)
+
+
+def check_comparable(sessions: Sequence[Session]) -> None:
+    """Raise UsageError if runs cannot be shown side by side, because their classes or their test sets differ."""
+    first, *others = sessions
+    for other in others:
+        if (other.specialists.classes, other.dense) != (first.specialists.classes, first.dense):
+            raise UsageError(f"{first.name} and {other.name} have different classes. Serve runs with the same classes.")
+        sets = [session.test for session in (first, other) if session.test is not None]
+        if len(sets) == 2 and not torch.equal(sets[0].labels, sets[1].labels):
+            raise UsageError(f"{first.name} and {other.name} have different test sets. Serve runs on the same data.")

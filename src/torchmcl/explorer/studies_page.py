@@ -5,18 +5,27 @@ from pathlib import Path
 
 from torchmcl.errors import TorchmclError
 from torchmcl.explorer.elements import notice, render
-from torchmcl.studies import names, scales
+from torchmcl.studies import load, names, scales
 from torchmcl.studies.show import show
 from torchmcl.studies.tables import Table
 
 
-def first(results: Path) -> tuple[str, str]:
-    """Return the first study that has results, and the largest scale at which it has results."""
-    for name in names():
-        for scale in reversed(scales.NAMES):
-            if any((results / name / scale).glob("*.json")):
-                return name, scale
-    return names()[0], scales.NAMES[0]
+def belonging(results: Path, data: str) -> list[tuple[str, str]]:
+    """Return the names and scales of the studies that have results and train on a data set, in the order of `names`."""
+    return [
+        (name, scale)
+        for name in names()
+        for scale in reversed(scales.NAMES)
+        if data and any((results / name / scale).glob("*.json")) and data in _data(name, scale)
+    ]
+
+
+def _data(name: str, scale: str) -> set[object]:
+    """Return the data sets of a study; none if its definition cannot be read."""
+    try:
+        return {spec.options.get("data") for spec in load(name).runs(scales.scale(scale, name))}
+    except TorchmclError:
+        return set()
 
 
 def page(name: str, scale: str, results: Path) -> str:

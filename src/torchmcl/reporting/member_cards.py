@@ -16,13 +16,25 @@ from torchmcl.reporting.inline import thumbnail
 from torchmcl.reporting.metric_descriptions import NONE
 
 MAX_EXAMPLES = 4  # per row of images
+MEANINGS = {
+    "share of all assignments": "Percentage of the last epoch's assignments of training examples to members that went "
+    "to this member.",
+    "error on own classes": "Percentage of the test examples of the member's own classes that it misclassifies.",
+    "error on all classes": "Percentage of all test examples that the member misclassifies. It is high for a "
+    "specialist, because it does not learn the other classes.",
+    "auxiliary predictions on other classes": "Percentage of the test examples of other classes for which the "
+    "member's most probable output is the auxiliary class “not mine”.",
+    "closest to a test target": "Percentage of the test targets to which the member's hypothesis is the closest.",
+    "mean score": "The probability, averaged over the test set, that the hypothesis is the best one.",
+    "RMSE": "Root mean squared error of the member's hypothesis on the test set.",
+}
 
 
 def card(evaluation: Evaluation, m: int) -> dict[str, Any]:
     """Return the values of one member's card."""
     if isinstance(evaluation, RegressionEvaluation):
         facts = _regression_facts(evaluation, m)
-        return {"colour": style.line(m)["color"], "facts": facts, "note": "", "classes": [], "strips": []}
+        return {"colour": style.line(m)["color"], "facts": _explained(facts), "note": "", "classes": [], "strips": []}
     own = torch.ones(len(evaluation.examples), dtype=torch.bool) if evaluation.own is None else evaluation.own[:, m]
     owned = [] if evaluation.owners is None else evaluation.owners[:, m].nonzero()[:, 0].tolist()
     note = ""
@@ -34,11 +46,15 @@ def card(evaluation: Evaluation, m: int) -> dict[str, Any]:
         note = "This member owns all classes, like every other member."
     return {
         "colour": style.line(m)["color"],
-        "facts": _facts(evaluation, m, own),
+        "facts": _explained(_facts(evaluation, m, own)),
         "note": note,
         "classes": [evaluation.groups[group] for group in owned],
         "strips": _strips(evaluation, m, own.nonzero()[:, 0]) if evaluation.has_images and bool(own.any()) else [],
     }
+
+
+def _explained(facts: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    return [(name, value, MEANINGS[name]) for name, value in facts]
 
 
 def _regression_facts(evaluation: RegressionEvaluation, m: int) -> list[tuple[str, str]]:

@@ -1,10 +1,11 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torchmcl.analysis.figures.catalogue import Evaluation
 from torchmcl.analysis.regression_evaluation import RegressionEvaluation
 
 NONE = "–"  # noqa: RUF001
+NOT_CALIBRATED = "not calibrated"
 
 Value = Callable[[Evaluation], float | None]
 
@@ -18,27 +19,63 @@ class MetricDescription:
     value: Value  # returns None for runs without this metric
     direction: int = -1  # -1: lower is better, 1: higher is better, 0: neither
     template: str = "{:,.2f} %"
+    missing: str = NONE  # the text for a run that predicts classes but has no value
 
     def format(self, evaluation: Evaluation) -> str:
         """Return the value as text."""
         value = self.value(evaluation)
-        return NONE if value is None else self.template.format(value)
+        if value is None:
+            return NONE if isinstance(evaluation, RegressionEvaluation) else self.missing
+        return self.template.format(value)
 
-    def best(self, evaluations: list[Evaluation]) -> set[int]:
-        """Return the indices of the runs with the best value, or an empty set if all values are equal."""
+    def shown(self, evaluations: Sequence[Evaluation]) -> bool:
+        """Return whether the metric says something about at least one run."""
+        return any(self.format(evaluation) != NONE for evaluation in evaluations)
+
+    def best(self, evaluations: Sequence[Evaluation]) -> set[int]:
+        """Return the indices of the runs with the best value, or an empty set if all values are equal.
+
+        A run whose top-1 error is far higher than that of another run is left out, because the oracle error of members
+        that are overconfident on each other's classes says little.
+        """
         values = {i: value for i, run in enumerate(evaluations) if (value := self.value(run)) is not None}
         if not self.direction or len(values) < 2 or len(set(values.values())) == 1:
             return set()
         best = max(values.values(), key=lambda value: self.direction * value)
-        return {i for i, value in values.items() if value == best}
+        return {i for i, value in values.items() if value == best and not far_behind(evaluations[i], evaluations)}
 
 
-def calibration_error(evaluation: Evaluation) -> float | None:
+def far_behind(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> bool:
+    """Return whether a run's top-1 error exceeds the lowest of all runs by over 5 points and by over a half of it."""
+    errors = [run.metrics["top1_error"] for run in evaluations if "top1_error" in run.metrics]
+    if not errors or "top1_error" not in evaluation.metrics:
+        return False
+    return bool(evaluation.metrics["top1_error"] > min(errors) + max(5, min(errors) / 2))
+
+
+def calibration_error(evaluation: Evaluation, recorded: str = "reliability") -> float | None:
     """Return the expected calibration error in percent, computed over pixels for masks; None without classes."""
     if isinstance(evaluation, RegressionEvaluation):
         return None
-    count, confidence, right = evaluation.test.get("reliability").sum(0)
+    count, confidence, right = evaluation.test.get(recorded).sum(0)
     return float(100 * (right - confidence).abs().sum() / count.sum())
+
+
+def calibrated(evaluation: Evaluation) -> bool:
+    """Return whether calibration changes the probabilities of a run."""
+    return evaluation.specialists.model_config.rejection.rescales
+
+
+def _error_before(evaluation: Evaluation) -> float | None:
+    return calibration_error(evaluation, "reliability_before" if calibrated(evaluation) else "reliability")
+
+
+def _error_after(evaluation: Evaluation) -> float | None:
+    return calibration_error(evaluation) if calibrated(evaluation) else None
+
+
+def _temperature(evaluation: Evaluation) -> float | None:
+    return evaluation.specialists.model_config.rejection.temperature if calibrated(evaluation) else None
 
 
 def _purity(evaluation: Evaluation) -> float | None:
@@ -162,10 +199,27 @@ METRICS = (
         1,
     ),
     MetricDescription(
-        "Calibration error (ECE)",
-        "Mean absolute difference between confidence and accuracy. For example, with an error of 5, predictions with a "
-        "confidence of 90 % may be correct in 85 % of cases.",
-        calibration_error,
+        "ECE before calibration",
+        "Expected calibration error without the temperature: the mean absolute difference between confidence and "
+        "accuracy. For example, with an error of 5, predictions with a confidence of 90 % may be correct in 85 % of "
+        "cases.",
+        _error_before,
+    ),
+    MetricDescription(
+        "ECE after calibration",
+        "Expected calibration error with the temperature that `torchmcl calibrate RUN --temperature` fitted on the "
+        "validation split.",
+        _error_after,
+        missing=NOT_CALIBRATED,
+    ),
+    MetricDescription(
+        "Temperature",
+        "Number by which the logarithms of the probabilities are divided: above 1, it lowers the confidence. The "
+        "negative log-likelihood, the Brier score and the AURC of a calibrated run are computed with it.",
+        _temperature,
+        0,
+        "{:,.3f}",
+        NOT_CALIBRATED,
     ),
     MetricDescription(
         "Negative log-likelihood",

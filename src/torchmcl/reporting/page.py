@@ -4,27 +4,31 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from torchmcl._utils.templates import environment
+from markupsafe import Markup
+
+from torchmcl._utils.templates import environment, shared
 from torchmcl._utils.versions import versions
 from torchmcl.analysis.figures import catalogue
 from torchmcl.analysis.figures.catalogue import Entry, Evaluation
 from torchmcl.analysis.regression_evaluation import RegressionEvaluation
 from torchmcl.errors import UsageError
 from torchmcl.reporting import inline
+from torchmcl.reporting.class_errors import class_tables
 from torchmcl.reporting.command import train_command
 from torchmcl.reporting.diagnostics import checks_of, diagnostics
 from torchmcl.reporting.member_cards import card
-from torchmcl.reporting.metric_descriptions import METRICS, NONE
+from torchmcl.reporting.metric_descriptions import METRICS, NONE, calibrated
+from torchmcl.reporting.mistakes import mistakes
 
 TOPICS = {
     "Hypotheses": ("hypotheses_over_input", "voronoi_cells", "predicted_against_true"),
-    "Training": ("learning_curves", "hypothesis_shares"),
-    "Assignment of examples": ("assignment_matrix", "share_over_time", "assignment_ratios"),
-    "Errors of the members": ("member_errors", "cross_entropy"),
+    "Training": ("learning_curves", "share_over_time", "hypothesis_shares"),
+    "Assignment of classes": ("who_knows_what", "assignment_matrix", "assignment_ratios"),
+    "Errors": ("confusion_matrix", "member_errors", "cross_entropy"),
     "Uncertainty": ("auxiliary_density", "confidence_histograms", "reliability", "risk_coverage", "unseen_roc"),
     "Example images": ("grad_cam_grid", "overlays"),
 }
-TILES = {"Top-1 error", "Oracle error", "Calibration error (ECE)", "Purity"}
+TILES = {"Top-1 error", "Oracle error", "ECE before calibration", "ECE after calibration", "Purity"}
 TILES |= {"Oracle RMSE", "RMSE of the mean", "CRPS", "Negative log-likelihood of the targets"}
 MEMBERS = (
     "A member owns the classes whose examples it takes in training. Each card lists the member's classes and shows the "
@@ -46,24 +50,61 @@ def page(evaluations: Sequence[Evaluation], *, made_by: str) -> str:
         title: [figures(entry, runs) for entry in known if entry.name in names] for title, names in TOPICS.items()
     }
     topics = {title: [figure for figure in drawn if figure["drawings"]] for title, drawn in topics.items()}
-    metrics = [metric for metric in METRICS if any(metric.value(run) is not None for run in runs)]
+    metrics = [metric for metric in METRICS if metric.shown(runs)]
+    warnings, folded = split_warnings(runs)
     packages = [(f"{run.name} was trained with", run.training_metrics.get("versions")) for run in runs]
     packages.append(("This report was written with", versions("lightning", "numpy", "matplotlib", "captum")))
     commands = [(f"Train {run.name}", train_command(run.config, run.run)) for run in runs]
     return TEMPLATES.get_template("report.html").render(
         runs=runs,
         summary=summary(runs),
-        tiles=[metric for metric in metrics if metric.name in TILES],
-        warnings=[(run, text) for run in runs for text in diagnostics(run)],
+        tiles=[metric for metric in metrics if metric.name in TILES and metric.value(runs[0]) is not None],
+        warnings=warnings,
+        folded=folded,
         checks=list(checks_of(runs[0])),
         members_text=MEMBERS_OF_REGRESSION if isinstance(runs[0], RegressionEvaluation) else MEMBERS,
         metrics=metrics,
+        calibration=describe_calibration(runs),
+        class_tables=class_tables(runs),
+        mistakes=[(run.name, strips) for run in runs if (strips := mistakes(run))],
         topics={title: drawn for title, drawn in topics.items() if drawn},
         members=[(run.name, [card(run, m) for m in range(run.members)]) for run in runs],
         commands=[*((name, line) for name, line in commands if line), ("Write this report", made_by)],
         versions=[(name, format_versions(used)) for name, used in packages if used],
         settings=settings(runs),
         version=versions()["torchmcl"],
+        sort_script=Markup(shared("sort.js")),
+    )
+
+
+def split_warnings(runs: Sequence[Evaluation]) -> tuple[list[tuple[Evaluation, str]], list[tuple[Evaluation, str]]]:
+    """Return the warnings, each with its run, and separately those about baselines.
+
+    Baselines are runs whose method does not teach members to leave examples to others, such as `ie` and `smcl`, in a
+    comparison with a run whose method does.
+    """
+    teaching = [run.specialists.method.composition.teaches_leaving for run in runs]
+    parts: tuple[list[tuple[Evaluation, str]], list[tuple[Evaluation, str]]] = ([], [])
+    for run, teaches in zip(runs, teaching, strict=True):
+        parts[any(teaching) and not teaches].extend((run, text) for text in diagnostics(run))
+    return parts
+
+
+def describe_calibration(runs: Sequence[Evaluation]) -> str:
+    """Say which of several runs are calibrated, if some are and some are not.
+
+    Only a comparison of runs that predict classes needs this note.
+    """
+    names: dict[bool, list[str]] = {True: [], False: []}
+    for run in runs:
+        if not isinstance(run, RegressionEvaluation):
+            names[calibrated(run)].append(run.name)
+    if not names[True] or not names[False]:
+        return ""
+    return (
+        f"Calibrated with a temperature: {', '.join(names[True])}. Not calibrated: {', '.join(names[False])}. "
+        "To compare these runs, use the ECE before calibration, or calibrate all of them. The temperature also "
+        "changes the negative log-likelihood and the Brier score."
     )
 
 
@@ -119,16 +160,15 @@ def _regression_summary(run: RegressionEvaluation, trained: str) -> str:
 
 def figures(entry: Entry, runs: Sequence[Evaluation]) -> dict[str, Any]:
     """Draw a figure once for all runs, or once per run to which it applies."""
-    drawings = [_drawing(entry, group, number) for number, group in enumerate(entry.split(runs))]
+    drawings = [_drawing(entry, *drawn, number) for number, drawn in enumerate(entry.drawings(runs))]
     return {"entry": entry, "drawings": drawings, "per_run": len(runs) > 1 and not entry.joint}
 
 
-def _drawing(entry: Entry, runs: Sequence[Evaluation], number: int) -> dict[str, Any]:
-    drawing = {"run": runs[0].name, "label": f"{entry.title}: {', '.join(run.name for run in runs)}", "problem": ""}
-    try:
-        drawing["svg"] = inline.svg(entry.draw(*runs), drawing["label"], key=f"{entry.name}-{number}")
-    except UsageError as error:
-        drawing["problem"] = str(error)
+def _drawing(entry: Entry, runs: Sequence[Evaluation], figure: Any, number: int) -> dict[str, Any]:
+    label = f"{entry.title}: {', '.join(run.name for run in runs)}"
+    drawing = {"run": runs[0].name, "label": label, "problem": str(figure) if isinstance(figure, UsageError) else ""}
+    if not drawing["problem"]:
+        drawing["svg"] = inline.svg(figure, label, key=f"{entry.name}-{number}")
     return drawing
 
 

@@ -48,6 +48,11 @@ class Rejection:
         if len(self.member_temperatures) != len(self.auxiliary_bias):
             raise UsageError("Expected as many member_temperatures as values of auxiliary_bias.")
 
+    @property
+    def rescales(self) -> bool:
+        """Whether calibration changes the probabilities, with a temperature or for each member."""
+        return self.temperature != 1 or bool(self.member_temperatures)
+
     def calibrated(self, output: EnsembleOutput | Tensor) -> EnsembleOutput:
         """Return the members' outputs (M, B, C + 1, …) with their temperatures and auxiliary biases.
 

@@ -1,5 +1,6 @@
 """Every figure is drawn, in every format, and shows what was measured."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -14,13 +15,17 @@ from torchmcl.analysis.figures.assignment_matrix import assignment_matrix
 from torchmcl.analysis.figures.assignment_ratios import assignment_ratios, ratios
 from torchmcl.analysis.figures.auxiliary_density import auxiliary_density
 from torchmcl.analysis.figures.confidence_histograms import confidence_histograms
+from torchmcl.analysis.figures.confusion_matrix import confusion, confusion_matrix
 from torchmcl.analysis.figures.cross_entropy import cross_entropy
 from torchmcl.analysis.figures.grad_cam_grid import grad_cam_grid
+from torchmcl.analysis.figures.learning_curves import learning_curves
 from torchmcl.analysis.figures.member_errors import member_errors
 from torchmcl.analysis.figures.reliability import reliability
 from torchmcl.analysis.figures.risk_coverage import risk_coverage
 from torchmcl.analysis.figures.share_over_time import share_over_time
 from torchmcl.analysis.figures.unseen_roc import roc, unseen_roc
+from torchmcl.analysis.figures.who_knows_what import who_knows_what
+from torchmcl.analysis.grad_cam import shows_regions
 from torchmcl.analysis.images import to_rgb
 from torchmcl.errors import UsageError
 
@@ -36,7 +41,7 @@ def texts(axes):
 
 def test_all_that_fit_are_drawn(digits_look, masks_look, tmp_path):
     names = {path.stem for path in catalogue.draw([digits_look], tmp_path / "digits", kind="pdf")}
-    assert names == {entry.name for entry in catalogue.FIGURES} - {"overlays"}
+    assert names == {entry.name for entry in catalogue.FIGURES} - {"overlays", "grad_cam_grid"}
     assert all((tmp_path / "digits" / f"{name}.pdf").read_bytes().startswith(b"%PDF") for name in names)
     of_masks = {path.stem for path in catalogue.draw([masks_look], tmp_path / "masks", kind="png")}
     assert "overlays" in of_masks
@@ -96,7 +101,7 @@ def test_confidence_has_every_example_once(digits_look):
 
 def test_densities_integrate_to_one(digits_look):
     figure = auxiliary_density(digits_look)
-    assert figure.axes[0].get_legend().texts[0].get_text() == "own classes"
+    assert figure.legends[0].texts[0].get_text() == "own classes"
     means = []
     for steps in figure.axes[0].patches:
         values, edges, _ = steps.get_data()
@@ -106,10 +111,11 @@ def test_densities_integrate_to_one(digits_look):
 
 
 def test_entropy_of_one_run_and_of_two(two):
-    one = cross_entropy(two[0]).axes
-    assert [text.get_text() for text in one[0].get_legend().texts] == ["own classes", "other classes"]
-    own, others = cross_entropy(*two).axes
-    assert [text.get_text() for text in own.get_legend().texts] == ["run", "again"]
+    figure, together = cross_entropy(two[0]), cross_entropy(*two)
+    one = figure.axes
+    assert [text.get_text() for text in figure.legends[0].texts] == ["own classes", "other classes"]
+    own, others = together.axes
+    assert [text.get_text() for text in together.legends[0].texts] == ["run", "again"]
     mine, expected = own.patches[0].get_data().values, one[0].patches[0].get_data().values
     assert np.allclose(mine, expected)
     assert np.allclose(others.patches[1].get_data().values, one[0].patches[1].get_data().values)
@@ -197,3 +203,81 @@ def test_any_image_can_be_shown():
     assert to_rgb(torch.zeros(1, 2, 3, dtype=torch.uint8)).shape == (2, 3, 3)
     assert to_rgb(torch.rand(5, 2, 3)).shape == (2, 3, 3)
     assert to_rgb(torch.full((3, 2, 2), 7.0)).max() == 0
+
+
+def test_learning_curves_are_the_log_s(two):
+    loss, errors = learning_curves(two[0]).axes
+    assert list(loss.lines[0].get_ydata()) == [row["loss"] for row in two[0].history]
+    for line, name in zip(errors.lines, ("oracle_error", "top1_error"), strict=False):
+        assert list(line.get_ydata()) == [row[name] for row in two[0].history]
+    together = learning_curves(*two)
+    titles = [axes.get_title() for axes in together.axes]
+    assert titles == ["loss", "validation: oracle error", "validation: top-1 error"]
+    assert [text.get_text() for text in together.legends[0].texts] == ["run", "again"]
+
+
+def test_an_outlier_does_not_flatten_the_others(digits_look):
+    """The curve of a run with an error near 100 % leaves two thirds of the height to the others."""
+    worse = replace(digits_look, name="worse", test=copy.copy(digits_look.test))
+    worse.test.records = [{**note, "wrong": torch.ones_like(note["wrong"])} for note in digits_look.test.records]
+    axes = risk_coverage(digits_look, worse).axes[0]
+    assert axes.get_yscale() == "symlog"
+    error = digits_look.metrics["top1_error"]
+    low, high = axes.get_ylim()
+    place = axes.transAxes.inverted().transform(axes.transData.transform([(0, 2 * error), (0, 100)]))[:, 1]
+    assert low == 0
+    assert place[0] > 0.3  # 1.5 % on a linear axis is at 0.015
+    assert place[1] < 1 < high / 100 * 1.05
+    assert risk_coverage(digits_look).axes[0].get_yscale() == "linear"
+
+
+def test_methods_have_the_same_scale(digits_look):
+    calm = replace(digits_look, name="calm", history=[{**row, "share_1": 0.2} for row in digits_look.history])
+    calm = replace(calm, history=[{**row, "share_2": 0.2, "share_3": 0.2} for row in calm.history])
+    (entry,) = (entry for entry in catalogue.FIGURES if entry.name == "share_over_time")
+    assert share_over_time(calm).axes[0].get_ylim() != share_over_time(digits_look).axes[0].get_ylim()
+    one, two = (figure.axes[0].get_ylim() for _, figure in entry.drawings([digits_look, calm]))
+    assert one == two == share_over_time(digits_look).axes[0].get_ylim()
+
+
+def test_legends_cover_no_curves(two):
+    for figure in (learning_curves(*two), risk_coverage(*two), reliability(*two), cross_entropy(*two)):
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        assert not any(legend.get_window_extent().overlaps(axes.get_window_extent()) for axes in figure.axes)
+
+
+def test_confusion_is_counted(digits_look):
+    answer = digits_look.specialists.predict(digits_look.examples)
+    target = digits_look.examples.target
+    figure = confusion_matrix(digits_look)
+    assert len(figure.axes) == 1 + digits_look.members
+    for axes, found, outputs in (
+        (figure.axes[0], answer.label, 10),
+        (figure.axes[2], answer.members[1].argmax(1), 11),
+    ):
+        shown = axes.images[0].get_array()
+        assert shown.shape == (10, outputs)
+        for c in range(10):
+            for o in range(outputs):
+                expected = 100 * float(((target == c) & (found == o)).sum() / (target == c).sum())
+                assert confusion(target, found, 10, outputs)[c, o] == pytest.approx(expected)
+                assert bool(np.ma.getmaskarray(shown)[c, o]) == (expected < 0.5)
+    assert len(figure.axes[2].lines) == 1 + int(digits_look.owners[:, 1].sum())  # the auxiliary column, the owned rows
+
+
+def test_who_knows_what_is_the_mean_probability(digits_look):
+    axes = who_knows_what(digits_look).axes[0]
+    members = digits_look.specialists.predict(digits_look.examples).members
+    target = digits_look.examples.target
+    expected = [
+        f"{100 * float(members[m, target == c, c].mean()):.0f}" for c in range(10) for m in range(digits_look.members)
+    ]
+    assert texts(axes) == expected
+    assert len(axes.images) == 1 + 10  # the cells, and an image of each class
+
+
+def test_maps_of_one_value_show_nothing(digits_look):
+    assert shows_regions(digits_look.specialists) is False
+    (entry,) = (entry for entry in catalogue.FIGURES if entry.name == "grad_cam_grid")
+    assert not entry.split([digits_look])

@@ -1,4 +1,4 @@
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,13 +23,14 @@ def assignment_matrix(evaluation: RunEvaluation) -> "Figure":
     figure = style.new(max(2.3 + 0.52 * members, 3.4), 0.9 + (size * groups if numbered else 6.0))
     axes = figure.subplots()
     visible = np.ma.masked_less(percent, 0.5)  # empty cells show the background in both themes
-    axes.pcolormesh(visible, cmap="Blues", vmin=0, vmax=100, edgecolors="white" if numbered else "none", linewidth=1)
+    edges: dict[str, Any] = {"edgecolors": "white" if numbered else "none", "linewidth": 1}
+    axes.pcolormesh(visible, cmap=style.heat_map(), vmin=0, vmax=100, **edges)
     for group, member in np.argwhere(evaluation.owners.numpy()) if numbered and not evaluation.owners.all() else ():
         frame = Rectangle((member, group), 1, 1, fill=False, edgecolor=style.OWNER, linewidth=1.6, zorder=3)
         frame.set_clip_on(False)
         axes.add_patch(frame)
     for (group, member), value in np.ndenumerate(percent) if numbered else ():
-        colour = style.BRIGHT if value > 55 else style.DARK if value >= 0.5 else style.GREY
+        colour = style.text_on_heat(value) if value >= 0.5 else style.GREY
         axes.text(member + 0.5, group + 0.5, f"{value:.0f}", ha="center", va="center", fontsize=30 * size, color=colour)
     axes.set(xlabel="member", xlim=(0, members), ylim=(groups, 0))
     axes.set_xticks(np.arange(members) + 0.5, [str(m + 1) for m in range(members)])

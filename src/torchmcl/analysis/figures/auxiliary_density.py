@@ -19,4 +19,5 @@ def auxiliary_density(evaluation: RunEvaluation) -> "Figure":
     axes = figure.subplots()
     density(axes, [(name, bin_counts(part)) for name, part in parts.items() if len(part)])
     axes.set(xlabel="probability of the auxiliary class", ylabel="density")
+    style.legend(axes)
     return figure

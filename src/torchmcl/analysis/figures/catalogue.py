@@ -8,6 +8,7 @@ from torchmcl.analysis.figures.assignment_matrix import assignment_matrix
 from torchmcl.analysis.figures.assignment_ratios import assignment_ratios
 from torchmcl.analysis.figures.auxiliary_density import auxiliary_density
 from torchmcl.analysis.figures.confidence_histograms import confidence_histograms
+from torchmcl.analysis.figures.confusion_matrix import confusion_matrix
 from torchmcl.analysis.figures.cross_entropy import cross_entropy
 from torchmcl.analysis.figures.grad_cam_grid import grad_cam_grid
 from torchmcl.analysis.figures.hypotheses_over_input import hypotheses_over_input
@@ -21,6 +22,8 @@ from torchmcl.analysis.figures.risk_coverage import risk_coverage
 from torchmcl.analysis.figures.share_over_time import share_over_time
 from torchmcl.analysis.figures.unseen_roc import unseen_roc
 from torchmcl.analysis.figures.voronoi_cells import voronoi_cells
+from torchmcl.analysis.figures.who_knows_what import who_knows_what
+from torchmcl.analysis.grad_cam import shows_regions
 from torchmcl.analysis.regression_evaluation import RegressionEvaluation
 from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.errors import UsageError, known_name
@@ -43,14 +46,69 @@ class Entry:
     applies: Callable[..., bool] = lambda evaluation: True
     joint: bool = False  # several runs share one figure
     wide: bool = False  # the figure needs the full width of a page
+    same_y: bool = False  # the figures of several runs have the same y-axis
+    min_width: int = 310  # in pixels, beside the figures of other runs
 
     def split(self, evaluations: Sequence[Evaluation]) -> list[tuple[Evaluation, ...]]:
         """Group the runs to which the figure applies, one group per figure."""
         applicable = [evaluation for evaluation in evaluations if self.applies(evaluation)]
         return [tuple(applicable)] if self.joint and applicable else [(evaluation,) for evaluation in applicable]
 
+    def drawings(self, evaluations: Sequence[Evaluation]) -> "list[tuple[tuple[Evaluation, ...], Figure | UsageError]]":
+        """Draw the figure for each group of runs, or return the error for a group for which this is not possible."""
+        drawn: list[tuple[tuple[Evaluation, ...], Figure | UsageError]] = []
+        for runs in self.split(evaluations):
+            try:
+                drawn.append((runs, self.draw(*runs)))
+            except UsageError as error:
+                drawn.append((runs, error))
+        if self.same_y:
+            style.share_y([figure for _, figure in drawn if not isinstance(figure, UsageError)])
+        return drawn
+
+
+def _has_epochs(evaluation: Evaluation) -> bool:
+    return len(evaluation.history) > 0
+
+
+def _has_labels(evaluation: RunEvaluation) -> bool:
+    return not evaluation.dense and evaluation.examples.target.ndim == 1
+
 
 FIGURES = (
+    Entry(
+        "learning_curves",
+        "Learning curves",
+        "The training loss, and the oracle and top-1 error on the validation split after each epoch. Losses of "
+        "different methods have different terms, so compare only their course. A method with several phases changes "
+        "its loss at the start of each.",
+        learning_curves,
+        _has_epochs,
+        joint=True,
+        wide=True,
+    ),
+    Entry(
+        "who_knows_what",
+        "Who knows what",
+        "The probability that each member gives to the correct class, in percent, averaged over the test examples of "
+        "the class (green), and to the auxiliary class “not mine” (orange). In an ordinary ensemble, every member "
+        "knows every class. Among specialists, each class has K experts.",
+        who_knows_what,
+        _has_labels,
+        wide=True,
+        min_width=480,
+    ),
+    Entry(
+        "confusion_matrix",
+        "Confusion matrix",
+        "Percentage of the test examples of each class (rows) for which the ensemble, and below it each member, "
+        "predicts each class (columns). The last column of a member is the auxiliary class, if there is one. An orange "
+        "frame marks the classes that a member owns.",
+        confusion_matrix,
+        _has_labels,
+        wide=True,
+        min_width=480,
+    ),
     Entry(
         "assignment_matrix",
         "Assignment of classes",
@@ -66,7 +124,8 @@ FIGURES = (
         "A member's share is the percentage of an epoch's assignments that go to the member. A share of 0 means that "
         "the member no longer learns. A share near the maximum means that the member takes almost every example.",
         share_over_time,
-        lambda evaluation: len(evaluation.history) > 0,
+        _has_epochs,
+        same_y=True,
     ),
     Entry(
         "assignment_ratios",
@@ -86,6 +145,7 @@ FIGURES = (
         "classes. The oracle error counts an example as wrong only if all members are wrong. The top-1 error is the "
         "error of the ensemble.",
         member_errors,
+        same_y=True,
     ),
     Entry(
         "cross_entropy",
@@ -103,6 +163,7 @@ FIGURES = (
         "should be near 0 on a member's own classes and near 1 on other classes and on unseen data.",
         auxiliary_density,
         lambda evaluation: evaluation.auxiliary and evaluation.specialised,
+        same_y=True,
     ),
     Entry(
         "confidence_histograms",
@@ -110,6 +171,7 @@ FIGURES = (
         "The probability of the ensemble's prediction. It should be high for correct predictions and low for "
         "incorrect ones and for unseen data.",
         confidence_histograms,
+        same_y=True,
     ),
     Entry(
         "reliability",
@@ -143,7 +205,9 @@ FIGURES = (
         "number above a map is the member's probability of the target class. A frame marks the members that "
         "own this class.",
         grad_cam_grid,
-        lambda evaluation: evaluation.has_images and not evaluation.dense,
+        lambda evaluation: (
+            evaluation.has_images and not evaluation.dense and shows_regions(evaluation.specialists) is not False
+        ),
         wide=True,
     ),
     Entry(
@@ -192,7 +256,8 @@ REGRESSION_FIGURES = (
         "The loss is computed with standardised targets. The oracle RMSE is the error of the best hypothesis, and the "
         "RMSE is that of the mean. A method that anneals its assignment changes the loss until its schedule ends.",
         learning_curves,
-        lambda evaluation: len(evaluation.history) > 0,
+        _has_epochs,
+        joint=True,
         wide=True,
     ),
     Entry(
@@ -201,7 +266,8 @@ REGRESSION_FIGURES = (
         "A member's share is the percentage of an epoch's assignments that go to the member. A share of 0 means that "
         "the member no longer learns.",
         share_over_time,
-        lambda evaluation: len(evaluation.history) > 0,
+        _has_epochs,
+        same_y=True,
     ),
     Entry(
         "hypothesis_shares",
@@ -210,6 +276,7 @@ REGRESSION_FIGURES = (
         "and its mean score. A hypothesis that is never the closest is of no use. With well calibrated scores, the "
         "last two bars are equally high.",
         hypothesis_shares,
+        same_y=True,
     ),
 )
 
@@ -230,10 +297,8 @@ def draw(evaluations: Sequence[Evaluation], folder: str | Path, *, kind: str = "
     """Write all figures that apply to the runs into a folder. Figures that cannot be drawn are skipped."""
     known_name("format", kind, style.FORMATS)
     for entry in figures_of(evaluations):
-        for runs in entry.split(evaluations):
-            try:
-                figure = entry.draw(*runs)
-            except UsageError:
+        for runs, figure in entry.drawings(evaluations):
+            if isinstance(figure, UsageError):
                 continue
             run = f"{runs[0].name}-" if len(evaluations) > 1 and not entry.joint else ""
             yield style.save(figure, Path(folder) / f"{run}{entry.name}.{kind}")

@@ -26,6 +26,7 @@ def cross_entropy(*evaluations: RunEvaluation) -> "Figure":
     for axes in panels:
         axes.set_xlabel(f"cross-entropy (last bin: {MAX_CROSS_ENTROPY:g} or more)")
     panels[0].set_ylabel("density")
+    style.legend(panels[0])
     return figure
 
 

@@ -34,5 +34,5 @@ def hypotheses_over_input(evaluation: RegressionEvaluation) -> "Figure":
         axes.set(xlabel="input", ylabel="target" if panels == 1 else f"target value {d + 1}")
         style.tidy(axes, grid="both")
         if d == 0 and evaluation.members <= 12:
-            style.legend(axes, ncols=3, loc="lower left", bbox_to_anchor=(-0.1, 1.0))
+            style.legend(axes)
     return figure

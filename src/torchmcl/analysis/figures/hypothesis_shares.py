@@ -24,5 +24,5 @@ def hypothesis_shares(evaluation: RegressionEvaluation) -> "Figure":
     axes.set_xticks(range(evaluation.members), [str(m + 1) for m in range(evaluation.members)])
     axes.set(xlabel="hypothesis", ylabel="percent", ylim=(0, None))
     style.tidy(axes, grid="y")
-    style.legend(axes, ncols=3, loc="lower center", bbox_to_anchor=(0.45, 1.0), handlelength=1.5, columnspacing=1.2)
+    style.legend(axes)
     return figure

@@ -8,6 +8,8 @@ from torchmcl.analysis.run_evaluation import RunEvaluation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MAX_NUMBERED = 18  # with more bars, their values are not written above them
+
 
 def member_errors(evaluation: RunEvaluation) -> "Figure":
     """Plot each member's error on all classes, on its own and on the others. Lines mark the oracle and top-1 error."""
@@ -22,12 +24,15 @@ def member_errors(evaluation: RunEvaluation) -> "Figure":
     width = 0.84 / len(parts)
     for number, (name, values) in enumerate(parts.items()):
         x = np.arange(evaluation.members) + (number - (len(parts) - 1) / 2) * width
-        axes.bar(x, values.nan_to_num(0).numpy(), width, label=name, **style.bar(number))
+        drawn = axes.bar(x, values.nan_to_num(0).numpy(), width, label=name, **style.bar(number))
+        if evaluation.members * len(parts) <= MAX_NUMBERED:
+            labels = ["" if value != value else f"{value:.0f}" if value >= 10 else f"{value:.1f}" for value in values]
+            axes.bar_label(drawn, labels, fontsize=6.5, padding=1)
     for name, key, dashes in (("top-1", "top1_error", "--"), ("oracle", "oracle_error", ":")):
         axes.axhline(evaluation.metrics[key], color="black", linewidth=1.2, linestyle=dashes, label=f"{name} error")
     axes.set_xticks(range(evaluation.members), [str(m + 1) for m in range(evaluation.members)])
     ylabel = "error in percent of the pixels" if evaluation.dense else "error in percent"
     axes.set(xlabel="member", ylabel=ylabel, ylim=(0, None))
     style.tidy(axes, grid="y")
-    style.legend(axes, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    style.legend(axes)
     return figure

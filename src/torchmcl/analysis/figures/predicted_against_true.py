@@ -30,5 +30,5 @@ def predicted_against_true(evaluation: RegressionEvaluation) -> "Figure":
         style.tidy(axes, grid="both")
         if d == 0:
             axes.set(ylabel="predicted value")
-            style.legend(axes, ncols=2, loc="lower left", bbox_to_anchor=(-0.05, 1.0), markerscale=2, handlelength=1)
+            style.legend(axes, markerscale=2, handlelength=1)
     return figure

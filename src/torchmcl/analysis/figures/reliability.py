@@ -20,6 +20,8 @@ def reliability(*evaluations: RunEvaluation) -> "Figure":
         ece = 100 * np.abs(right - confidence).sum() / count.sum()
         label = f"ECE {ece:.1f} %" if len(evaluations) == 1 else f"{style.label(evaluation.name)}, ECE {ece:.1f} %"
         x, y = 100 * confidence[filled] / count[filled], 100 * right[filled] / count[filled]
+        if evaluation.specialists.model_config.rejection.rescales:
+            label += " (calibrated)"
         marker = "osD^vP"[number % 6]
         upper.plot(x, y, marker=marker, markersize=3.5, label=label, clip_on=False, **style.line(number))
         lower.stairs(100 * count / count.sum(), np.linspace(0, 100, len(count) + 1), **style.line(number))
@@ -27,5 +29,5 @@ def reliability(*evaluations: RunEvaluation) -> "Figure":
     lower.set(xlabel="confidence in percent", ylabel="percent of\npredictions")
     for axes in (upper, lower):
         style.tidy(axes, grid="both")
-    style.legend(upper, loc="best")
+    style.legend(upper)
     return figure

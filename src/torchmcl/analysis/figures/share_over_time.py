@@ -31,5 +31,5 @@ def share_over_time(evaluation: RunEvaluation | RegressionEvaluation) -> "Figure
             axes.annotate(phases[i], (x, 1), (4, 1), ha="left", **text)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     style.tidy(axes, grid="y")
-    style.legend(axes, ncols=min(evaluation.members, 3), loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    style.legend(axes)
     return figure

@@ -79,6 +79,7 @@ def figure(results: Results) -> "Figure | None":
     if by_method["amcl"]:
         curves = {part: sum_histograms([one["auxiliary"][part] for one in by_method["amcl"]]) for part in PARTS}
         density(axes[0], curves.items())
+        axes[0].legend(frameon=False, fontsize=8)
     axes[0].set(title="AMCL: auxiliary probability", xlabel="probability")
     for axis, part, title in ((axes[1], "own", "own classes"), (axes[2], "others'", "others' classes")):
         curves = {
@@ -87,6 +88,7 @@ def figure(results: Results) -> "Figure | None":
             if own
         }
         density(axis, curves.items(), MAX_CROSS_ENTROPY)
+        axis.legend(frameon=False, fontsize=8)
         axis.set(title=f"cross-entropy, {title}", xlabel="cross-entropy; last bin: 15 and more")
     axes[0].set_ylabel("density")
     return figure
