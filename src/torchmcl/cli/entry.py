@@ -11,14 +11,42 @@ from typing import Any
 from torchmcl import __version__
 from torchmcl._utils import imports, plain_yaml
 from torchmcl._utils.allocator import keep_freed_memory
-from torchmcl.cli import cache, calibrate, evaluate, export, figures, ls, predict, report, route, serve, study, train
+from torchmcl.cli import (
+    cache,
+    calibrate,
+    compare,
+    evaluate,
+    export,
+    figures,
+    ls,
+    predict,
+    report,
+    route,
+    serve,
+    study,
+    train,
+)
 from torchmcl.cli.options import add_import, one_line
 from torchmcl.cli.train import EXAMPLE
 from torchmcl.errors import TorchmclError, UsageError
 
 COMMANDS: dict[str, ModuleType] = {
     command.__name__.rpartition(".")[2]: command
-    for command in (train, evaluate, report, figures, calibrate, route, predict, export, serve, study, cache, ls)
+    for command in (
+        train,
+        compare,
+        evaluate,
+        report,
+        figures,
+        calibrate,
+        route,
+        predict,
+        export,
+        serve,
+        study,
+        cache,
+        ls,
+    )
 }
 
 

@@ -134,6 +134,14 @@ class Specialists:
                 specialists.method = replace(method, task=Segmentation(len(classes)))
         return specialists
 
+    def __repr__(self) -> str:
+        config = self.model_config
+        network, D = config.network or "own networks", config.targets
+        kind = f"{D} number{'s' * (D > 1)} to predict" if D else f"{len(config.classes)} classes"
+        shape = " x ".join(map(str, config.shape))
+        members = f"{self.method.name}, {config.members} x {network}"
+        return f"Specialists({members}, {shape} {config.dtype}, {kind}, {self.device})"
+
     @property
     def classes(self) -> tuple[str, ...]:
         """Return the names of the classes."""
