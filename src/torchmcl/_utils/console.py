@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -46,3 +46,16 @@ def say(text: str) -> None:
 
     console = Console(highlight=False)
     console.print(text, markup=False, soft_wrap=not console.is_terminal)
+
+
+@contextmanager
+def progress_bar(text: str, total: int, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on standard error if it is a terminal; call the function that is yielded to advance it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda count: bar.update(task, completed=min(bar.tasks[0].completed + count, total))
