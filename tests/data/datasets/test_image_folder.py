@@ -128,7 +128,8 @@ def test_a_damaged_image_is_named(tmp_path) -> None:
     image = tmp_path / "dog/3.png"
     image.write_bytes(image.read_bytes()[:45])
     refused(tmp_path, r"dog/3.png \(image file is truncated")
-    assert len(load(tmp_path, skip_unreadable=True, validation=0.0).train) == 8
+    pets = load(tmp_path, skip_unreadable=True)
+    assert len(pets.train) + len(pets.test) == 9
 
 
 def mess(root: Path) -> Path:
@@ -157,7 +158,7 @@ def test_everything_that_cannot_be_used_is_named_at_once(tmp_path) -> None:
         load(mess(tmp_path))
     said = str(caught.value)
     assert "has 1 class folder without images: empty (1 other file) and 3 unreadable files: " in said
-    for name in ("plain/cut.jpg (image file is truncated", "日本/zero.jpg (empty)", "nothing left/zero.jpg (empty)"):
+    for name in ("plain/cut.jpg (Truncated File Read)", "日本/zero.jpg (empty)", "nothing left/zero.jpg (empty)"):
         assert name in said
     assert "eaDir" not in said
     assert said.endswith("leave them out with --skip-unreadable (data_skip_unreadable=True).")
@@ -180,7 +181,8 @@ def test_the_rest_is_used_with_one_option(tmp_path, capsys) -> None:
     assert "cut.jpg" in warning
     assert warning.count("\n") == 1
     sizes, ignored = pets.notes
-    assert sizes == "Sizes: 9 x 12 to 14 x 12 pixels (height x width), resized to 12 x 12"
+    assert sizes == "Sizes: 9 x 12 to 14 x 12 pixels (height x width), resized to 11 x 12"
+    assert pets.train.images.shape[2:] == (11, 12)
     for name in ("@eaDir/", ".thumbnails/", "#recycle/", "plain/@eaDir/", "1 file .db", "1 file .heic"):
         assert name in ignored
     assert load(tmp_path, skip_unreadable=True).train.fingerprint == pets.train.fingerprint
