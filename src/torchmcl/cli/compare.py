@@ -12,7 +12,7 @@ from torchmcl.errors import TorchmclError, UsageError
 
 EXAMPLE = "torchmcl compare --data folder:photos --methods ie,amcl --seeds 6 --out compare"
 EXAMPLES = {
-    EXAMPLE: "does AMCL help on these images?",
+    EXAMPLE: "AMCL and an independent ensemble, on your images",
     "torchmcl compare --methods single,ie,amcl --epochs 20 --out runs/digits": (
         "one network, an independent ensemble and AMCL, on the embedded digits"
     ),

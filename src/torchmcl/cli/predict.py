@@ -1,7 +1,4 @@
-"""Predict the class or the mask of each image, or the target of each row of a table.
-
-In the text, members are numbered from 1, as in reports. In JSON and CSV, `member` is an index from 0, as in Python.
-"""
+"""Predict the class or the mask of each image, or the target of each row of a table."""
 
 import csv
 import io
@@ -19,8 +16,8 @@ def add_arguments(parser: Any) -> None:
     add_option(parser, "out", "folder for the predicted masks of a segmentation run")
     add_query(parser)
     add_option(parser, "skip_unreadable", "leave out the files of a folder that cannot be read", bool)
-    add_option(parser, "json", "print JSON", bool)
-    add_option(parser, "csv", "print CSV", bool)
+    add_option(parser, "json", "print JSON, with members as indices from 0, as in Python", bool)
+    add_option(parser, "csv", "print CSV, with members as indices from 0, as in Python", bool)
 
 
 def run(options: dict[str, Any]) -> int:

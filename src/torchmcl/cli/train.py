@@ -54,7 +54,7 @@ def add_training(parser: Any, *, compared: bool = False) -> None:
     shared.add_fields(data, DataConfig, "data_", later=True)
     recipe = parser.add_argument_group(
         "training recipe",
-        "The defaults are those of the paper. A pretrained network has its own; see docs/pretrained.md.",
+        "The defaults are those of the paper. A pretrained network has its own;\nsee docs/pretrained.md.",
     )
     published = f"published for the options of the method's official code (of {', '.join(OPTIONS)})"
     fusion = "bam or cbam for feature fusion with the module of its official code, or both, such as published+bam"
@@ -98,7 +98,7 @@ def add_model(parser: Any, *, compared: bool = False) -> None:
 def add_options(parser: Any, kind: str, options: dict[str, tuple[Any, str]]) -> None:
     """Add a group with the options of all methods, networks or tasks."""
     group = parser.add_argument_group(
-        f"{kind} options", f"The {kind}s that accept an option follow its description, with their defaults."
+        f"{kind} options", f"The {kind}s that accept an option follow its description, with defaults."
     )
     for name, (type_, about) in options.items():
         group.add_argument(f"--{name}", type=type_ | None, default=None, help=about)
