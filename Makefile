@@ -17,12 +17,18 @@ setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml requirements-dev.lock
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "torchmcl needs Python 3.11 or newer, found " + sys.version.split()[0] + ". Try: make PYTHON=python3.11")'
+	@echo "Setting up $(VENV) once, before the first command. This takes several minutes, most of them for downloads."
+	@echo "1/3  creating the environment $(VENV)"
 	$(PYTHON) -m venv $(VENV)
+	@echo "2/3  upgrading pip"
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock --editable ".[dev]"
+	@echo "3/3  installing PyTorch, the other dependencies and torchmcl; pip names each package"
+	$(BIN)/python -m pip install --progress-bar on --constraint requirements-dev.lock --editable ".[dev]"
 	touch $@
+	@echo "The environment $(VENV) is ready."
 
 demo: setup
+	@echo "Training AMCL and four baselines on digits. This takes about a minute on two cores."
 	$(BIN)/python -m torchmcl.cli.demo
 
 test: setup
@@ -102,12 +108,17 @@ audit: $(TOOLS)/bin/uv
 	code=$$?; test -s $(TOOLS)/audit.json || { echo "audit: the vulnerability database cannot be reached, NOTHING was audited" >&2; exit 3; }; \
 	exit $$code
 
-# Build the wheel, install it in an empty environment and test it outside of the repository.
-wheel:
+$(TOOLS)/bin/twine: $(TOOLS)/bin/uv
+	$(TOOLS)/bin/python -m pip install --quiet twine
+	touch $@
+
+# Build the wheel, check its metadata, install it in an empty environment and test it outside of the repository.
+wheel: $(TOOLS)/bin/twine
 	rm -rf dist $(FRESH)
 	$(PYTHON) -m venv $(FRESH)
 	$(FRESH)/bin/python -m pip install --quiet --upgrade pip
 	$(FRESH)/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(TOOLS)/bin/twine check --strict dist/*.whl
 	$(FRESH)/bin/python -m pip install --quiet dist/*.whl
 	folder=$$(mktemp -d) && cp tests/smoke_wheel.py $$folder && cd $$folder && $(CURDIR)/$(FRESH)/bin/python smoke_wheel.py && rm -r $$folder
 

@@ -70,7 +70,7 @@ def run(words: list[str], mark: str, data: str | None) -> None:
         parse(words)
     elif program == "torchmcl":
         rest = [word for at, word in enumerate(rest) if ">" not in rest[max(at - 1, 0) : at + 1]]  # > FILE
-        if rest[0] == "train" and "--resume" not in rest:
+        if rest[0] in ("train", "compare") and "--resume" not in rest:
             rest += mark.removeprefix("with").split()
         assert cli.main([path for word in rest for path in expanded(word, data)]) == 0, shlex.join(words)
     elif program == "python":

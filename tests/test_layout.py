@@ -84,6 +84,38 @@ def test_importing_the_package_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+def test_the_version_is_in_one_place():
+    root = PACKAGE.parents[1]
+    known = [*FILES, root / "pyproject.toml", root / "CITATION.cff", root / "mkdocs.yml"]
+    found = [path for path in known if f'"{torchmcl.__version__}"' in path.read_text(encoding="utf-8")]
+    assert found == [PACKAGE / "__init__.py"]
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def make(target, *options):
+    """The commands that make would run."""
+    done = subprocess.run(
+        ["make", "--dry-run", target, *options], cwd=PACKAGE.parents[1], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_make_wheel_checks_the_metadata():
+    said = make("wheel", "TOOLS=/nowhere/tools")
+    assert said.index("pip wheel") < said.index("/nowhere/tools/bin/twine check --strict dist/*.whl")
+    assert "/nowhere/tools/bin/python -m pip install --quiet twine" in said
+
+
+def test_make_demo_says_what_it_installs():
+    said = make("demo", "VENV=/nowhere/venv")
+    lines = [line for line in said.splitlines() if "/nowhere/venv/bin/python -m pip" in line or "-m venv" in line]
+    assert len(lines) == 3
+    before = [said.splitlines()[said.splitlines().index(line) - 1] for line in lines]
+    assert [line.split()[1].strip('"') for line in before] == ["1/3", "2/3", "3/3"]
+    assert "--quiet" not in lines[-1]
+
+
 @pytest.mark.slow
 def test_a_wheel_contains_the_package_only(tmp_path):
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, PACKAGE.parents[1]]

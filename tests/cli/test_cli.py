@@ -1,7 +1,9 @@
 """The command line as a person types it: good input works, bad input gets one clear line, code 2, nothing written."""
 
+import csv
 import json
 import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from PIL import Image
 from command_line import torchmcl
 from torchmcl import cli, methods, networks
 from torchmcl.cli import options as shared
+from torchmcl.inference.predictor import Specialists
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +104,22 @@ def test_evaluate_agrees_with_training(run, capsys):
         assert found[figure] == kept[figure]
     code, out, _ = torchmcl(f"evaluate {run}", capsys)
     assert code == 0
-    assert "top1_error" in out
+    assert "top-1 error, %" in out
+
+
+def test_several_runs_have_the_rows_of_one(run, capsys):
+    def rows(line):
+        code, out, _ = torchmcl(line, capsys)
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= 80
+        cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+        return {name: values for name, *values in cells}
+
+    one, two = rows(f"evaluate {run}"), rows(f"evaluate {run} {run}")
+    assert list(one) == list(two)
+    assert all(values == one[name] * 2 for name, values in two.items())
+    for name in ("oracle error, %", "top-1 error, %", "members' errors, %", "ECE, %", "NLL", "examples"):
+        assert name in one
 
 
 def test_predict(run, images, capsys):
@@ -110,9 +128,31 @@ def test_predict(run, images, capsys):
     rows = json.loads(out)
     assert [row["image"] for row in rows] == [f"{images}/grey.png", f"{images}/colour.jpg"]
     assert sum(rows[0]["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+    member = int(Specialists.load(run).predict([images / "grey.png"]).member)
+    assert rows[0]["member"] == member
     code, out, _ = torchmcl(f"predict {run} {images}/grey.png", capsys)
     assert code == 0
     assert "grey.png: " in out
+    assert f"member {member + 1}" in out
+
+
+def test_predict_a_folder(run, images, tmp_path, capsys):
+    code, out, _ = torchmcl(f"predict {run} {images} --csv", capsys)
+    header, *rows = csv.reader(out.splitlines())
+    assert code == 0
+    assert header[:5] == ["image", "claimed", "claim", "accepted", "member"]
+    assert [row[0] for row in rows] == [f"{images}/colour.jpg", f"{images}/grey.png"]
+    again = json.loads(torchmcl(f"predict {run} {images} --json", capsys)[1])
+    assert [int(row[4]) for row in rows] == [row["member"] for row in again]
+    shutil.copytree(images, folder := tmp_path / "mixed")
+    (folder / "empty.png").touch()
+    (folder / "text.jpg").write_text("text")
+    code, _, err = torchmcl(f"predict {run} {folder}", capsys)
+    assert code == 2
+    assert "2 unreadable files: empty.png (empty), text.jpg (not an image). " in err
+    code, out, err = torchmcl(f"predict {run} {folder} --skip-unreadable", capsys)
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert "They are left out." in err
 
 
 def test_a_config_repeats_a_run(run, tmp_path, capsys):
@@ -120,6 +160,40 @@ def test_a_config_repeats_a_run(run, tmp_path, capsys):
     assert code == 0, err
     assert (tmp_path / "again" / "metrics.json").read_text() == (run / "metrics.json").read_text()
     assert (tmp_path / "again" / "config.yaml").read_text() == (run / "config.yaml").read_text()
+
+
+def test_training_starts_with_what_was_found(tmp_path, capsys):
+    folder = tmp_path / "my run"
+    line = f"train --method ie --network mlp --width 8 --members 2 --epochs 1 --data.limit 200 --out '{folder}'"
+    code, out, _ = torchmcl(line, capsys)
+    assert code == 0
+    data, split, model, *_ = out.splitlines()
+    assert data == "Data: digits, 559 images (1 x 8 x 8), 10 classes (0, 1, 2, 3, 4, 5, …)"
+    assert split == "Split: 180 for training, 20 for validation, 359 for testing"
+    weights = json.loads((folder / "metrics.json").read_text())["parameters"]
+    assert model == f"Model: ie, 2 x mlp, {weights:,} weights, on cpu"
+    suggested = out.splitlines()[-1].strip()
+    assert shlex.split(suggested)[:2] == ["torchmcl", "evaluate"]
+    assert torchmcl(suggested.removeprefix("torchmcl "), capsys)[0] == 0
+
+
+def test_lines_fit_80_columns(run, capsys):
+    for line in (
+        "ls",
+        "study ls",
+        "study cost ablation",
+        f"evaluate {run}",
+        "cache ls",
+        "train --help",
+        "predict --help",
+    ):
+        _, out, _ = torchmcl(line, capsys)
+        assert [one for one in out.splitlines() if len(one.rstrip()) > 80] == [], line
+
+
+def test_specialists_describe_themselves(run):
+    text = repr(Specialists.load(run))
+    assert text == "Specialists(amcl, 2 x simple_cnn, 1 x 8 x 8 uint8, 10 classes, cpu)"
 
 
 def test_print_config(capsys):

@@ -56,7 +56,7 @@ def test_evaluate(folder, capsys):
     for name in ("oracle_rmse", "rmse", "crps", "nll", "winners", "examples"):
         assert values[name] == pytest.approx(stored[name], rel=1e-5), name
     code, out, _ = torchmcl(f"evaluate {folder}/one {folder}/two", capsys)
-    assert (code, "oracle_rmse" in out, "energy_score" in out) == (0, True, False)
+    assert (code, "oracle RMSE" in out, "energy score" in out) == (0, True, True)
     code, out, _ = torchmcl(f"evaluate {folder}/two", capsys)
     assert "closest hypothesis" in out
     for option, message in (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from torchmcl.errors import UsageError
-from torchmcl.studies.tables import LATEX, MISSING, Table, escape_latex, latex, markdown, png, rich_table, rich_width
+from torchmcl.studies.tables import LATEX, MISSING, Table, escape_latex, latex, markdown, png, rich_table
 
 TABLE = Table(
     "A_title & 50 %",
@@ -94,8 +94,24 @@ def test_nothing_overlaps_in_the_picture():
         assert not any(one.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9)) for other in boxes[i + 1 :])
 
 
-def test_no_cell_is_cut_off_in_the_terminal():
-    wide = replace(TABLE, columns=TABLE.columns * 20, rows=[row * 20 for row in TABLE.rows])
-    console = Console(width=rich_width(wide), record=True, file=io.StringIO())
-    console.print(rich_table(wide))
-    assert console.export_text().count("amcl_x") == 20
+def test_a_wide_table_is_divided_for_the_terminal():
+    """Every cell is there in whole, each block repeats the first columns, and no line is too long."""
+    columns = ("method", "memory", *(f"column {i}" for i in range(12)))
+    rows = [(f"method {r}", "yes", *(f"{100 + 12 * r + i}.00 ± 0.10" for i in range(12))) for r in range(3)]
+    wide = Table("Wide", columns, rows, "About " * 30, ["note"], command="torchmcl study run wide")
+    for width in (60, 80, 120, 1000):
+        console = Console(width=width, record=True, file=io.StringIO())
+        console.print(rich_table(wide, width))
+        lines = console.export_text().splitlines()
+        assert max(map(len, lines)) <= width
+        text = "\n".join(lines)
+        assert all(text.count(cell) == 1 for row in rows for cell in row[2:])
+        blocks = text.count("method 0")
+        assert (blocks == 1) == (width == 1000)
+        assert text.count("column 3") == text.count("Wide") == text.count("note") == 1
+    long = Table("", ("method", "error"), [("a very long name of a configuration " * 4, "1.0")])
+    console = Console(width=60, record=True, file=io.StringIO())
+    console.print(rich_table(long, 60))
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 60
+    assert "…" not in text

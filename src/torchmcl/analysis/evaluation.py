@@ -1,7 +1,6 @@
 """Evaluation of trained runs: errors, calibration, rejection, and detection of unseen data."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from torchmcl import data as sets
 from torchmcl import metrics
+from torchmcl._utils.console import shortened
 from torchmcl._utils.logs import report
 from torchmcl.analysis.recorder import Recorder, record
 from torchmcl.analysis.regression_evaluation import RegressionEvaluation, evaluate_regression
@@ -267,8 +267,8 @@ def _test_examples(
         raise UsageError(f"The run predicts {kinds[1]}, but the targets of {data} are {kinds[0]}. Choose other data.")
     if test.classes != specialists.classes:
         raise UsageError(
-            f"The run was trained on {len(specialists.classes)} classes ({_shorten(specialists.classes)}), but {data} "
-            f"has {len(test.classes)} ({_shorten(test.classes)}). Choose the classes of the run with --data.classes."
+            f"The run was trained on {len(specialists.classes)} classes ({shortened(specialists.classes)}), but {data} "
+            f"has {len(test.classes)} ({shortened(test.classes)}). Choose the classes of the run with --data.classes."
         )
     _check_shape(test, data, specialists)
     return test, data, source
@@ -316,7 +316,3 @@ def _check_shape(examples: Examples, name: str, specialists: Specialists) -> Non
             f"The run was trained on examples of shape {expected}, but those of {name} have shape {shape}. "
             "To resize images from a folder, use --data.size or --unseen folder:PATH."
         )
-
-
-def _shorten(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + ("…" if len(names) > 5 else "")

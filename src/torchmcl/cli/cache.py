@@ -3,7 +3,6 @@
 from datetime import datetime
 from typing import Any
 
-from torchmcl._utils.console import wide_console
 from torchmcl.cli.options import add_import, add_option
 
 
@@ -29,6 +28,7 @@ def run(options: dict[str, Any]) -> int:
 
 def ls(options: dict[str, Any]) -> int:
     """List the cached features."""
+    from rich.console import Console
     from rich.table import Table
 
     from torchmcl.inference.feature_store import VARIABLE, features_folder, max_bytes, stores
@@ -42,7 +42,7 @@ def ls(options: dict[str, Any]) -> int:
         used = datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
         table.add_row(entry.folder.name, *about, f"{entry.examples:,}", f"{entry.bytes / 1e6:,.0f} MB", used)
     total = sum(entry.bytes for entry in entries)
-    wide_console(140).print(table)
+    Console().print(table)
     print(f"{total / 1e9:.2f} of at most {max_bytes() / 1e9:g} GB are used. To change the limit, set {VARIABLE}.")
     return 0
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
+from torchmcl._utils.console import say
 from torchmcl.cli.options import add_option
 
 
@@ -32,7 +33,7 @@ def run(options: dict[str, Any]) -> int:
     if "kernel" in result:
         deviations = result["spread"] if result["bandwidth"] is None else [result["bandwidth"]]
         numbers = " ".join(f"{value:.4g}" for value in deviations)
-        print(
+        say(
             f"{result['run']} has the density {result['kernel']}, with the deviation {numbers} in standard deviations "
             f"of the targets. On {result['examples']} validation examples, the NLL is {result['nll']:.4f}."
         )
@@ -40,7 +41,7 @@ def run(options: dict[str, Any]) -> int:
     claimed = result.get("claim_threshold")
     claim = "" if claimed is None else f" and a claim of at least {claimed:.4f}"
     members = ", a temperature and an auxiliary bias per member" if result.get("members_calibrated") else ""
-    print(
+    say(
         f"{result['run']} accepts predictions with a confidence of at least {result['threshold']:.4f}{claim} "
         f"(temperature {result['temperature']:.3g}{members}). On {result['examples']} validation examples, the "
         f"coverage is {result['coverage']:.2f} %, the error of accepted examples is {result['accepted_error']:.2f} %, "

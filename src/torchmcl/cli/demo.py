@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,8 @@ def main(arguments: list[str] | None = None) -> int:
     console.print(assignment_table(results["amcl"]))
     report = write_report([options.out / name for name in results], options.out / "report.html")
     console.print(report, soft_wrap=True, markup=False)
-    console.print(f"The runs are saved in {options.out}. Next: torchmcl evaluate {options.out}/amcl")
+    next_command = f"torchmcl evaluate {shlex.quote(str(options.out / 'amcl'))}"
+    console.print(f"The runs are saved in {options.out}. Next:\n  {next_command}", soft_wrap=True, markup=False)
     return 0
 
 

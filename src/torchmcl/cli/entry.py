@@ -11,14 +11,42 @@ from typing import Any
 from torchmcl import __version__
 from torchmcl._utils import imports, plain_yaml
 from torchmcl._utils.allocator import keep_freed_memory
-from torchmcl.cli import cache, calibrate, evaluate, export, figures, ls, predict, report, route, serve, study, train
+from torchmcl.cli import (
+    cache,
+    calibrate,
+    compare,
+    evaluate,
+    export,
+    figures,
+    ls,
+    predict,
+    report,
+    route,
+    serve,
+    study,
+    train,
+)
 from torchmcl.cli.options import add_import, one_line
 from torchmcl.cli.train import EXAMPLE
 from torchmcl.errors import TorchmclError, UsageError
 
 COMMANDS: dict[str, ModuleType] = {
     command.__name__.rpartition(".")[2]: command
-    for command in (train, evaluate, report, figures, calibrate, route, predict, export, serve, study, cache, ls)
+    for command in (
+        train,
+        compare,
+        evaluate,
+        report,
+        figures,
+        calibrate,
+        route,
+        predict,
+        export,
+        serve,
+        study,
+        cache,
+        ls,
+    )
 }
 
 
@@ -133,7 +161,7 @@ def build_parser(commands: Container[str] = COMMANDS) -> Any:
     for name, command in COMMANDS.items():
         dashes = "Option names can contain dashes or dots instead of underscores, as in --num-nodes and --data.dir."
         text, examples = wrap(f"{command.__doc__} {dashes}"), getattr(command, "EXAMPLES", {})
-        shown = [f"  {about}:\n    {example}" for example, about in examples.items()]
+        shown = [f"  {about}:\n    {in_lines(example)}" for example, about in examples.items()]
         own = ArgumentParser(
             exit_on_error=False,
             usage=f"torchmcl {name} [options]" if examples else None,
@@ -144,6 +172,19 @@ def build_parser(commands: Container[str] = COMMANDS) -> Any:
             command.add_arguments(own)
         add_import(own)
     return parser
+
+
+def in_lines(command: str) -> str:
+    """Break a long command before its last option, so that it fits a narrow terminal and can still be pasted.
+
+    >>> print(in_lines(f"train --data {'x' * 60} --out runs/mine"))
+    train --data xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx \\
+          --out runs/mine
+    """
+    if len(command) <= 74:
+        return command
+    start, dashes, last = command.rpartition(" --")
+    return f"{start} \\\n      {dashes.strip()}{last}"
 
 
 def normalize_option(word: str) -> str:

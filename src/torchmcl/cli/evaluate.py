@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from torchmcl._utils.console import wide_console
 from torchmcl.cli.options import add_option, add_query, add_runs, data_config
 
 
@@ -26,8 +25,10 @@ def run(options: dict[str, Any]) -> int:
         print(json.dumps(metrics if len(metrics) > 1 else metrics[0], indent=1))
         return 0
 
+    from rich.console import Console
+
     from torchmcl.cli.metric_tables import metric_tables
 
     for table in metric_tables(metrics):
-        wide_console(100).print(table)
+        Console().print(table)
     return 0

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from torchmcl._utils.console import say
 from torchmcl.cli.options import add_option
 
 
@@ -19,13 +20,13 @@ def run(options: dict[str, Any]) -> int:
 
     result = export_run(Path(options["run"]), Path(options["file"]), quantize=options["quantize"])
     sizes, size = ", ".join(map(str, result["batches"])), f"{result['path']} ({result['bytes'] / 1e6:.2f} MB)"
-    print(
+    say(
         f"{'The graph before quantization' if options['quantize'] else size} gives the same outputs as PyTorch for "
         f"batches of size {sizes} (largest difference {result['difference']:.1e})."
     )
     if options["quantize"]:
         form = ".2f" if result["unit"] == "%" else ".4g"
-        print(
+        say(
             f"{size} has weights of 8 bits and gives other outputs: the size "
             f"changed from {result['bytes_before'] / 1e6:.2f} to {result['bytes'] / 1e6:.2f} MB, and "
             f"the error on {result['examples']} test examples changed from {result['error_before']:{form}} to "

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from torchmcl._utils.console import wide_console
-
 OWN_DATA = {
     "folder:PATH": "Your images in one folder per class, optionally split into train/ and test/. Images are resized.",
     "segmentation-folder:PATH": "Your images/ and masks/, with any number of classes. Each subfolder is a group.",
@@ -22,6 +20,7 @@ def add_arguments(parser: Any) -> None:
 
 def run(options: dict[str, Any]) -> int:
     """Run the command."""
+    from rich.console import Console
     from rich.table import Table
 
     from torchmcl import data, methods, networks, tasks
@@ -29,7 +28,7 @@ def run(options: dict[str, Any]) -> int:
 
     about_methods = {name: methods.function(name).__doc__ for name in methods.names()}
     aliases = {alias: f"Alias of {name}: {about_methods[name]}" for alias, name in methods.ALIASES.items()}
-    console = wide_console(100)
+    console = Console()
     for title, rows in (
         (r"methods (\[I] marks inferred details that the paper does not specify)", about_methods),
         ("method aliases (in the literature, aMCL usually means annealed MCL)", aliases),

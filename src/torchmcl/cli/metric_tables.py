@@ -6,37 +6,85 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-COMPARED = ("accuracy", "oracle_rmse", "rmse", "crps", "ece", "nll", "brier")
-LISTS = {"members": "members' errors", "winners": "closest hypothesis, %"}  # metrics with one value per member
+LABELS = {  # the words of the table and, for fractions, the unit
+    "accuracy": "accuracy, %",
+    "oracle_error": "oracle error, %",
+    "oracle_error_strict": "strict oracle error, %",
+    "top1_error": "top-1 error, %",
+    "harmonic_mean": "harmonic mean, %",
+    "disagreement": "disagreement, %",
+    "ece": "ECE, %",
+    "nll": "NLL",
+    "brier": "Brier score",
+    "aurc": "AURC, %",
+    "unclaimed": "unclaimed, %",
+    "oracle_rmse": "oracle RMSE",
+    "rmse": "RMSE",
+    "crps": "CRPS",
+    "coverage": "coverage, %",
+    "accepted_error": "accepted error, %",
+    "error": "error, %",
+    "members": "members' errors",
+    "winners": "closest hypothesis, %",
+}
+ABOUT = ("run", "data")  # in the title or the heading
+INSIDE = ("rejection", "routing")  # with metrics of their own
 UNSEEN_COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "accepted95": "accepted"}
+NOTHING = "–"  # noqa: RUF001
 
 
 def metric_tables(results: Sequence[dict[str, Any]]) -> "Iterator[Table]":
-    """Yield the tables of one run, or of several runs side by side, from the results of `evaluate_run`."""
-    if len(results) == 1:
-        yield run_table(results[0])
+    """Yield the tables of one or several runs, from the results of `evaluate_run`."""
+    yield runs_table(results)
     for metrics in results:
         if "unseen" in metrics:
             yield unseen_table(metrics)
+
+
+def runs_table(results: Sequence[dict[str, Any]]) -> "Table":
+    """List every metric in one row, with one column per run."""
+    first = results[0]
+    columns = [rows(metrics) for metrics in results]
+    title, headings = f"{first['run']} on {first['data']}: {first['examples']} examples", ["value"]
     if len(results) > 1:
-        yield comparison(results)
-
-
-def run_table(metrics: dict[str, Any]) -> "Table":
-    """List every scalar metric and the metrics of each member."""
-    table = _table(f"{metrics['run']} on {metrics['data']}: {metrics['examples']} examples", ("metric", "value"))
-    for name, value in metrics.items():
-        if isinstance(value, int | float):
-            table.add_row(name, f"{value:g}")
-        elif name in LISTS:
-            form = ".4g" if "rmse" in metrics else ".2f"
-            table.add_row(LISTS[name], "  ".join(f"{error:{form}}" for error in value))
-        elif name == "density":
-            table.add_row(name, value)
-        elif name in ("rejection", "routing"):
-            for inside, number in value.items():
-                table.add_row(f"{name}: {inside}", "none" if number is None else f"{number:g}")
+        data = dict.fromkeys(metrics["data"] for metrics in results)
+        title, headings = f"Comparison on {' and '.join(data)}", [metrics["run"] for metrics in results]
+    table = _table(title, ("metric", *headings))
+    for name in dict.fromkeys(name for column in columns for name in column):
+        table.add_row(name, *(column.get(name, NOTHING) for column in columns))
     return table
+
+
+def rows(metrics: dict[str, Any]) -> dict[str, str]:
+    """Return the scalar metrics of a run and those of its members as text.
+
+    >>> rows({"method": "ie", "top1_error": 7.5, "members": [8.0, 9.5], "rejection": {"error": 2.0}})
+    {'method': 'ie', 'top-1 error, %': '7.50', "members' errors, %": '8.0  9.5', 'rejection: error, %': '2.00'}
+    """
+    found, plain = dict[str, str](), "rmse" in metrics
+    for name, value in metrics.items():
+        if name in INSIDE:
+            found |= {f"{name}: {label(inside)}": cell(inside, number, plain) for inside, number in value.items()}
+        elif name in ("members", "winners"):
+            form, unit = (".4g", "") if plain and name == "members" else (".1f", ", %" if name == "members" else "")
+            found[LABELS[name] + unit] = "  ".join(f"{number:{form}}" for number in value)
+        elif name not in ABOUT and isinstance(value, int | float | str):
+            found[label(name)] = cell(name, value, plain)
+    return found
+
+
+def label(name: str) -> str:
+    """Return the words for a metric."""
+    return LABELS.get(name, name.replace("_", " "))
+
+
+def cell(name: str, value: Any, plain: bool) -> str:
+    """Format a value: fractions in percent with two digits, others with four; or, if `plain`, four significant ones."""
+    if value is None or isinstance(value, str):
+        return value or NOTHING
+    if isinstance(value, int) or plain:
+        return f"{value:.4g}" if isinstance(value, float) else f"{value}"
+    return f"{value:.2f}" if label(name).endswith("%") else f"{value:.4f}"
 
 
 def unseen_table(metrics: dict[str, Any]) -> "Table":
@@ -54,29 +102,11 @@ def unseen_table(metrics: dict[str, Any]) -> "Table":
     return table
 
 
-def comparison(results: Sequence[dict[str, Any]]) -> "Table":
-    """Show runs side by side, each with the score that detects unseen data best."""
-    names = [name for name in COMPARED if all(name in metrics for metrics in results)]
-    unseen = ("best score", *UNSEEN_COLUMNS.values()) if all("unseen" in metrics for metrics in results) else ()
-    table = _table("comparison of the runs", ("run", "method", *names, *unseen))
-    for metrics in results:
-        cells = [
-            metrics["run"],
-            metrics["method"],
-            *(f"{metrics[name]:.{'4g' if 'rmse' in metrics else '3f'}}" for name in names),
-        ]
-        if unseen:
-            best = metrics["unseen"]["best"]
-            cells += [best, *(f"{metrics['unseen']['scores'][best][metric]:.2f}" for metric in UNSEEN_COLUMNS)]
-        table.add_row(*cells)
-    return table
-
-
 def _table(title: str, headings: Sequence[str]) -> "Table":
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
     for heading in headings:
-        is_text = heading in ("metric", "run", "method", "best score") or heading.startswith("score")
+        is_text = heading == "metric" or heading.startswith("score")
         table.add_column(heading, justify="left" if is_text else "right", overflow="fold")
     return table

@@ -12,11 +12,13 @@ from torchmcl._utils.signatures import REQUIRED, arguments, exported, functions,
 if TYPE_CHECKING:
     from torchmcl.serialization.data_config import DataConfig
 
+SHORTER = {"data_skip_unreadable": ("skip_unreadable",)}  # other names of flags
+
 
 def add_option(parser: Any, name: str, about: str, kind: Any = str, default: Any = None) -> None:
     """Add the option --name: a flag if `kind` is bool, otherwise a value, which can be None if there is no default."""
     if kind is bool:
-        parser.add_argument(f"--{name}", action="store_true", help=about)
+        parser.add_argument(*(f"--{each}" for each in (name, *SHORTER.get(name, ()))), action="store_true", help=about)
     else:
         parser.add_argument(f"--{name}", type=kind | None if default is None else kind, default=default, help=about)
 
@@ -69,7 +71,7 @@ def add_fields(group: Any, kind: type, prefix: str = "", *, later: bool = False)
     hints = get_type_hints(kind)
     for field in fields(kind):
         text, default = about[field.name], field.default
-        if later and default is not None:
+        if later and default is not None and hints[field.name] is not bool:
             text, default = f"{text}; by default {default}", None
         add_option(group, prefix + field.name, text, hints[field.name], default)
 

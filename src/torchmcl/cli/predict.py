@@ -12,11 +12,12 @@ from torchmcl.cli.options import add_option, add_query
 def add_arguments(parser: Any) -> None:
     """Add the arguments for the run and the files, and the output options."""
     parser.add_argument("run", type=str, help="folder of a trained run")
-    parser.add_argument("files", type=str, nargs="+", help="image files, or tables: .csv, or .npz with an array x")
+    parser.add_argument("files", type=str, nargs="+", help="images, folders of images, or tables: .csv, or .npz with x")
     add_option(parser, "out", "folder for the predicted masks of a segmentation run")
     add_query(parser)
-    add_option(parser, "json", "print JSON", bool)
-    add_option(parser, "csv", "print CSV", bool)
+    add_option(parser, "skip_unreadable", "leave out the files of a folder that cannot be read", bool)
+    add_option(parser, "json", "print JSON, with members as indices from 0, as in Python", bool)
+    add_option(parser, "csv", "print CSV, with members as indices from 0, as in Python", bool)
 
 
 def run(options: dict[str, Any]) -> int:
@@ -25,7 +26,8 @@ def run(options: dict[str, Any]) -> int:
 
     specialists = Specialists.load(options["run"])
     query = {name: options[name] for name in ("query", "budget")}
-    rows = specialists.predict_files(options["files"], masks=options["out"], **query)
+    given = {"masks": options["out"], "skip_unreadable": options["skip_unreadable"], "verbose": True}
+    rows = specialists.predict_files(options["files"], **given, **query)
     if options["json"]:
         print(json.dumps(rows, indent=1))
         return 0
@@ -41,7 +43,7 @@ def run(options: dict[str, Any]) -> int:
 def classes(row: dict[str, Any]) -> str:
     """Return the predicted class, or the file of the predicted mask, as text."""
     prediction = f"{row['label']} ({row['confidence']:.1%})" if "label" in row else f"mask {row['mask']}"
-    answer = f"{prediction}, member {row['member']}"
+    answer = f"{prediction}, member {row['member'] + 1}"
     if not row["claimed"]:
         answer = f"no member claims it (otherwise {answer})"
     return f"{answer}{'' if row['accepted'] else ', rejected'}"

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from torchmcl._utils.console import say
 from torchmcl.cli.options import add_runs, evaluation_options
 
 
@@ -16,5 +17,5 @@ def run(options: dict[str, Any]) -> int:
     from torchmcl import reporting
 
     path = reporting.write(options["runs"], options["out"], **evaluation_options(options))
-    print(f"The report was written to {path} ({path.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
+    say(f"The report was written to {path} ({path.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
     return 0

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from torchmcl._utils.console import say
 from torchmcl.cli.options import add_option
 
 
@@ -27,7 +28,7 @@ def run(options: dict[str, Any]) -> int:
         print(json.dumps(result, indent=1))
         return 0
     found = ", ".join(f"{n}: {100 - missed:.1f} %" for n, missed in enumerate(result["missed"], start=1))
-    print(
+    say(
         f"{result['run']} has a router of {result['parameters']} weights. On {result['examples']} {result['split']} "
         f"examples, an owner of the class is among this number of most likely members: {found}."
     )

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from typing import Any
 
 from torchmcl._utils import imports
-from torchmcl._utils.console import wide_console
 from torchmcl.cli.options import add_import, add_option
 from torchmcl.errors import UsageError
 
@@ -85,6 +84,7 @@ def study_names(words: Sequence[str]) -> list[str]:
 
 def study_ls(names: list[str]) -> int:
     """List the studies with their number of runs at each scale."""
+    from rich.console import Console
     from rich.table import Table
 
     from torchmcl import studies
@@ -96,7 +96,7 @@ def study_ls(names: list[str]) -> int:
         sizes = [scales.scale(scale, name) for scale in scales.NAMES]
         counts = [str(tuning.number_of_runs(study.runs(size), size)) for size in sizes]
         table.add_row(f"[bold]{name}[/]", study.title, *counts)
-    wide_console(140).print(table)
+    Console().print(table)
     return 0
 
 
@@ -117,7 +117,7 @@ def study_run(names: list[str], scale: str, on: str | None, workers: int, **opti
         raise UsageError(f"{failed} run{'s' * (failed > 1)} failed. See the errors above, and repeat the command.")
     more = "" if options["results"] == "results" else f" --results {shlex.quote(options['results'])}"
     more += imports.options(*filter(imports.is_path, names))
-    print(f"Next: torchmcl study show {shlex.join(names)} --scale {scale}{more}")
+    print(f"Next:\n  torchmcl study show {shlex.join(names)} --scale {scale}{more}")
     return 0
 
 
@@ -130,12 +130,10 @@ def study_show(
 
     for name in study_names(names):
         shown = show.show(name, scale, results=results, select=select, seeds=seeds)  # type: ignore[arg-type]
-        console = wide_console(max(140, tables.rich_width(shown[0])))
-        console.print(tables.rich_table(shown[0]))
+        tables.print_table(shown[0])
         if members:
-            errors = member_errors(shown[1], shown[2].runs(shown[1].scale))
-            wide_console(max(140, tables.rich_width(errors))).print(tables.rich_table(errors))
-        console.print(f"Wrote {', '.join(map(str, show.write(*shown, out or results)))}", soft_wrap=True)
+            tables.print_table(member_errors(shown[1], shown[2].runs(shown[1].scale)))
+        print("Wrote", *show.write(*shown, out or results), sep="\n  ")
     return 0
 
 
@@ -150,12 +148,11 @@ def study_statements(scale: str | None, results: str) -> int:
     if scale is not None:
         known_name("scale", scale, scales.NAMES)
     table = statements.table(paper.STATEMENTS, results, scale)
-    console = wide_console(max(140, tables.rich_width(table)))
-    console.print(tables.rich_table(table))
+    tables.print_table(table)
     if scale is None:
         atomic.make_folder(Path(results))
         atomic.write(Path(results) / statements.FILE, tables.markdown(table))
-        console.print(f"Wrote {Path(results) / statements.FILE}", soft_wrap=True)
+        print(f"Wrote {Path(results) / statements.FILE}")
     return 0
 
 
@@ -163,6 +160,7 @@ def study_verify(names: list[str], scale: str | None, results: str, exact: bool)
     """Derive tables again from stored results, and errors and records from stored weights; fail if they differ."""
     from collections import Counter
 
+    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -185,7 +183,7 @@ def study_verify(names: list[str], scale: str | None, results: str, exact: bool)
         wrong += bool(check.problems)
     if not table.row_count:
         raise UsageError(f"There are no results in {results}. Run a study first: torchmcl study run NAME --scale SCALE")
-    console = wide_console(140)
+    console = Console()
     console.print(table)
     runs = {cause: f"{count} run{'s' * (count > 1)}" for cause, count in skipped.items()}
     for line in (*lines, *(f"Not verified for {count} with weights: {cause}" for cause, count in runs.items())):
@@ -199,10 +197,10 @@ def study_cost(names: list[str], scale: str, seeds: int | None, tflops: float, g
     """Estimate the number of runs, the GPU-hours and the network traffic of studies, without training."""
     from torchmcl.studies import cost, tables
 
-    console = wide_console(140)
-    costs = cost.studies_table(study_names(names), scale, seeds=seeds, tflops=tflops, gpus=gpus)
-    console.print(tables.rich_table(costs))
-    console.print(tables.rich_table(cost.traffic_table(tflops=tflops, gpus=gpus)))
+    names = study_names(names)
+    tables.print_table(cost.studies_table(names, scale, seeds=seeds, tflops=tflops, gpus=gpus))
+    pairs = cost.networks_of(names, scale, seeds=seeds) if names else cost.PAPER_NETWORKS
+    tables.print_table(cost.traffic_table(pairs, tflops=tflops, gpus=gpus))
     return 0
 
 

@@ -26,26 +26,8 @@ EXAMPLES = {
 
 def add_arguments(parser: Any) -> None:
     """Add the options of the model, the data, the training recipe, the machine and the run folder."""
-    from torchmcl.serialization.data_config import DataConfig
-    from torchmcl.training.machine import Machine
-    from torchmcl.training.published_recipes import OPTIONS
-    from torchmcl.training.recipe import Recipe
-
     parser.add_argument("--config", action="config", help="YAML file with options, such as the config.yaml of a run")
-    add_model(parser)
-    data = parser.add_argument_group("data")
-    sources = "name of a data set (see torchmcl ls), or folder:PATH, segmentation-folder:PATH or npz:PATH"
-    add_option(data, "data", sources, str, "digits")
-    shared.add_fields(data, DataConfig, "data_", later=True)
-    recipe = parser.add_argument_group(
-        "training recipe",
-        "The defaults are those of the paper. A pretrained network has its own; see docs/pretrained.md.",
-    )
-    published = f"published for the options of the method's official code (of {', '.join(OPTIONS)})"
-    fusion = "bam or cbam for feature fusion with the module of its official code, or both, such as published+bam"
-    add_option(recipe, "recipe", f"{published}, {fusion}; other options replace those of the recipe")
-    shared.add_fields(recipe, Recipe, later=True)
-    shared.add_fields(parser.add_argument_group("machine"), Machine)
+    add_training(parser)
     folder = parser.add_argument_group("run folder and output")
     add_option(folder, "out", "folder to save the run in")
     add_option(folder, "resume", "folder of an interrupted run to continue")
@@ -55,13 +37,40 @@ def add_arguments(parser: Any) -> None:
     add_option(folder, "quiet", "print only errors", bool)
 
 
-def add_model(parser: Any) -> None:
+def add_training(parser: Any, *, compared: bool = False) -> None:
+    """Add the options of the model, the data, the training recipe and the machine.
+
+    If several methods are `compared`, the method and the seed are not options of the model.
+    """
+    from torchmcl.serialization.data_config import DataConfig
+    from torchmcl.training.machine import Machine
+    from torchmcl.training.published_recipes import OPTIONS
+    from torchmcl.training.recipe import Recipe
+
+    add_model(parser, compared=compared)
+    data = parser.add_argument_group("data")
+    sources = "name of a data set (see torchmcl ls), or folder:PATH, segmentation-folder:PATH or npz:PATH"
+    add_option(data, "data", sources, str, "digits")
+    shared.add_fields(data, DataConfig, "data_", later=True)
+    recipe = parser.add_argument_group(
+        "training recipe",
+        "The defaults are those of the paper. A pretrained network has its own;\nsee docs/pretrained.md.",
+    )
+    published = f"published for the options of the method's official code (of {', '.join(OPTIONS)})"
+    fusion = "bam or cbam for feature fusion with the module of its official code, or both, such as published+bam"
+    add_option(recipe, "recipe", f"{published}, {fusion}; other options replace those of the recipe")
+    shared.add_fields(recipe, Recipe, later=True)
+    shared.add_fields(parser.add_argument_group("machine"), Machine)
+
+
+def add_model(parser: Any, *, compared: bool = False) -> None:
     """Add the options of the ensemble, its networks and its method."""
     model = parser.add_argument_group("model")
     exchanges = ", ".join((*constant("ensemble.exchange", "NAMES"), *shared.registered("ensemble.exchange")))
     presets = ", ".join(constant("ensemble.feature_fusion", "PRESETS"))
     tasks = ", ".join(["classification", "segmentation", "regression", *shared.registered("tasks")])
-    add_option(model, "method", f"one of {', '.join(shared.method_builders())}; see torchmcl ls", str, "amcl")
+    if not compared:
+        add_option(model, "method", f"one of {', '.join(shared.method_builders())}; see torchmcl ls", str, "amcl")
     others = "timm:NAME, hf:NAME_OR_FOLDER or torchvision:NAME (untested against the real library)"
     networks = (
         f"one of {', '.join(shared.network_builders())}, {others}; by default, simple_cnn for images and mlp for tables"
@@ -80,7 +89,8 @@ def add_model(parser: Any) -> None:
     add_options(parser, "network", of_networks)
     add_option(model, "transform", SUPPRESS)  # only for transforms that are defined in Python
     add_option(model, "task", f"one of {tasks}; by default, the task of the data set")
-    add_option(model, "seed", "random seed for the weights, the order of the examples and the splits", int, 0)
+    if not compared:
+        add_option(model, "seed", "random seed for the weights, the order of the examples and the splits", int, 0)
     add_options(parser, "task", of_tasks := shared.task_options())
     add_options(parser, "method", shared.method_options({*of_networks, *of_tasks}))
 
@@ -88,7 +98,7 @@ def add_model(parser: Any) -> None:
 def add_options(parser: Any, kind: str, options: dict[str, tuple[Any, str]]) -> None:
     """Add a group with the options of all methods, networks or tasks."""
     group = parser.add_argument_group(
-        f"{kind} options", f"The {kind}s that accept an option follow its description, with their defaults."
+        f"{kind} options", f"The {kind}s that accept an option follow its description, with defaults."
     )
     for name, (type_, about) in options.items():
         group.add_argument(f"--{name}", type=type_ | None, default=None, help=about)
@@ -112,14 +122,14 @@ def run(options: dict[str, Any]) -> int:
     try:
         fit(**options, verbose=not quiet)
     except Interrupted as stopped:
-        print(f"\ntorchmcl: Stopped by {stopped}. The run is saved. To continue: torchmcl train --resume {folder}")
+        print(f"\ntorchmcl: Stopped by {stopped}. The run is saved. To continue:\n  torchmcl train --resume {folder}")
         return 128 + stopped.number
     except TypeError as problem:
         if resume is None:
             raise
         raise UsageError(f"Invalid training options in {resume}/config.yaml: {shared.one_line(problem)}") from problem
     if not quiet:
-        print(f"The run is saved in {options['out']}. Next: torchmcl evaluate {folder}")
+        print(f"The run is saved in {options['out']}. Next:\n  torchmcl evaluate {folder}")
     return 0
 
 

@@ -119,6 +119,7 @@ def load(
     in_memory: float = 2.0,
     sample: str | None = None,
     preprocess: str | None = None,
+    skip_unreadable: bool = False,
 ) -> DataSet:
     """Load a data set by name, or from the user's folder or file.
 
@@ -139,6 +140,8 @@ def load(
             part are read on demand
         sample: the name of a published sample in `samples.names()` to use in place of the complete data set
         preprocess: a name in `preprocess.names()`, or steps joined by "+"; by default, that of the data set
+        skip_unreadable: whether to leave out the files of folder:PATH that cannot be read and the classes without
+            images, with a warning that lists them; by default, they are an error
 
     Returns:
         A `DataSet` with the requested parts, and a part "validation" if `validation` is not 0.
@@ -152,6 +155,7 @@ def load(
     """
     options: dict[str, Any] = {"limit": limit, "validation": validation, "size": size, "seed": seed}
     options |= {"in_memory": in_memory, "sample": sample, "preprocess": preprocess}
+    options["skip_unreadable"] = skip_unreadable
     if preprocess is not None:
         split_whitening(preprocess)  # raises UsageError if the name is unknown
     validate_types({"name": name, "directory": directory, "parts": parts, **options}, load)
@@ -160,7 +164,12 @@ def load(
     if seed < 0:
         raise UsageError(f"Expected seed >= 0, got {seed}.")
     with verbosity(verbose and VERBOSE.get()):
-        data = _read(name, directory, parts, seed, _height_and_width(name, size))
+        images: dict[str, Any] = {"size": _height_and_width(name, size)}
+        if name.startswith("folder:"):
+            images |= {"skip_unreadable": skip_unreadable, "chosen": classes}
+        elif skip_unreadable:
+            raise UsageError(f"The option skip_unreadable applies to folder:PATH only, not to {name}. Omit it.")
+        data = _read(name, directory, parts, seed, **images)
     if sample is not None:
         data = take_sample(data, sample)
     data = select(data, classes=classes, limit=limit, validation=validation, seed=seed)
@@ -171,14 +180,16 @@ def load(
     return replace(data, parts=loaded, source=source, preprocess=preprocess or data.preprocess)
 
 
-def _read(name: str, directory: str | None, parts: Sequence[str], seed: int, size: tuple[int, int] | None) -> DataSet:
+def _read(
+    name: str, directory: str | None, parts: Sequence[str], seed: int, *, size: tuple[int, int] | None, **options: Any
+) -> DataSet:
     if name in _REGISTERED:
         return replace(_REGISTERED[name](parts, directory=directory, seed=seed), name=name)
     kind, _, path = name.partition(":")
     if not (path and kind in ("folder", "segmentation-folder", "npz")):
         known_name("data set", name, [*names(), "folder:PATH", "segmentation-folder:PATH", "npz:PATH"], register=True)
     readers = {
-        "folder": lambda: image_folder.load(path, parts, seed=seed, size=size),
+        "folder": lambda: image_folder.load(path, parts, seed=seed, size=size, **options),
         "segmentation-folder": lambda: segmentation_folder.load(path, parts, seed=seed, size=size),
         "npz": lambda: npz.load(path, parts, seed=seed),
         "digits": lambda: digits.load(parts),

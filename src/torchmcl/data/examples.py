@@ -168,6 +168,7 @@ class DataSet:
         preprocess: the preprocessing of the images, a name in `preprocess.names()`
         choices: the fractions, seeds and counts with which the examples were selected and split, as plain values
         source: the arguments of `load`, with which a run can load the same data again; None if `load` was not used
+        notes: sentences on what was found, such as the sizes of the images, which training prints when it starts
 
     >>> examples = Examples(torch.zeros(3, 4), torch.tensor([0, 1, 0]), ("cat", "dog"))
     >>> pets = DataSet("pets", {"train": examples}, preprocess="none")
@@ -184,6 +185,7 @@ class DataSet:
     preprocess: str = "gcn"
     choices: Mapping[str, object] = field(default_factory=dict)
     source: Mapping[str, Any] | None = None
+    notes: Sequence[str] = ()
 
     @property
     def train(self) -> Examples:

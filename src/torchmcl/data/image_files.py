@@ -140,24 +140,58 @@ def convert_images(images: Tensor | Lazy, shape: Sequence[int]) -> Tensor | Lazy
 def image_size(path: str | PathLike[str]) -> tuple[int, int]:
     """Read the height and width of an image from its header, with EXIF orientation applied."""
     with open_image(path) as image:
-        # Pillow applies the orientation of TIFF files when it opens them.
-        turned = image.format != "TIFF" and image.getexif().get(ORIENTATION) in (5, 6, 7, 8)
-        return (image.width, image.height) if turned else (image.height, image.width)
+        return _upright_size(image)
+
+
+def _upright_size(image: "Image") -> tuple[int, int]:
+    # Pillow applies the orientation of TIFF files when it opens them.
+    turned = image.format != "TIFF" and image.getexif().get(ORIENTATION) in (5, 6, 7, 8)
+    return (image.width, image.height) if turned else (image.height, image.width)
+
+
+def inspect_image(path: str | PathLike[str]) -> tuple[int, int]:
+    """Check that an image can be decoded, as fast as its format permits, and return its height and width.
+
+    Call this function within `pillow_warnings`.
+
+    Raises:
+        UsageError: as `read_image` does.
+    """
+    with _opened(path) as image:
+        size = _upright_size(image)
+        image.draft("RGB", (1, 1))  # a JPEG is decoded at an eighth of its size
+        image.load()
+        _to_eight_bits(image)
+    return size
 
 
 @contextmanager
 def open_image(path: str | PathLike[str] | BinaryIO, name: str | None = None) -> Iterator["Image"]:
     """Open an image; within this context, any error becomes a UsageError that contains `name`."""
+    with pillow_warnings(), _opened(path, name) as image:
+        yield image
+
+
+@contextmanager
+def pillow_warnings() -> Iterator[None]:
+    """Turn the warning about large images into an error, and ignore those about unusual metadata."""
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+@contextmanager
+def _opened(path: str | PathLike[str] | BinaryIO, name: str | None = None) -> Iterator["Image"]:
     from PIL import Image
 
     source = path if isinstance(path, IOBase) else fspath(path)  # type: ignore[arg-type]
     name = str(source) if name is None else name
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns about unusual metadata
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(source, formats=FORMATS) as image:
-                yield image
+        with Image.open(source, formats=FORMATS) as image:
+            yield image
     except UsageError:
         raise
     except FileNotFoundError as error:

@@ -66,9 +66,9 @@ class Answer:
         """
         claim = None if self.claim is None else float(per_example(self.claim)[i])
         row: dict[str, Any] = {"claimed": bool(claimed_examples(self.claimed)[i]), "claim": claim}
-        row |= {"accepted": bool(self.accepted[i]), "member": int(self.member[i]) + 1}
+        row |= {"accepted": bool(self.accepted[i]), "member": int(self.member[i])}
         if self.queried is not None:
-            row["queried"] = (self.queried[:, i].nonzero()[:, 0] + 1).tolist()
+            row["queried"] = self.queried[:, i].nonzero()[:, 0].tolist()
         if self.label.ndim > 1:
             return row | {"claimed_pixels": float(self.claimed[i].float().mean())}
         row |= {"label": classes[int(self.label[i])], "confidence": float(self.confidence[i])}

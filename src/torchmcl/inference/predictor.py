@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from torchmcl import methods
 from torchmcl._utils import atomic
+from torchmcl._utils.console import progress_bar
 from torchmcl._utils.validation import validate_types
 from torchmcl.assignment.memory import Memory
 from torchmcl.data import preprocess as preprocessing
@@ -133,6 +134,14 @@ class Specialists:
             if by_name:
                 specialists.method = replace(method, task=Segmentation(len(classes)))
         return specialists
+
+    def __repr__(self) -> str:
+        config = self.model_config
+        network, D = config.network or "own networks", config.targets
+        kind = f"{D} number{'s' * (D > 1)} to predict" if D else f"{len(config.classes)} classes"
+        shape = " x ".join(map(str, config.shape))
+        members = f"{self.method.name}, {config.members} x {network}"
+        return f"Specialists({members}, {shape} {config.dtype}, {kind}, {self.device})"
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -306,28 +315,37 @@ class Specialists:
         masks: str | Path | None = None,
         query: int | None = None,
         budget: int | None = None,
+        skip_unreadable: bool = False,
+        verbose: bool = False,
     ) -> list[dict[str, Any]]:
         """Predict the target of each image file, or of each row of table files.
 
         Args:
-            files: paths of images, or of tables (see `inference.table_files`)
+            files: paths of images, of folders with images, or of tables (see `inference.table_files`)
             masks: folder for the predicted masks of a segmentation model; each mask has the size of its image
             query: number of members to query per example; see `predict`
             budget: largest number of members to query per example; see `predict`
+            skip_unreadable: whether to leave out the files of a folder that cannot be read, with a warning
+            verbose: whether to show a progress bar on a terminal
 
         Returns:
             One dictionary per image, with the key image, or per row, with the keys file and row (numbered from 1). A
-            model for classes adds claimed, claim, accepted and member (numbered from 1); classification adds label,
-            confidence and probabilities; segmentation adds claimed_pixels (a fraction), mask (a path), parts (the
-            fraction of the pixels in each class) and, for a method with an auxiliary class, unclaimed_mask (the path of
-            a mask that is white where no member claims a pixel). The label of an example that no member claims is kept.
-            A model for continuous targets adds mean, most_probable, hypotheses and scores. If only some
-            members are queried, queried lists their numbers.
+            model for classes adds claimed, claim, accepted and member (an index from 0, as in `Answer`);
+            classification adds label, confidence and probabilities; segmentation adds claimed_pixels (a fraction),
+            mask (a path), parts (the fraction of the pixels in each class) and, for a method with an auxiliary class,
+            unclaimed_mask (the path of a mask that is white where no member claims a pixel). The label of an example
+            that no member claims is kept. A model for continuous targets adds mean, most_probable, hypotheses and
+            scores. If only some members are queried, queried lists their indices.
         """
         if self.model_config.dense and masks is None:
             raise UsageError("A segmentation model needs a folder for its masks. Pass masks=…, or --out masks.")
-        x, rows = table_files.examples(files)
-        answer = self.predict(x, query=query, budget=budget)
+        x, rows = table_files.examples(files, skip_unreadable=skip_unreadable)
+        answers = []
+        with progress_bar("predicting", len(rows), shown=verbose) as advance:
+            for part in self.stream(x, query=query, budget=budget):
+                answers.append(part)
+                advance(self.batch_size)
+        answer = answers[0].cat(answers)
         for i, row in enumerate(rows):
             row |= answer.row(i, self.classes)
         return self._with_masks(rows, answer, Path(masks or ".")) if self.model_config.dense else rows

@@ -4,6 +4,7 @@ A table is a CSV file with numbers, with or without a header, or an .npz file wi
 """
 
 import csv
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchmcl._utils.logs import report
+from torchmcl.data import folder_check
 from torchmcl.data.datasets import npz
 from torchmcl.data.find import check_file
 from torchmcl.errors import UsageError
 
+LOGGER = logging.getLogger(__name__)
 EXTENSIONS = (".csv", ".npz")
 
 
-def examples(files: Sequence[str | Path]) -> tuple[Any, list[dict[str, Any]]]:
+def examples(files: Sequence[str | Path], *, skip_unreadable: bool = False) -> tuple[Any, list[dict[str, Any]]]:
     """Return examples that `Specialists.predict` accepts, and a dictionary for each that tells where it is from.
 
+    A folder stands for the images in it and in its subfolders. With `skip_unreadable`, those that cannot be read are
+    left out with a warning.
+
     Raises:
-        UsageError: if tables and images are mixed, or a table cannot be read.
+        UsageError: if tables and images are mixed, a table or an image of a folder cannot be read, or there is none.
     """
+    files = [image for file in files for image in _images(file, skip_unreadable)]
     paths = [Path(file) for file in files]
     are_tables = [path.suffix.lower() in EXTENSIONS for path in paths]
     if not any(are_tables):
@@ -36,6 +44,22 @@ def examples(files: Sequence[str | Path]) -> tuple[Any, list[dict[str, Any]]]:
         raise UsageError(f"Expected tables with the same columns, got shapes {', '.join(map(str, sorted(widths)))}.")
     rows = [{"file": str(path), "row": i} for path, x in zip(paths, arrays, strict=True) for i in range(1, len(x) + 1)]
     return np.concatenate(arrays), rows
+
+
+def _images(file: str | Path, skip_unreadable: bool) -> list[str | Path]:
+    """Return the images in a folder, or a file itself."""
+    if not (folder := Path(file).expanduser()).is_dir():
+        return [file]
+    found = folder_check.check(folder, [folder_check.list_images(folder)])
+    if found.damaged and not skip_unreadable:
+        raise UsageError(
+            f"{found.problems(str(file))} Repair or remove them, or leave them out with --skip-unreadable."
+        )
+    if found.damaged:
+        report(LOGGER, f"{found.problems(str(file))} They are left out.", logging.WARNING)
+    if not found.sizes:
+        raise UsageError(f"There are no readable images in the folder {file}. Pass images, or another folder.")
+    return list(found.sizes)
 
 
 def read_table(path: Path) -> NDArray[Any]:

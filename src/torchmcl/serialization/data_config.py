@@ -25,6 +25,7 @@ class DataConfig:
         in_memory: size in gigabytes below which a data set is read into memory; larger ones are read on demand
         sample: name of a published sample, such as cifar100-20000, to use in place of the complete data set
         preprocess: preprocessing of the examples, such as gcn, gcn+zca or scale; by default, that of the data set
+        skip_unreadable: leave out what folder:PATH cannot use: unreadable files, and classes without images
     """
 
     dir: str | None = None
@@ -36,6 +37,7 @@ class DataConfig:
     in_memory: float = 2.0
     sample: str | None = None
     preprocess: str | None = None
+    skip_unreadable: bool = False
 
     def __post_init__(self) -> None:
         plain_fields(self)

@@ -239,7 +239,7 @@ def run_task(
             imports.load(module)
         process = f"{socket.gethostname()}, process {os.getpid()}"
         with epochs_reported(
-            lambda epochs: board.update.remote(spec.hash, (process, epochs)), Path(folder) / spec.hash
+            lambda epochs: board.update.remote(spec.hash, (process, epochs)), Path(folder) / spec.folder
         ):
             return execute(spec, folder), ""
     except Interrupted as stopped:

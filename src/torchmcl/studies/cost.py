@@ -1,6 +1,6 @@
 """The cost of studies, estimated from their configurations without training."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import astuple, dataclass, replace
 from functools import cache
@@ -65,6 +65,16 @@ DATA = {
     "grouped-modes": DataShape((1,), 2_000, 41, 3),
 }
 
+PAPER_NETWORKS = (
+    ("simple_cnn", "cifar10"),
+    ("resnet10", "cifar10"),
+    ("resnet18", "cifar10"),
+    ("vgg16", "tiny-imagenet"),
+    ("resnet34", "tiny-imagenet"),
+    ("googlenet", "tiny-imagenet"),
+    ("fcn", "icoseg"),
+)
+
 
 @dataclass(frozen=True)
 class Work:
@@ -98,11 +108,11 @@ def operations(spec: Spec) -> float:
     return epochs * per_epoch + test * work.forward + (count + test) * work.once
 
 
-def in_networks(spec: Spec, alone: Spec | None = None) -> float:
+def in_networks(spec: Spec, alone: Spec | None = None, data: DataShape | None = None) -> float:
     """Return the operations per training step of a run in units of one network that is trained alone.
 
     The number is the mean over the epochs, which differ in sparse training. `alone` is the run of that network; by
-    default, it has the network of `spec`.
+    default, it has the network of `spec`. `data` is the shape of data that is not in `DATA`, with the classes in use.
 
     >>> in_networks(Spec({"method": "ie", "members": 5, "network": "resnet10", "data": "cifar10"}))
     5.0
@@ -110,7 +120,7 @@ def in_networks(spec: Spec, alone: Spec | None = None) -> float:
     if alone is None:
         network = {name: spec.options[name] for name in NETWORK_OPTIONS if name in spec.options}
         alone = Spec({**network, "method": "ie", "members": 1, "exchange": "default"})
-    return work_of(spec).step / work_of(alone).step
+    return work_of(spec, data).step / work_of(alone, data).step
 
 
 def share_of_batch(config: TrainConfig) -> float:
@@ -132,10 +142,13 @@ def share_of_batch(config: TrainConfig) -> float:
     return (first * in_first + (epochs - first) * later) / (epochs * method.members)
 
 
-def work_of(spec: Spec) -> Work:
-    """Count the parameters and the operations per image of a run."""
-    config, data = TrainConfig.of(**spec.options), data_of(spec)
-    classes = data.classes if data.groups else round(data.classes * class_fraction(spec))
+def work_of(spec: Spec, data: DataShape | None = None) -> Work:
+    """Count the parameters and the operations per image of a run; see `in_networks` for `data`."""
+    config, fraction = TrainConfig.of(**spec.options), 1.0
+    if data is None:
+        data = data_of(spec)
+        fraction = 1.0 if data.groups else class_fraction(spec)
+    classes = round(data.classes * fraction)
     method, network = config.method, config.network
     own = tuple(
         (name, network.options[name])
@@ -311,7 +324,7 @@ def studies_table(
             rows.append((name, f"{total:,}", f"{len(specs):,}", *hour_cells(hours)))
         all_hours += hours
     rows.append(("all", MISSING, f"{len(all_hours):,}", *hour_cells(all_hours)))
-    waits = [f"{n} GPU{'s' * (n > 1)}: {makespan(all_hours, n):,.1f} h" for n in gpus]
+    waits = [f"{n} GPU{'s' * (n > 1)}: {hours_text(makespan(all_hours, n), 1)} h" for n in gpus]
     columns = ("study", "runs", "not in a study above", "GPU-hours", "longest run, h")
     about = f"Estimated from counted operations at {tflops:g} TFLOP/s. Total time with one run per GPU:"
     return Table(f"Cost of studies, {scale}", columns, rows, f"{about} {'; '.join(waits)}.")
@@ -319,13 +332,35 @@ def studies_table(
 
 def hour_cells(hours: Sequence[float]) -> tuple[str, str]:
     """Return the cells for the total duration and for the duration of the longest run."""
-    return f"{sum(hours):,.2f}", f"{max(hours, default=0):,.2f}"
+    return hours_text(sum(hours)), hours_text(max(hours, default=0))
 
 
-def traffic_table(*, members: int = 5, tflops: float = RATE, gpus: Sequence[int] = GPUS) -> Table:
-    """Estimate, for each network, the traffic and the time per step of one AMCL run on several GPUs."""
+def hours_text(hours: float, digits: int = 2) -> str:
+    """Format hours with `digits` decimals, or with two significant digits if these would be zero.
+
+    >>> hours_text(1234.5), hours_text(0.000_123), hours_text(0)
+    ('1,234.50', '0.00012', '0.00')
+    """
+    return f"{hours:.2g}" if 0 < hours < 10**-digits else f"{hours:,.{digits}f}"
+
+
+def networks_of(names: Iterable[str], scale: str, seeds: int | None = None) -> dict[tuple[str, str], None]:
+    """Return the pairs of a network and a data set in the runs of studies."""
+    specs = [spec for own in runs(names, scale, seeds).values() for spec in own]
+    configs = [TrainConfig.of(**spec.options) for spec in specs]
+    return dict.fromkeys((config.network.name, config.data) for config in configs)
+
+
+def traffic_table(
+    networks: Iterable[tuple[str, str]] = PAPER_NETWORKS,
+    *,
+    members: int = 5,
+    tflops: float = RATE,
+    gpus: Sequence[int] = GPUS,
+) -> Table:
+    """Estimate the traffic and the time per step of one AMCL run on several GPUs for networks with their data sets."""
     rows = []
-    for network, data in PAPER_NETWORKS.items():
+    for network, data in networks:
         shape = DATA[data]
         work = count("amcl", network, members, shape.classes, shape)
         sent = [f"{traffic(work.parameters, n) / 1e6:,.1f}" for n in gpus]
@@ -346,14 +381,3 @@ def traffic_table(*, members: int = 5, tflops: float = RATE, gpus: Sequence[int]
         f"{BATCH} images over all GPUs, computing at {tflops:g} TFLOP/s + sending at {LINK:g} GB/s, partly overlapping."
     )
     return Table("Traffic of one run on several GPUs", columns, rows, about)
-
-
-PAPER_NETWORKS: Mapping[str, str] = {
-    "simple_cnn": "cifar10",
-    "resnet10": "cifar10",
-    "resnet18": "cifar10",
-    "vgg16": "tiny-imagenet",
-    "resnet34": "tiny-imagenet",
-    "googlenet": "tiny-imagenet",
-    "fcn": "icoseg",
-}

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -46,13 +47,13 @@ def execute(spec: Spec, folder: str | Path) -> Result:
 
     Args:
         spec: the run
-        folder: folder that contains the run folders; an interrupted run in `folder`/HASH is resumed, and a finished run
-            is only evaluated
+        folder: folder that contains the run folders; an interrupted run in `folder`/`spec.folder` is resumed, and a
+            finished run is only evaluated
 
     Returns:
         The result for the store.
     """
-    run = Path(folder) / spec.hash
+    run = Path(folder) / spec.folder
     run.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(run.with_suffix(".lock")):
         fresh, finished = not (run / "config.yaml").is_file(), (run / "metrics.json").is_file()
@@ -79,7 +80,7 @@ def collect_result(spec: Spec, run: str | Path) -> Result:
     run = Path(run)
     actual, expected = TrainConfig.of(**training_config(run)).identity(), spec.configuration
     if not (run / "metrics.json").is_file():
-        raise UsageError(f"The run in {run} is not finished. Try: torchmcl train --resume {run}")
+        raise UsageError(f"The run in {run} is not finished. Try: torchmcl train --resume {shlex.quote(str(run))}")
     if (name := difference(expected, actual)) is not None:
         raise UsageError(f"Expected a run with {name} {expected.get(name)} in {run}, got {actual.get(name)}.")
     metrics = checksum.read(run / "metrics.json")
@@ -223,7 +224,7 @@ def main() -> int:
         with keep_freed_memory():
             for name in task["imports"]:
                 imports.load(name)
-            result = execute(Spec(task["options"], tuple(task["record"])), task["work"])
+            result = execute(Spec(task["options"], tuple(task["record"]), task["name"]), task["work"])
     except Interrupted as stopped:
         return 128 + stopped.number
     except Exception as problem:

@@ -7,10 +7,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from torchmcl._utils.console import paused
+from torchmcl._utils.console import duration, paused
 from torchmcl._utils.logs import emit
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result
@@ -80,7 +81,7 @@ class StudyProgress:
             emit(LOGGER, level, text, self._print if self.verbose else None)
 
     def _print(self, text: str) -> None:
-        self.console.print(Text(text), soft_wrap=True)
+        self.console.print(Text(text), soft_wrap=not self.console.is_terminal)
 
     def table(self) -> Table:
         """Return the table of the current runs, with the numbers of finished, waiting and failed runs in its title."""
@@ -89,18 +90,13 @@ class StudyProgress:
         title = f"{len(self.finished) - failed} of {self.total} done, {len(self.began)} running, {waiting} waiting"
         title += (f", {failed} failed" if failed else "") + self.left()
         table = Table(title=title, title_justify="left")
-        for column in ("run", "epoch", "time"):
-            table.add_column(column, no_wrap=True)
+        for column in ("run", "progress", "epoch", "time"):
+            table.add_column(column, no_wrap=column != "run")
         for spec, began in list(self.began.items()):
-            table.add_row(Text(spec.label), self.epoch(spec), duration(time.monotonic() - began))
+            count, total = self.epochs.get(spec) or logged_epochs(self.work / spec.folder), spec.configuration["epochs"]
+            bar = ProgressBar(total, count, width=20)
+            table.add_row(Text(spec.label), bar, f"{count} of {total}", duration(time.monotonic() - began))
         return table
-
-    def epoch(self, spec: Spec) -> str:
-        """Return the progress of a run in epochs, as reported by its runner or read from its log."""
-        count = self.epochs.get(spec) or logged_epochs(self.work / spec.hash)
-        if not count:
-            return ""
-        return f"{count} of {spec.options['epochs']}" if "epochs" in spec.options else str(count)
 
 
 def logged_epochs(run: Path) -> int:
@@ -125,15 +121,3 @@ def errors(test: Mapping[str, Any]) -> str:
     if "rmse" in test:
         return f"oracle RMSE {test['oracle_rmse']:.4g}, RMSE {test['rmse']:.4g}"
     return f"oracle error {test['oracle_error']:.2f} %, top-1 error {test['top1_error']:.2f} %"
-
-
-def duration(seconds: float) -> str:
-    """Format a number of seconds.
-
-    >>> duration(3.21), duration(200), duration(7300)
-    ('3.2 s', '3 min 20 s', '2 h 1 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import Any, Literal
 
 from torchmcl._utils import atomic, imports
 from torchmcl.errors import TorchmclError, UsageError
@@ -80,20 +80,30 @@ def run(
     # A scale with a grid has two rounds: the runs that tune each configuration, and the runs with the chosen settings.
     while finished and not failed:
         finished, planned = 0, {run.spec.hash: run for run in missing(names, scale, store, seeds)}
-        atomic.make_folder(Path(work))
         specs = [run.spec for run in planned.values()]
         progress = StudyProgress(specs, Path(work), later=later(names, scale, store, seeds), verbose=verbose)
-        with progress, interrupt_on_sigterm(), closing(runner(specs, Path(work))) as events:
+        with closing(train(specs, Path(work), runner, progress)) as events:
             for event in events:
                 if event.result is not None:
                     finished += 1
                     for study in planned[event.spec.hash].studies:
                         store.write(study, scale, event.spec, event.result)
                 failed += event.status == "failed"
-                progress.update(event.spec, event.status, event.result, event.reason, event.epochs)
     if weights and not failed:
         store_weights(names, scale, store, Path(work), range(weights))
     return failed
+
+
+def train(specs: Sequence[Spec], work: Path, runner: Runner, progress: StudyProgress) -> Generator[Event]:
+    """Train runs in the folder `work`, and yield each event before its progress is reported.
+
+    SIGTERM stops the runs like Ctrl-C: they save a checkpoint, and KeyboardInterrupt is raised.
+    """
+    atomic.make_folder(work)
+    with progress, interrupt_on_sigterm(), closing(runner(specs, work)) as events:
+        for event in events:
+            yield event
+            progress.update(event.spec, event.status, event.result, event.reason, event.epochs)
 
 
 def store_weights(names: Sequence[str], scale: str, store: Store, work: Path, seeds: Sequence[int]) -> None:
@@ -205,8 +215,8 @@ def start(spec: Spec, work: Path, *, threads: int) -> "subprocess.Popen[str]":
             env={**os.environ, "OMP_NUM_THREADS": str(threads)},
             start_new_session=True,  # Ctrl-C reaches only the runner, which sends SIGTERM once
         )
-    task = {"options": dict(spec.options), "record": spec.record, "work": str(work), "result": str(result)}
-    task["imports"] = imports.loaded()
+    task: dict[str, Any] = {"options": dict(spec.options), "record": spec.record, "name": spec.name}
+    task |= {"work": str(work), "result": str(result), "imports": imports.loaded()}
     try:
         assert process.stdin is not None
         process.stdin.write(json.dumps(task) + "\n")

@@ -31,6 +31,7 @@ class Spec:
     Args:
         options: keyword arguments of `torchmcl.fit`
         record: names of additional records to store, see `torchmcl.studies.records`
+        name: name of the run folder; by default, the hash
 
     >>> one, two = Spec({"method": "amcl", "k": 1, "seed": 0}), Spec({"method": "amcl", "beta": 0.01}, ("flow",))
     >>> one.hash == two.hash, len(one.hash), one.label
@@ -39,6 +40,7 @@ class Spec:
 
     options: Mapping[str, Any]
     record: tuple[str, ...] = field(default=())
+    name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         given = {name: value for name, value in sorted(self.options.items()) if value is not None}
@@ -61,8 +63,15 @@ class Spec:
         return digest(self.configuration)
 
     @property
+    def folder(self) -> str:
+        """The name of the run folder."""
+        return self.name or self.hash
+
+    @property
     def label(self) -> str:
         """A short readable name."""
+        if self.name:
+            return self.name
         parts = [f"{name} {self.options[name]}" for name in IN_LABEL if name in self.options]
         return f"{' '.join([str(self.options.get('method', 'amcl')), *parts])}, seed {self.options.get('seed', 0)}"
 

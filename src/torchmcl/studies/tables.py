@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -79,27 +79,63 @@ class Table:
         return bool(cells) and all(re.match(r"[-+<]?[\d.,]+(\s|K?$)", cell) for cell in cells)
 
 
-def rich_table(table: Table) -> "Group":
-    """Convert a table to rich tables for the terminal."""
+def rich_table(table: Table, width: int | None = None) -> "Group":
+    """Convert a table to rich tables for a terminal of `width` columns; see `split`."""
     from rich.console import Group
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    parts = []
-    for part in table.parts:
-        below = "\n".join([part.below(), *part.notes])
-        out = RichTable(title=Text(part.title), caption=Text(below), caption_justify="left", title_justify="left")
+    out = []
+    for part in (block for whole in table.parts for block in split(whole, width)):
+        below = "\n".join([part.below(), *part.notes]).strip()
+        shown = RichTable(title=Text(part.title), caption=Text(below), caption_justify="left", title_justify="left")
+        fits = width is None or sum(_widths(part)) < width
         for column, name in enumerate(part.columns):
-            out.add_column(name, justify="right" if part.numeric(column) else "left", no_wrap=True)
+            shown.add_column(name, justify="right" if part.numeric(column) else "left", no_wrap=fits, overflow="fold")
         for row in part.rows:
-            out.add_row(*(Text(cell) for cell in row))
-        parts.append(out)
-    return Group(*parts)
+            shown.add_row(*(Text(cell) for cell in row))
+        out.append(shown)
+    return Group(*out)
 
 
-def rich_width(table: Table) -> int:
-    """Return the number of characters per line that `rich_table` needs so that no cell is cut off."""
-    return max(sum(max(map(len, column)) + 3 for column in zip(*_lines(part), strict=True)) + 1 for part in table.parts)
+def split(table: Table, width: int | None) -> list[Table]:
+    """Divide the columns of a table among tables of at most `width` characters, which repeat the first columns.
+
+    The first columns are those before the first number. The comparisons are left out; see `Table.parts`.
+
+    >>> [part.columns for part in split(Table("", ("method", "error", "cost"), [("amcl", "9.7", "5.0")]), 18)]
+    [('method', 'error'), ('method', 'cost')]
+    """
+    widths, first = _widths(table), 1
+    if width is None or sum(widths) < width:
+        return [replace(table, comparisons=())]
+    while first < len(widths) and not table.numeric(first) and sum(widths[: first + 1]) <= width // 2:
+        first += 1
+    key = min(sum(widths[:first]), width // 2)
+    blocks: list[list[int]] = [[]]
+    for column in range(first, len(widths)):
+        if blocks[-1] and key + sum(widths[at] for at in (*blocks[-1], column)) >= width:
+            blocks.append([])
+        blocks[-1].append(column)
+    parts = list[Table]()
+    for block in blocks:
+        chosen = [*range(first), *block]
+        rows = [[row[column] for column in chosen] for row in table.rows]
+        parts.append(Table(table.title if not parts else "", tuple(table.columns[at] for at in chosen), rows))
+    return [*parts[:-1], replace(parts[-1], caption=table.caption, notes=table.notes, command=table.command)]
+
+
+def _widths(table: Table) -> list[int]:
+    """Return the number of characters of each column with its frame, without the frame at the end of the table."""
+    return [max(map(len, column)) + 3 for column in zip(*_lines(table), strict=True)]
+
+
+def print_table(table: Table) -> None:
+    """Print a table in the width of the terminal."""
+    from rich.console import Console
+
+    console = Console()
+    console.print(rich_table(table, console.width))
 
 
 def markdown(table: Table) -> str:

@@ -40,7 +40,14 @@ NEUTRAL |= {
     "initial_weights": None,
     "norm_eps": None,
 }
-NEUTRAL |= {"weight_decay_on": "all", "drop_at": None, "data_preprocess": None, "class_mean": False, "first_epoch": 1}
+NEUTRAL |= {
+    "data_skip_unreadable": False,
+    "weight_decay_on": "all",
+    "drop_at": None,
+    "data_preprocess": None,
+    "class_mean": False,
+    "first_epoch": 1,
+}
 NEUTRAL |= {"sample_others": 1.0, "sample_correction": "prior", "branch": None, "branch_groups": "random"}
 NEUTRAL |= {"head": "pooled", "balance": None, "slack": 0.0}
 NEUTRAL |= {"loss": "squared", "score": None, "score_weight": 0.5, "negatives": None, "monitor": None}

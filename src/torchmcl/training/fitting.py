@@ -46,6 +46,7 @@ from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.config import NEUTRAL, TrainConfig, comparable, difference
 from torchmcl.training.evaluate import AnyLoader, evaluate
 from torchmcl.training.extra_metrics import named_metrics
+from torchmcl.training.job_summary import data_lines, model_line
 from torchmcl.training.loggers import Loggers
 from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
 from torchmcl.training.machine import ENGINE
@@ -504,6 +505,8 @@ def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, 
         writes = path is not None and fabric.is_global_zero
         if writes:
             folder.start(job.config.flat())
+        for line in (*data_lines(job.data), model_line(job, fabric.device)):
+            progress.line(line)
         job = job.with_features(fabric, folder)
         training = _training(job, fabric, progress, path, callbacks)
         if folder.resume and path is not None:

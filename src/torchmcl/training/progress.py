@@ -5,10 +5,39 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from torchmcl._utils.console import paused
+from torchmcl._utils.console import duration, paused
 from torchmcl._utils.logs import emit
 
 LOGGER = logging.getLogger("torchmcl.training")
+
+
+class Expectation:
+    """The expected time of a run, from the steps of its first seconds.
+
+    The first step is not counted, because it also starts up the devices. The validation is not counted either.
+    """
+
+    def __init__(self, *, after: float = 3.0) -> None:
+        self.after, self.start = after, 0.0
+        self.steps, self.left = -1, 0
+        self.known = False
+
+    def begin(self, epoch: int, epochs: int, done: int, total: int | None) -> None:
+        """Start an epoch with `done` of `total` steps; without a total, nothing is expected."""
+        if not self.known and self.steps < 0:
+            self.left = 0 if total is None else (epochs - epoch + 1) * total - done
+
+    def step(self) -> float | None:
+        """Count a step. Return the expected remaining seconds once, when enough steps have been timed."""
+        if self.known or not self.left:
+            return None
+        self.steps, self.left, now = self.steps + 1, self.left - 1, time.monotonic()
+        if not self.steps:
+            self.start = now
+        elif now - self.start >= self.after:
+            self.known = True
+            return (now - self.start) / self.steps * self.left
+        return None
 
 
 class TrainingProgress:
@@ -32,6 +61,7 @@ class TrainingProgress:
         shown = self.console.is_terminal and self.verbose
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not shown)
         self.updated = 0.0
+        self.clock = Expectation()
         self.task = self.progress.add_task("", total=1, about="", visible=False)
 
     def __enter__(self) -> "TrainingProgress":
@@ -49,9 +79,12 @@ class TrainingProgress:
             self.task, description=f"epoch {epoch}/{epochs}", completed=done, total=total, about="", visible=True
         )
         self.progress.tasks[0].total = total  # reset ignores total=None
+        self.clock.begin(epoch, epochs, done, total)
 
     def step(self, loss: torch.Tensor, taken: torch.Tensor, phase: str) -> None:
         """Advance the bar by one batch. `loss` and `taken` (groups, M) are read at most four times per second."""
+        if (seconds := self.clock.step()) is not None:
+            self.line(f"Expected time: about {duration(seconds)}")
         if self.progress.disable:
             return
         if time.monotonic() - self.updated > 0.25:
@@ -68,4 +101,4 @@ class TrainingProgress:
                 emit(LOGGER, min(level, self.level), text, self._print if self.verbose else None)
 
     def _print(self, text: str) -> None:
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(text, markup=False, soft_wrap=not self.console.is_terminal)

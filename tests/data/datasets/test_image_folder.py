@@ -110,11 +110,11 @@ def test_what_is_no_set(tmp_path) -> None:
     fill(tmp_path, {"cat": 3})
     refused(tmp_path, "Expected at least 2 class folders in .*, got 1")
     (tmp_path / "dog").mkdir()
-    refused(tmp_path, r"There are no images .* among the 0 files in .*dog")
+    refused(tmp_path, r"1 class folder without images: dog \(0 other files\)\. .* --skip-unreadable")
     (tmp_path / "dog/notes.txt").touch()
-    refused(tmp_path, r"There are no images .* among the 1 files in .*dog")
-    (tmp_path / "dog/a.png").write_text("not an image")
-    refused(tmp_path, r"dog/a.png cannot be read")
+    refused(tmp_path, r"1 class folder without images: dog \(1 other file\)\.")
+    (tmp_path / "dog/a.png").write_text("text")
+    refused(tmp_path, r"1 unreadable file: dog/a.png \(not an image\)")
 
 
 def test_a_class_that_was_never_trained(tmp_path) -> None:
@@ -127,7 +127,86 @@ def test_a_damaged_image_is_named(tmp_path) -> None:
     fill(tmp_path, {"cat": 5, "dog": 5})
     image = tmp_path / "dog/3.png"
     image.write_bytes(image.read_bytes()[:45])
-    refused(tmp_path, r"dog/3.png cannot be read")
+    refused(tmp_path, r"dog/3.png \(image file is truncated")
+    pets = load(tmp_path, skip_unreadable=True)
+    assert len(pets.train) + len(pets.test) == 9
+
+
+def mess(root: Path) -> Path:
+    """Photographs as they come from a camera, a network drive and three years of copying."""
+    rng = np.random.default_rng(0)
+    for name in ("café ☕", "日本", "plain"):
+        for folder in (root / name, root / name / "nested" / "dér", root / name / "@eaDir" / "1.jpg"):
+            folder.mkdir(parents=True)
+            for i in range(6):
+                Image.fromarray(rng.integers(0, 255, (9 + i, 12, 3), dtype=np.uint8)).save(folder / f"ü{i}.jpg")
+    for folder in ("@eaDir", ".thumbnails", "#recycle", "empty", "nothing left"):
+        (root / folder).mkdir()
+    image = rng.integers(0, 255, (10, 12, 4), dtype=np.uint8)
+    Image.fromarray(image, "CMYK").save(root / "plain" / "cmyk.jpg")
+    Image.fromarray(image, "RGBA").save(root / "plain" / "alpha.png")
+    (root / "plain" / "cut.jpg").write_bytes((root / "plain" / "ü5.jpg").read_bytes()[:400])
+    for name in ("plain/._ü0.jpg", "plain/.hidden.png", "plain/Thumbs.db", "日本/phone.heic", "empty/notes.txt"):
+        (root / name).write_bytes(b"bytes")
+    for name in ("日本/zero.jpg", "nothing left/zero.jpg"):
+        (root / name).touch()
+    return root
+
+
+def test_everything_that_cannot_be_used_is_named_at_once(tmp_path) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(mess(tmp_path))
+    said = str(caught.value)
+    assert "has 1 class folder without images: empty (1 other file) and 3 unreadable files: " in said
+    for name in ("plain/cut.jpg (Truncated File Read)", "日本/zero.jpg (empty)", "nothing left/zero.jpg (empty)"):
+        assert name in said
+    assert "eaDir" not in said
+    assert said.endswith("leave them out with --skip-unreadable (data_skip_unreadable=True).")
+
+
+def test_a_long_list_is_cut(tmp_path) -> None:
+    fill(tmp_path, {"cat": 3, "dog": 3})
+    for i in range(500):
+        (tmp_path / "cat" / f"{'x' * 40}-{i}.jpg").touch()
+    with pytest.raises(UsageError, match=r"500 unreadable files: .* \(empty\), …\. .*--skip-unreadable"):
+        load(tmp_path)
+
+
+def test_the_rest_is_used_with_one_option(tmp_path, capsys) -> None:
+    pets = load(mess(tmp_path), skip_unreadable=True)
+    assert pets.classes == ("café ☕", "plain", "日本")
+    assert len(pets.train) + len(pets.test) == 3 * 12 + 2
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: folder:")
+    assert "cut.jpg" in warning
+    assert warning.count("\n") == 1
+    sizes, ignored = pets.notes
+    assert sizes == "Sizes: 9 x 12 to 14 x 12 pixels (height x width), resized to 11 x 12"
+    assert pets.train.images.shape[2:] == (11, 12)
+    for name in ("@eaDir/", ".thumbnails/", "#recycle/", "plain/@eaDir/", "1 file .db", "1 file .heic"):
+        assert name in ignored
+    assert load(tmp_path, skip_unreadable=True).train.fingerprint == pets.train.fingerprint
+
+
+def test_a_test_set_without_a_readable_class(tmp_path) -> None:
+    for part in ("train", "test"):
+        fill(tmp_path / part, {"cat": 3, "dog": 3, "eel": 3})
+    for i in range(3):
+        (tmp_path / "train" / "eel" / f"{i}.png").write_text("text")
+    refused(tmp_path, "3 unreadable files: train/eel/0.png")
+    pets = load(tmp_path, skip_unreadable=True)
+    assert pets.classes == ("cat", "dog")
+    assert pets.test.target.tolist() == [0, 0, 0, 1, 1, 1]
+    fill(tmp_path / "train", {"dog": 3})
+    for i in range(3):
+        (tmp_path / "train" / "dog" / f"{i}.png").write_bytes(b"")
+    with pytest.raises(UsageError, match="Expected at least 2 classes with readable images"):
+        load(tmp_path, skip_unreadable=True)
+
+
+def test_the_option_is_of_folders() -> None:
+    with pytest.raises(UsageError, match=r"applies to folder:PATH only, not to digits"):
+        data.load("digits", skip_unreadable=True)
 
 
 def test_too_large_for_memory(tmp_path) -> None:
