@@ -49,6 +49,7 @@ from torchmcl.training.extra_metrics import named_metrics
 from torchmcl.training.loggers import Loggers
 from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
 from torchmcl.training.machine import ENGINE
+from torchmcl.training.member_parallel import check_members
 from torchmcl.training.progress import TrainingProgress
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.resume import Checkpoints
@@ -258,7 +259,8 @@ class Job:
 
     def loader(self, fabric: "Fabric", examples: Examples | External, *, shuffle: bool = False) -> AnyLoader:
         """Return a loader for this process's share of the examples."""
-        size = self.config.recipe.batch_size
+        size, machine = self.config.recipe.batch_size, self.config.machine
+        divided = not (shuffle and machine.member_parallel)  # processes that divide members have the same batches
         common: dict[str, Any] = {
             "seed": self.config.seed,
             "device": fabric.device,
@@ -271,9 +273,9 @@ class Job:
             examples,
             batch_size=size if shuffle or self.model_config.dense else max(size, inference_batch_size(fabric.device)),
             shuffle=shuffle,
-            rank=fabric.global_rank,
-            world=fabric.world_size,
-            workers=self.config.machine.workers,
+            rank=fabric.global_rank if divided else 0,
+            world=fabric.world_size if divided else 1,
+            workers=machine.workers,
             sampling=self.config.recipe.sampling if shuffle else "examples",
             **common,
         )
@@ -320,6 +322,7 @@ def prepare(
     _check_networks(ensemble, model_config, custom=config.network.custom, mixed=config.machine.precision != "32")
     _check_backbone_rate(config, ensemble)
     check_branch(method, ensemble, data, config.recipe)
+    check_members(ensemble, config.recipe, config.machine)
     _check_task(config, method, ensemble, data)
     if isinstance(ensemble.whitening, Whitening):
         ensemble.whitening.fit(batch.x for batch in Loader(data.train, shuffle=False, preprocess=data.preprocess))
