@@ -121,8 +121,8 @@ def fit(
         tensorboard: Write a TensorBoard log to the folder.
         transform: A custom transform of training batches, applied after those in `augment`. See `data.transforms`.
         recipe: "published" for the options of the method's official code, "bam" or "cbam" for feature fusion with the
-            module of its official code, or both, such as "published+bam"; see `training.published_recipes`. Other
-            options that you pass replace those of the recipe.
+            module of its official code, or both, such as "published+bam"; "sparse" to train AMCL fast, from scratch;
+            see `training.published_recipes`. Other options that you pass replace those of the recipe.
         norm_eps: The epsilon of batch normalisation. By default, PyTorch's 1e-5.
         initial_weights: The folder of a run or a saved model with the same networks, members and exchange, whose
             weights are the initial ones.
