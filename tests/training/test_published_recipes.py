@@ -76,6 +76,17 @@ def test_attention_modules_are_recipes_for_every_method(name):
     assert TrainConfig.of("cmcl", "simple_cnn", "cifar10", recipe=name, exchange="none").network.exchange == "none"
 
 
+def test_the_sparse_recipe():
+    for network, exchange in (("simple_cnn", "none"), ("efficientnet_lite0", "default")):
+        config = TrainConfig.of("amcl", network, "cifar10", recipe="sparse")
+        assert (config.network.exchange, config.recipe.sample_others) == (exchange, 0.25)
+    assert (
+        TrainConfig.of("amcl", "simple_cnn", "cifar10", recipe="sparse", sample_others=0.1).recipe.sample_others == 0.1
+    )
+    with pytest.raises(UsageError, match="does not support sample_others"):
+        fit("smcl", "mlp", members=2, recipe="sparse", verbose=False)
+
+
 def test_what_is_wrong_is_said():
     with pytest.raises(UsageError) as problem:
         published("smcl")

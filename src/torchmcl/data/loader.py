@@ -12,7 +12,7 @@ from torchmcl.data import preprocess as preprocessing
 from torchmcl.data.examples import Examples
 from torchmcl.data.lazy import Lazy
 from torchmcl.data.strata import balanced_order
-from torchmcl.data.transforms import Draw, Transform, apply_transform
+from torchmcl.data.transforms import Draw, Transform, apply_transform, transforms_each_example
 from torchmcl.errors import TorchmclError, UsageError, known_name
 
 MAX_RESIDENT_BYTES = 2 * 1024**3  # the limit for images that are kept on the device
@@ -49,6 +49,9 @@ class Batch(NamedTuple):
     group: Tensor | None
     total: int
     weight: Tensor | None = None
+
+
+Needed = Callable[[int, Batch], Tensor | None]
 
 
 @final
@@ -118,6 +121,7 @@ class Loader:
         self.rank, self.world, self.workers, self._transform = rank, world, workers, transform
         self.device = torch.device(device)
         self._preprocess = preprocessing.get(preprocess) if isinstance(preprocess, str) else preprocess
+        self.by_example = transforms_each_example(transform)  # as `needed` of `epoch` requires
         self._sizes = _sizes(len(examples), batch_size, least=2 * world if shuffle else 1)
 
     def __len__(self) -> int:
@@ -126,11 +130,30 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         return self.epoch(1)
 
-    def epoch(self, number: int = 1, *, start: int = 0) -> Iterator[Batch]:
-        """Iterate over the batches of an epoch, starting at batch `start`."""
+    def epoch(self, number: int = 1, *, start: int = 0, needed: Needed | None = None) -> Iterator[Batch]:
+        """Iterate over the batches of an epoch, starting at batch `start`.
+
+        `needed` maps the number of a batch and the batch without inputs, x (B, 0), to the examples to read, bool (B,),
+        or None for all. The inputs of other examples are 0. This needs `by_example`: a transform that changes
+        each example separately, or none.
+        """
         if number < 0 or not 0 <= start <= len(self):
             raise UsageError(f"Expected epoch >= 0 and 0 <= start <= {len(self)}, got {number} and {start}.")
-        return self._read(number, start, self._split(self._order(number), start))
+        batches = self._split(self._order(number), start)
+        return self._read(
+            number, start, batches, [self._rows(needed, at, one) for at, one in enumerate(batches, start)]
+        )
+
+    def _rows(self, needed: Needed | None, step: int, index: Tensor) -> Tensor | None:
+        """Return the positions (B_read,) of the examples to read, or None for all."""
+        if needed is None:
+            return None
+        at, (target, *optional) = index.to(self.device), self._labels
+        group, weight = (None if part is None else part[at] for part in optional)
+        target = target[at] if target.is_floating_point() else target[at].long()
+        blank = torch.empty(len(index), 0, device=self.device)
+        chosen = needed(step, Batch(blank, target, at, group, self._sizes[step], weight))
+        return None if chosen is None else chosen.nonzero()[:, 0].cpu()
 
     def _split(self, order: Tensor, start: int) -> list[Tensor]:
         """Split an epoch (N,) into batches and return this process's part of each, starting at batch `start`."""
@@ -146,30 +169,38 @@ class Loader:
             return balanced_order(self._by_class, generator)
         return torch.randperm(count, generator=generator)
 
-    def _read(self, epoch: int, start: int, batches: list[Tensor]) -> Iterator[Batch]:
+    def _read(self, epoch: int, start: int, batches: list[Tensor], read: list[Tensor | None]) -> Iterator[Batch]:
         all_targets, *optional = self._labels
-        images = self._images(epoch, start, batches)
-        for step, (index, x) in enumerate(zip(batches, images, strict=True), start):
+        images = self._images(epoch, start, batches, read)
+        for step, (index, rows, x) in enumerate(zip(batches, read, images, strict=True), start):
             index, x, total = index.to(self.device), x.to(self.device), self._sizes[step]
             target = all_targets[index]
             if self._transform is not None:
-                rows, seed = slice(self.rank, None, self.world), seed_of(self.seed, epoch, step, AUGMENT)
-                draw = Draw(seed, total=total, rows=rows, device=self.device)
-                x, target = apply_transform(self._transform, x, target, draw)
+                own = torch.arange(self.rank, total, self.world)
+                seed = seed_of(self.seed, epoch, step, AUGMENT)
+                draw = Draw(seed, total=total, rows=own if rows is None else own[rows], device=self.device)
+                x, changed = apply_transform(self._transform, x, _select(target, rows), draw)
+                target = changed if rows is None else target.index_copy(0, rows.to(self.device), changed)
             group, weight = (None if part is None else part[index] for part in optional)
             target = target if target.is_floating_point() else target.long()
-            yield Batch(self._preprocess(preprocessing.channels_last(x)), target, index, group, total, weight)
+            x = self._preprocess(preprocessing.channels_last(x))
+            if rows is not None:
+                blank = preprocessing.channels_last(x.new_zeros(len(index), *x.shape[1:]))
+                x = blank.index_copy_(0, rows.to(self.device), x)
+            yield Batch(x, target, index, group, total, weight)
 
-    def _images(self, epoch: int, start: int, batches: list[Tensor]) -> Iterator[Tensor]:
+    def _images(self, epoch: int, start: int, batches: list[Tensor], read: list[Tensor | None]) -> Iterator[Tensor]:
         images = self._resident
         if isinstance(images, Tensor):
-            for index in batches:
-                yield images[index.to(images.device)]
+            for index, rows in zip(batches, read, strict=True):
+                yield images[_select(index, rows).to(images.device)]
         elif batches:
             # Each position in the epoch has its own seed, so an example that appears twice is read with two seeds.
             generator = torch.Generator().manual_seed(seed_of(self.seed, epoch, 0, READ))
             seeds = self._split(torch.randint(2**63 - 1, (len(self.examples),), generator=generator), start)
-            yield from _read_lazy(images, list(zip(batches, seeds, strict=True)), self.workers)
+            parts = zip(batches, seeds, read, strict=True)
+            chosen = [(_select(index, rows), _select(seed, rows)) for index, seed, rows in parts]
+            yield from _read_lazy(images, chosen, self.workers)
 
     # The tensors are moved to the device on first use, because some loaders are never used.
     @cached_property
@@ -195,6 +226,11 @@ class Loader:
     def mean_weight(self) -> float:
         """The mean weight of the examples, or 1 if they have no weights."""
         return 1.0 if self.examples.weight is None else float(self.examples.weight.double().mean())
+
+
+def _select(values: Tensor, rows: Tensor | None) -> Tensor:
+    """Return the values (B, …) at the positions `rows`, or all if it is None."""
+    return values if rows is None else values[rows.to(values.device)]
 
 
 def _sizes(count: int, batch_size: int, least: int) -> list[int]:

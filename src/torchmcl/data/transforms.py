@@ -21,7 +21,7 @@ class Draw:
     Args:
         seed: the seed of the step
         total: the number of examples in the step, over all processes
-        rows: the slice of the step's examples that this process receives
+        rows: the step's examples that this process receives, as a slice or as positions
         device: the device of the numbers, which are drawn on the CPU and are the same on every device
 
     >>> full, half = Draw(0, total=4), Draw(0, total=4, rows=slice(0, None, 2))
@@ -29,7 +29,9 @@ class Draw:
     True
     """
 
-    def __init__(self, seed: int, *, total: int, rows: slice = slice(None), device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, seed: int, *, total: int, rows: slice | Tensor = slice(None), device: torch.device | str = "cpu"
+    ) -> None:
         self.generator = torch.Generator().manual_seed(seed)
         self.total, self.rows, self.device = total, rows, device
 
@@ -151,7 +153,7 @@ class Compose:
 
 
 NAMES = ("flip", "crop", "color", "cutout")  # a literal, so that the command line can read it without importing torch
-_TRANSFORMS: dict[str, Callable[[], Transform]] = dict(zip(NAMES, (Flip, Crop, Color, Cutout), strict=True))
+_TRANSFORMS: dict[str, type[Flip | Crop | Color | Cutout]] = dict(zip(NAMES, (Flip, Crop, Color, Cutout), strict=True))
 
 
 def build(names: str | Sequence[str] | None, custom: Transform | None = None) -> Transform | None:
@@ -175,6 +177,16 @@ def build(names: str | Sequence[str] | None, custom: Transform | None = None) ->
         known_name("transform", name, NAMES)
     transforms = (*(_TRANSFORMS[name]() for name in chosen), *([] if custom is None else [custom]))
     return Compose(transforms) if transforms else None
+
+
+def transforms_each_example(transform: Transform | None) -> bool:
+    """Return whether a transform is known to change each example separately, which custom ones may not do.
+
+    >>> transforms_each_example(build("flip,crop")), transforms_each_example(lambda x, target, draw: (x, target))
+    (True, False)
+    """
+    parts = transform.transforms if isinstance(transform, Compose) else (transform,)
+    return all(part is None or isinstance(part, tuple(_TRANSFORMS.values())) for part in parts)
 
 
 def apply_transform(transform: Transform, x: Tensor, target: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torchmcl._utils.randomness import isolated, seed_of
 from torchmcl._utils.validation import validate_types
 from torchmcl.ensemble import exchange as exchanges
 from torchmcl.ensemble.gate import Gate
-from torchmcl.ensemble.members import BatchedMembers, MemberList, as_members
+from torchmcl.ensemble.members import BatchedMembers, MemberList, as_members, complete
 from torchmcl.errors import TorchmclError, UsageError
 from torchmcl.methods import Method
 from torchmcl.methods import build as build_method
@@ -199,11 +199,12 @@ class Ensemble(nn.Module):
     def _size(self, x: Tensor) -> Sequence[int]:
         return x.shape[2:] if self.image_size is None else self.image_size
 
-    def forward(self, x: Tensor, parts: Sequence[Tensor] | None = None) -> EnsembleOutput:
+    def forward(self, x: Tensor, parts: Sequence[Tensor | None] | None = None) -> EnsembleOutput:
         """Return the outputs of all members: (B, …) -> logits (M, B, C, …) and, if there is a gate, weights (M, B).
 
         `parts`, M of (B_m,), are the positions of the examples that pass through each member's body, and without an
-        exchange also through its stem. By default, all examples pass. The logits of other examples are 0.
+        exchange also through its stem. By default, or if a part is None, all examples pass. The logits of other
+        examples are 0. A member with an empty part is not computed.
         """
         x = self.whitening(x)
         if parts is not None:
@@ -221,21 +222,23 @@ class Ensemble(nn.Module):
         logits = [at_input_size(output, self._size(x)) for output in self.bodies(features)]
         return EnsembleOutput(self.stack_logits(logits), gate)
 
-    def _forward_parts(self, x: Tensor, parts: Sequence[Tensor]) -> EnsembleOutput:
+    def _forward_parts(self, x: Tensor, parts: Sequence[Tensor | None]) -> EnsembleOutput:
         gate = None
         if self.gate is None and isinstance(self.exchange, exchanges.NoExchange):
+            selected = [select_examples(x, part) for part in parts]
             if isinstance(self.stems, MemberList) and isinstance(self.bodies, MemberList):
-                stems = zip(self.stems, parts, strict=True)
-                outputs = [self.bodies[m](stem(select_examples(x, part))) for m, (stem, part) in enumerate(stems)]
+                pairs = zip(self.stems, self.bodies, selected, strict=True)
+                outputs = complete([body(stem(part)) if len(part) else None for stem, body, part in pairs])
             else:
-                outputs = self.bodies.separately(self.stems.separately([select_examples(x, part) for part in parts]))
+                outputs = self.bodies.separately(self.stems.separately(selected))
         else:
             features = self.exchange_features(x)
             gate = None if self.gate is None else self.gate(features)
             outputs = self.bodies.separately(
                 [select_examples(h, part) for h, part in zip(features, parts, strict=True)]
             )
-        sizes = [at_input_size(output, self._size(x)) for output in outputs]
+        sizes = [at_input_size(output, self._size(x)) if len(output) else output for output in outputs]
+        sizes = complete([output if len(output) else None for output in sizes])
         logits = [restore_examples(output, part, len(x)) for output, part in zip(sizes, parts, strict=True)]
         return EnsembleOutput(self.stack_logits(logits), gate)
 

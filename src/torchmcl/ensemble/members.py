@@ -19,8 +19,8 @@ class MemberList(nn.ModuleList):
         return [module(x) for module, x in zip(self, inputs, strict=True)]
 
     def separately(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Map M of (B_m, …) to M of (B_m, …): the number of examples differs between members."""
-        return self(inputs)
+        """Map M of (B_m, …) to M of (B_m, …): the number of examples differs between members, and can be 0."""
+        return complete([module(x) if len(x) else None for module, x in zip(self, inputs, strict=True)])
 
     def last_inputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the inputs of the members' last layers with weights, or of members without: M of (B, …)."""
@@ -71,7 +71,7 @@ class BatchedMembers(nn.Module):
         return list(self.stacked(inputs).unbind())
 
     def separately(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Map M of (B_m, …) to M of (B_m, …): the number of examples differs between members."""
+        """Map M of (B_m, …) to M of (B_m, …): the number of examples differs between members, and can be 0."""
         inputs = list(inputs)
         for name, layer in self.layers.items():
             if layer is None:
@@ -162,6 +162,16 @@ def convert_state_dict(module: nn.Module, state: Mapping[str, Tensor]) -> dict[s
         if isinstance(part, MemberList | BatchedMembers):
             part.convert_state(state, f"{name}." if name else "")
     return state
+
+
+def complete(outputs: Sequence[Tensor | None]) -> list[Tensor]:
+    """Replace None, of members without examples, by empty outputs: M of (B_m, …), at least one of which is not None.
+
+    >>> [tuple(output.shape) for output in complete([None, torch.zeros(3, 2)])]
+    [(0, 2), (3, 2)]
+    """
+    first = next(output for output in outputs if output is not None)
+    return [first.new_empty(0, *first.shape[1:]) if output is None else output for output in outputs]
 
 
 def as_members(modules: Iterable[nn.Module]) -> MemberList | BatchedMembers:

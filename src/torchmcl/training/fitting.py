@@ -50,6 +50,7 @@ from torchmcl.training.job_summary import data_lines, model_line
 from torchmcl.training.loggers import Loggers
 from torchmcl.training.loop import OptimizerBuilder, Schedule, Training
 from torchmcl.training.machine import ENGINE
+from torchmcl.training.member_parallel import check_members
 from torchmcl.training.progress import TrainingProgress
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.resume import Checkpoints
@@ -121,8 +122,8 @@ def fit(
         tensorboard: Write a TensorBoard log to the folder.
         transform: A custom transform of training batches, applied after those in `augment`. See `data.transforms`.
         recipe: "published" for the options of the method's official code, "bam" or "cbam" for feature fusion with the
-            module of its official code, or both, such as "published+bam"; see `training.published_recipes`. Other
-            options that you pass replace those of the recipe.
+            module of its official code, or both, such as "published+bam"; "sparse" to train AMCL fast, from scratch;
+            see `training.published_recipes`. Other options that you pass replace those of the recipe.
         norm_eps: The epsilon of batch normalisation. By default, PyTorch's 1e-5.
         initial_weights: The folder of a run or a saved model with the same networks, members and exchange, whose
             weights are the initial ones.
@@ -259,7 +260,8 @@ class Job:
 
     def loader(self, fabric: "Fabric", examples: Examples | External, *, shuffle: bool = False) -> AnyLoader:
         """Return a loader for this process's share of the examples."""
-        size = self.config.recipe.batch_size
+        size, machine = self.config.recipe.batch_size, self.config.machine
+        divided = not (shuffle and machine.member_parallel)  # processes that divide members have the same batches
         common: dict[str, Any] = {
             "seed": self.config.seed,
             "device": fabric.device,
@@ -272,9 +274,9 @@ class Job:
             examples,
             batch_size=size if shuffle or self.model_config.dense else max(size, inference_batch_size(fabric.device)),
             shuffle=shuffle,
-            rank=fabric.global_rank,
-            world=fabric.world_size,
-            workers=self.config.machine.workers,
+            rank=fabric.global_rank if divided else 0,
+            world=fabric.world_size if divided else 1,
+            workers=machine.workers,
             sampling=self.config.recipe.sampling if shuffle else "examples",
             **common,
         )
@@ -321,6 +323,7 @@ def prepare(
     _check_networks(ensemble, model_config, custom=config.network.custom, mixed=config.machine.precision != "32")
     _check_backbone_rate(config, ensemble)
     check_branch(method, ensemble, data, config.recipe)
+    check_members(ensemble, config.recipe, config.machine)
     _check_task(config, method, ensemble, data)
     if isinstance(ensemble.whitening, Whitening):
         ensemble.whitening.fit(batch.x for batch in Loader(data.train, shuffle=False, preprocess=data.preprocess))

@@ -1,5 +1,5 @@
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +15,7 @@ from torchmcl import metrics
 from torchmcl._utils.distributed import all_max, all_sum
 from torchmcl._utils.durations import epochs_of
 from torchmcl._utils.randomness import seed_device, seed_of
-from torchmcl.data.loader import Batch
+from torchmcl.data.loader import Batch, Loader
 from torchmcl.ensemble import Ensemble
 from torchmcl.errors import DivergedError, UsageError
 from torchmcl.methods import Method
@@ -28,6 +28,7 @@ from torchmcl.training.callbacks import Callbacks
 from torchmcl.training.evaluate import AnyLoader, evaluate
 from torchmcl.training.extra_metrics import ExtraMetrics, flatten_values
 from torchmcl.training.machine import Machine
+from torchmcl.training.member_parallel import MemberParallel
 from torchmcl.training.progress import TrainingProgress
 from torchmcl.training.recipe import Recipe
 from torchmcl.training.resume import Checkpoints
@@ -103,18 +104,22 @@ class Training:
         self.objective = method.new_objective().to(fabric.device).train()
         self.seed_epochs = 0 if recipe.branch is None else epochs_of(recipe.branch, self.epochs, "branch")
         self.schedule_end = self.seed_epochs or method.schedule_end(self.epochs)
+        machine = machine or Machine()
+        self.parallel: MemberParallel | None = None
+        if machine.member_parallel:
+            processes = {"rank": fabric.global_rank, "world": fabric.world_size}
+            self.parallel = MemberParallel(method.members, device=fabric.device, **processes)
         self.averaged: AveragedModel | None = None
         if recipe.ema is not None:
             average = get_ema_multi_avg_fn(recipe.ema)
             self.averaged = AveragedModel(self.unwrapped, multi_avg_fn=average, use_buffers=True)
-        machine = machine or Machine()
         module = cast(nn.Module, torch.compile(ensemble)) if machine.compile else ensemble
         built = recipe.build(recipe.groups(ensemble)) if optimizer is None else build_optimizer(optimizer, ensemble)
         self.rates, self.schedule = [group["lr"] for group in built.param_groups], schedule
         wrapped: tuple[Any, Any] = fabric.setup(module, built)
         self.ensemble, self.optimizer = wrapped
         common: dict[str, Any] = {"accumulate": recipe.accumulate, "clip": recipe.clip, "lean": machine.lean}
-        common["mean_weight"] = train.mean_weight
+        common |= {"mean_weight": train.mean_weight, "parallel": self.parallel}
         others = SampleOthers(recipe.sample_others, recipe.sample_correction) if recipe.sample_others < 1 else None
         self.step = Step(fabric, ensemble, self.ensemble, self.objective, self.optimizer, others=others, **common)
         self.seed_step = self.step
@@ -179,40 +184,65 @@ class Training:
         self.progress.begin(state.at_epoch(), self.epochs, self.position.batch, length_hint(self.train, 0) or None)
         device = torch.device("cpu") if self.fabric.device.type == "mps" else self.fabric.device  # MPS has no float64
         loss = torch.tensor(self.position.loss, dtype=torch.float64, device=device)
-        for batch in self.train.epoch(state.at_epoch(), start=self.position.batch):
+        for batch in self._batches(state):
             loss += self._step(batch, state).to(loss)
             self.position.batch += 1
             self.callbacks.call("on_step_end")
             due = self.train.resumable and self.position.batch % self.checkpoints.every == 0
             if due and self.position.batch < len(self.train):
+                self._share()
                 self._save(loss)
             self._stop_if_requested(loss)
         self.position.loss = float(all_sum(loss))
+
+    def _batches(self, state: State) -> Iterator[Batch]:
+        """Return the remaining batches of an epoch; members that are trained apart read only the examples they need."""
+        epoch, start = state.at_epoch(), self.position.batch
+        if self.parallel is None or not isinstance(self.train, Loader) or not self.train.by_example:
+            return self.train.epoch(epoch, start=start)
+
+        def needed(number: int, batch: Batch) -> Tensor | None:
+            return self._step_of(state).needed(batch, state, self._uniform(batch, number, state))
+
+        return self.train.epoch(epoch, start=start, needed=needed)
+
+    def _step_of(self, state: State) -> Step:
+        return self.seed_step if state.at_epoch() <= self.seed_epochs else self.step
 
     def _step(self, batch: Batch, state: State) -> Tensor:
         """Run one optimiser step and return the loss times the number of examples in this process."""
         rank = self.fabric.global_rank
         seed_device(self.fabric.device, seed_of(self.seed, state.at_epoch(), self.position.batch, rank))
-        step = self.seed_step if state.at_epoch() <= self.seed_epochs else self.step
-        loss, weights, wanted = step(batch, state, self._uniform(batch, state))
+        uniform = self._uniform(batch, self.position.batch, state)
+        loss, weights, wanted = self._step_of(state)(batch, state, uniform)
         if self.averaged is not None:
             self.averaged.update_parameters(self.unwrapped)
         if loss.device.type == "cpu" and not loss.isfinite():
             raise self._not_finite(loss)
-        self.position.taken += self._counted(batch, weights)
-        self.position.wanted += self._counted(batch, wanted)
+        own = 1 if self.parallel is None else self.parallel.own
+        self.position.taken += self._counted(batch, weights) * own
+        self.position.wanted += self._counted(batch, wanted) * own
         self.progress.step(loss / len(batch.x), self.position.taken, self._phase(state.at_epoch()))
         return loss
 
-    def _uniform(self, batch: Batch, state: State) -> Tensor | None:
-        """Return the random numbers (M, B) by which a step samples examples, or None if all examples are seen."""
+    def _uniform(self, batch: Batch, number: int, state: State) -> Tensor | None:
+        """Return the random numbers (M, B) by which step `number` samples, or None if all examples are seen."""
         if state.at_epoch() <= self.seed_epochs:
             return torch.ones(self.method.members, len(batch.x), device=self.fabric.device)
         if self.step.others is None:
             return None
-        seed, fabric = seed_of(self.seed, state.at_epoch(), self.position.batch, OTHERS), self.fabric
-        processes = {"total": batch.total, "rank": fabric.global_rank, "world": fabric.world_size}
-        return uniform_numbers(seed, self.method.members, device=fabric.device, **processes)
+        seed, fabric = seed_of(self.seed, state.at_epoch(), number, OTHERS), self.fabric
+        rank, world = (fabric.global_rank, fabric.world_size) if self.parallel is None else (0, 1)
+        members, device = self.method.members, fabric.device
+        return uniform_numbers(seed, members, total=batch.total, rank=rank, world=world, device=device)
+
+    def _share(self) -> None:
+        """Send the members that this process has trained to the other processes, and receive theirs."""
+        if self.parallel is None:
+            return
+        self.parallel.share(self.unwrapped, self.optimizer)
+        if self.averaged is not None:
+            self.parallel.share(self.final_model)
 
     def _counted(self, batch: Batch, weights: Tensor) -> Tensor:
         """Return the number of examples of each group that each member took, (groups, M), from the weights (M, B)."""
@@ -239,6 +269,7 @@ class Training:
         mean = at.loss / len(self.train.examples)
         if not np.isfinite(mean):
             raise self._not_finite(mean)
+        self._share()
         if epoch <= self.seed_epochs:
             self._copy_seed(last=epoch == self.seed_epochs)
         row = self._row(epoch, mean, taken)
@@ -380,6 +411,7 @@ class Training:
             number = int(all_max(torch.tensor(number, device=self.fabric.device)))
         if number:
             if self.train.resumable:
+                self._share()
                 self._save(loss)
             elif self.checkpoints.folder is not None:
                 self.progress.line(

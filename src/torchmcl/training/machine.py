@@ -1,7 +1,7 @@
 import logging
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torchmcl._utils.logs import muted
 from torchmcl._utils.validation import plain_fields, validate_types
@@ -22,7 +22,8 @@ class Machine:
         accelerator: type of device: auto, cpu, cuda or mps
         devices: number of processes per node, one per device
         num_nodes: number of nodes; start the run on each node with torchrun
-        strategy: Lightning's strategy for several processes: auto or ddp
+        strategy: how several processes divide the work: auto or ddp, the examples; members, the members, which must
+            not exchange features
         precision: numerical precision: 32, bf16-mixed or 16-mixed
         compile: compile the ensemble with torch.compile
         lean: store the activations of only one member at a time, which saves memory
@@ -38,7 +39,7 @@ class Machine:
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     devices: int = 1
     num_nodes: int = 1
-    strategy: Literal["auto", "ddp"] = "auto"
+    strategy: Literal["auto", "ddp", "members"] = "auto"
     precision: Precision = "32"
     compile: bool = False
     lean: bool = False
@@ -52,6 +53,13 @@ class Machine:
                 raise UsageError(f"Expected {name} >= {minimum}, got {getattr(self, name)}.")
         if self.lean and self.compile:
             raise UsageError("Cannot combine lean with compile, which runs all members at once. Disable one of them.")
+        if self.strategy == "members" and (self.lean or self.compile):
+            raise UsageError("Cannot combine the strategy members with lean or compile. Disable them.")
+
+    @property
+    def member_parallel(self) -> bool:
+        """Whether several processes train different members."""
+        return self.strategy == "members" and self.devices * self.num_nodes > 1
 
     def build(self, *, verbose: bool = True) -> "Fabric":
         """Return a Lightning `Fabric`. Call `Fabric.launch` to start the processes.
@@ -60,7 +68,15 @@ class Machine:
             UsageError: If this machine does not support the accelerator, the number of devices or the precision.
         """
         from lightning.fabric import Fabric
+        from lightning.fabric.strategies.ddp import DDPStrategy
 
+        class Separate(DDPStrategy):
+            """Processes that do not synchronise gradients."""
+
+            def setup_module(self, module: Any) -> Any:
+                return module
+
+        plain = "ddp" if self.strategy == "ddp" else "auto"
         try:
             with warnings.catch_warnings(), muted(*ENGINE, when=not verbose):
                 warnings.filterwarnings("ignore", message=".*fp16 is not supported on CPU")  # raised as an error below
@@ -68,7 +84,7 @@ class Machine:
                     accelerator=self.accelerator,
                     devices=self.devices,
                     num_nodes=self.num_nodes,
-                    strategy=self.strategy,
+                    strategy=Separate() if self.member_parallel else plain,
                     precision="32-true" if self.precision == "32" else self.precision,
                 )
         except (RuntimeError, ValueError) as problem:

@@ -22,6 +22,9 @@ marks what is inferred or differs:
 BAM (Park et al. 2018) and CBAM (Woo et al. 2018) are not methods but attention modules. Their recipes, `recipe="bam"`
 and `recipe="cbam"`, select feature fusion with the module of the official code, for any method. They can follow the
 recipe of a method: `recipe="published+bam"`.
+
+`recipe="sparse"` is the fast way to train AMCL from scratch: members exchange nothing and, once the memory is fixed,
+see a quarter of the others' examples. Five members then cost two networks in this phase; see docs/performance.md.
 """
 
 from collections.abc import Mapping
@@ -61,7 +64,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "annealed": {"start": 0.5, "decay": 0.95},
 }
-MODULES = {name: {"exchange": "feature_fusion", "preset": name} for name in ("bam", "cbam")}
+NAMED: dict[str, dict[str, Any]] = {
+    **{name: {"exchange": "feature_fusion", "preset": name} for name in ("bam", "cbam")},
+    "sparse": {"exchange": "none", "sample_others": 0.25},
+}
 
 
 def with_published(
@@ -69,7 +75,7 @@ def with_published(
 ) -> dict[str, Any]:
     """Return the given options of `fit`, and those of the published recipe that are not given (None).
 
-    `recipe` is published, bam or cbam, or several of them joined by +.
+    `recipe` is published, bam, cbam or sparse, or several of them joined by +.
 
     Raises:
         UsageError: If the method has no published recipe, or the recipe needs an option that is not given.
@@ -79,8 +85,8 @@ def with_published(
     """
     names, published = recipe.split("+"), dict[str, Any]()
     for part in names:
-        known_name("recipe", part, ("published", *MODULES))
-        published |= of_method(method, network, data) if part == "published" else MODULES[part]
+        known_name("recipe", part, ("published", *NAMED))
+        published |= of_method(method, network, data) if part == "published" else _named(part, network)
     options = {**given, **published, **{option: value for option, value in given.items() if value is not None}}
     trained = options.get("initial_weights") is not None or not isinstance(network, str)
     if published.get("pretrain") == options.get("pretrain") == 0 and not trained:
@@ -88,6 +94,16 @@ def with_published(
             "The published recipe of mcl_kd starts from trained members. Pass initial_weights=RUN, the folder of a "
             "run of the method ie with the same network and number of members, or pretrain=EPOCHS."
         )
+    return options
+
+
+def _named(name: str, network: Any) -> dict[str, Any]:
+    """Return the options of a recipe in `NAMED`; members of a pretrained network share its trunk in any case."""
+    from torchmcl import networks
+
+    options = NAMED[name]
+    if name == "sparse" and isinstance(network, str) and networks.is_pretrained(network):
+        return {option: value for option, value in options.items() if option != "exchange"}
     return options
 
 

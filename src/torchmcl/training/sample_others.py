@@ -23,14 +23,19 @@ class Sample(NamedTuple):
     """The examples of a batch that each member sees.
 
     Attributes:
-        parts: M of (B_m,), the positions of these examples in the batch, in ascending order.
+        parts: M of (B_m,), the positions of these examples in the batch, in ascending order, or None for all.
         weight: (M, B), the weight of each example in each member's loss, 0 for examples that a member does not see.
         shift: The number that is added to the auxiliary output during training.
     """
 
-    parts: list[Tensor]
+    parts: list[Tensor | None]
     weight: Tensor
     shift: float
+
+    @classmethod
+    def complete(cls, taken: Tensor) -> "Sample":
+        """Return the sample of all examples, given the weight (M, B) with which each member takes each example."""
+        return cls([None] * len(taken), torch.ones_like(taken), 0.0)
 
     def corrected(self, logits: Tensor) -> Tensor:
         """Add `shift` to the auxiliary output, which is the last one: (M, B, C, …) -> (M, B, C, …)."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torchmcl._utils.distributed import all_mean, all_sum
+from torchmcl._utils.distributed import all_mean, all_sum, single_process
 from torchmcl.data.loader import Batch
 from torchmcl.ensemble import Ensemble
 from torchmcl.objectives.objective import PerPixel, memory_of, task_of
@@ -17,6 +17,7 @@ from torchmcl.structures.outcome import Outcome
 from torchmcl.structures.output import EnsembleOutput
 from torchmcl.structures.state import State
 from torchmcl.structures.task import Task
+from torchmcl.training.member_parallel import MemberParallel
 from torchmcl.training.memberwise import memberwise_backward
 from torchmcl.training.sample_others import Sample, SampleOthers
 
@@ -96,6 +97,8 @@ class Step:
         mean_weight: The mean weight of all training examples. A batch with a lower mean weight has a smaller gradient.
         others: The sample of the examples that a member leaves, or None if members see all examples. The sample is
             drawn whenever the assignment is known before the forward pass.
+        parallel: The division of the members among processes that have the same batches, or None if each process
+            trains all members on its part of a batch.
 
     >>> from torchmcl import methods
     >>> from torchmcl.training.device import OneDevice
@@ -121,11 +124,13 @@ class Step:
         lean: bool = False,
         mean_weight: float = 1.0,
         others: SampleOthers | None = None,
+        parallel: MemberParallel | None = None,
     ) -> None:
         self.fabric, self.unwrapped, self.ensemble = fabric, unwrapped, ensemble
         self.objective, self.optimizer = objective, optimizer
         self.accumulate, self.clip, self.lean, self.mean_weight = accumulate, clip, lean, mean_weight
-        self.others = others
+        self.others, self.parallel = others, parallel
+        self.world = fabric.world_size if parallel is None else 1  # the number of parts of a batch
         self.task, self.by_pixel = task_of(objective), isinstance(objective, PerPixel)
 
     def __call__(self, batch: Batch, state: State, uniform: Tensor | None = None) -> StepResult:
@@ -133,13 +138,15 @@ class Step:
 
         `state` contains the epoch and the number of epochs. `uniform` (M, B) are the random numbers for `others`.
         """
+        with nullcontext() if self.parallel is None else single_process():  # with complete batches, sums are complete
+            return self._step(batch, state, uniform)
+
+    def _step(self, batch: Batch, state: State, uniform: Tensor | None) -> StepResult:
         self.optimizer.zero_grad()
-        results, step_total, start = [], self._total(batch), 0
-        for part, last in parts(batch, self.accumulate, self.fabric.world_size):
-            drawn = None if uniform is None else uniform[:, start : start + len(part.x)]
+        results, step_total = [], self._total(batch)
+        for part, drawn, last in self._parts(batch, uniform):
             with self._synchronised(last):
                 results.append(self._backward(part, state, step_total, drawn))
-            start += len(part.x)
         if self.clip:
             # No error is needed here: the loss reveals divergence, and a gradient scaler skips steps that overflow.
             self.fabric.clip_gradients(
@@ -151,6 +158,33 @@ class Step:
         losses, weights, wanted = zip(*results, strict=True)
         return StepResult(sum(losses[1:], losses[0]), torch.cat(weights, 1), torch.cat(wanted, 1))
 
+    @torch.no_grad()
+    def needed(self, batch: Batch, state: State, uniform: Tensor | None = None) -> Tensor | None:
+        """Return which examples of a batch without inputs a step computes in this process, bool (B,), or None for all.
+
+        See `__call__` for the arguments. Call this function in the order of the steps.
+        """
+        if self.parallel is None:
+            return None
+        seen = []
+        for part, drawn, _ in self._parts(batch, uniform):
+            chosen = torch.zeros(len(part.x), dtype=torch.bool, device=part.x.device)
+            with torch.enable_grad(), single_process():  # so that a memory is fixed as in a step
+                sample = self._sample(part, state_of(part, state, self.task), drawn)
+            for rows in (None,) if sample is None else sample.parts:
+                if rows is None:
+                    return None
+                chosen[rows] = True
+            seen.append(chosen)
+        return torch.cat(seen)
+
+    def _parts(self, batch: Batch, uniform: Tensor | None) -> Iterator[tuple[Batch, Tensor | None, bool]]:
+        """Yield each part of a batch, with its random numbers, and whether it is the last."""
+        start = 0
+        for part, last in parts(batch, self.accumulate, self.world):
+            yield part, None if uniform is None else uniform[:, start : start + len(part.x)], last
+            start += len(part.x)
+
     def _backward(
         self, batch: Batch, state: State, step_total: int | Tensor, uniform: Tensor | None = None
     ) -> StepResult:
@@ -160,7 +194,7 @@ class Step:
 
         def backward(loss: Tensor) -> None:
             # Gradients are averaged over processes, so the loss is scaled by the amount of data in this process.
-            self.fabric.backward(loss * (amount * self.fabric.world_size / step_total))
+            self.fabric.backward(loss * (amount * self.world / step_total))
 
         if self.lean:
             x, target, autocast = batch.x, batch.target, self.fabric.autocast
@@ -170,7 +204,10 @@ class Step:
             all_mean([p.grad for p in self.unwrapped.parameters() if p.grad is not None])
             output = EnsembleOutput(logits)
         else:
-            if sample is None:
+            if sample is None and self.parallel is not None:
+                output = self.ensemble(batch.x, self.parallel.own_parts())
+                output = output._replace(logits=self.parallel.gather(output.logits))
+            elif sample is None:
                 output = self.ensemble(batch.x)
             else:
                 output, state = self.ensemble(batch.x, sample.parts), replace(state, member_weight=sample.weight)
@@ -178,16 +215,23 @@ class Step:
             outcome = self.objective(output, batch.target, state)
             backward(outcome.loss)
             loss, weights = outcome.loss.detach(), outcome.weights
+            if sample is None and self.parallel is not None:
+                loss = loss * (self.parallel.rank == 0)  # the loss of all members, which every process has computed
         # Loss-based weights need the outputs of all members.
         wanted = weights if sample is not None else self._wanted(output, batch.target, state, weights)
         return StepResult(loss * amount * (batch.total / step_total), weights, wanted)
 
     def _sample(self, batch: Batch, state: State, uniform: Tensor | None) -> Sample | None:
         """Return the examples that each member sees, or None if the assignment is not known yet or all are seen."""
-        if self.others is None or uniform is None:
+        others = self.others if uniform is not None else None
+        if others is None and self.parallel is None:
             return None
-        taken = cast(Any, self.objective).precomputed_weights(len(self.unwrapped.bodies), batch.target, state)
-        return None if taken is None else self.others(taken, uniform)
+        precompute = getattr(self.objective, "precomputed_weights", None)
+        taken = None if precompute is None else precompute(len(self.unwrapped.bodies), batch.target, state)
+        if taken is None:
+            return None
+        sample = Sample.complete(taken) if others is None else others(taken, cast(Tensor, uniform))
+        return sample if self.parallel is None else self.parallel.of_own(sample)
 
     def _wanted(self, output: EnsembleOutput, target: Tensor, state: State, weights: Tensor) -> Tensor:
         """Return the weights (M, B) of loss-based assignment, or `weights` (M, B) if no memory assigns the examples.
@@ -218,7 +262,7 @@ class Step:
 
     def _synchronised(self, last: bool) -> AbstractContextManager:
         """Return a context in which processes synchronise gradients only after the last part of a step."""
-        if last or self.fabric.world_size == 1:
+        if last or self.world == 1:
             return nullcontext()
         return cast("Fabric", self.fabric).no_backward_sync(self.ensemble)
 
