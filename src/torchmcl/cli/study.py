@@ -158,10 +158,9 @@ def study_statements(scale: str | None, results: str) -> int:
 
 def study_verify(names: list[str], scale: str | None, results: str, exact: bool) -> int:
     """Derive tables again from stored results, and errors and records from stored weights; fail if they differ."""
-    from collections import Counter
+    from collections import Counter, defaultdict
 
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     from torchmcl import studies
@@ -170,14 +169,16 @@ def study_verify(names: list[str], scale: str | None, results: str, exact: bool)
 
     if scale is not None:
         known_name("scale", scale, scales.NAMES)
-    columns = ("study", "scale", "results", "from weights", "changed", "verdict", "weights need")
-    table = Table(*columns, box=None, padding=(0, 2))
-    lines, skipped, wrong = list[str](), Counter[str](), 0
+    columns = ("study", "scale", "results", "from weights", "changed", "verdict")
+    table = Table(*columns, box=None, padding=(0, 1))
+    lines, skipped, wrong, needs = list[str](), Counter[str](), 0, defaultdict[str, list[str]](list)
     chosen, sizes = study_names(names) or studies.names(), scales.NAMES if scale is None else [scale]
     for check in verify.verify(chosen, sizes, results, exact=exact):
         verdict = "differs" if check.problems else "not complete" if check.skipped else "verified"
         counts = [str(count) for count in (check.results, check.weights, check.changed)]
-        table.add_row(check.study, check.scale, *counts, verdict, escape(", ".join(check.needs)))
+        table.add_row(check.study, check.scale, *counts, verdict)
+        if check.needs:
+            needs[", ".join(check.needs)].append(check.study)
         lines += check.problems
         skipped += check.skipped
         wrong += bool(check.problems)
@@ -186,7 +187,12 @@ def study_verify(names: list[str], scale: str | None, results: str, exact: bool)
     console = Console()
     console.print(table)
     runs = {cause: f"{count} run{'s' * (count > 1)}" for cause, count in skipped.items()}
-    for line in (*lines, *(f"Not verified for {count} with weights: {cause}" for cause, count in runs.items())):
+    required = (f"Weights of {', '.join(own)}: evaluated with {need}" for need, own in needs.items())
+    for line in (
+        *lines,
+        *required,
+        *(f"Not verified for {count} with weights: {cause}" for cause, count in runs.items()),
+    ):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     if wrong:
         raise UsageError(f"The results of {wrong} stud{'y' if wrong == 1 else 'ies'} differ from what is stored.")

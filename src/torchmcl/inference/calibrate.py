@@ -112,9 +112,9 @@ def _(
     output = rule.calibrated(logits)
     claim = strongest_claim(method, output.logits.softmax(2))
     assert claim is not None
-    _warn_unclaimed(rule.claims(claim), task.counted(target))
     combined = method.combine(output)
     found = rejection.calibrate(combined, target, claim=claim, ignore_index=task.ignore_index, **options)
+    _warn_unclaimed(rule.claims(claim), task.counted(target))
     found = replace(found, member_temperatures=members.temperatures, auxiliary_bias=members.bias)
     return task, found, found
 
