@@ -42,7 +42,7 @@ def project(tmp_path_factory):
     write_parts(folder, "parts")
     done = torchmcl(f"train --import parts.py {NAMED.format('parts')} --exchange parts_exchange --out run", folder)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("Next: torchmcl evaluate run --import parts.py\n")
+    assert done.stdout.endswith("Next:\n  torchmcl evaluate run --import parts.py\n")
     return folder
 
 
@@ -310,7 +310,7 @@ def test_workers_of_a_study_import_it(tmp_path):
     write_parts(tmp_path, "worked", more=STUDY)
     done = torchmcl("study run by_workers --import worked.py", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Next: torchmcl study show by_workers --scale smoke --import worked.py" in done.stdout
+    assert "Next:\n  torchmcl study show by_workers --scale smoke --import worked.py" in done.stdout
     assert len(Store(tmp_path / "results").read("by_workers", "smoke")) == 1
     one_line(torchmcl("study show by_workers", tmp_path), "Unknown study 'by_workers'", "--import FILE")
 

@@ -31,7 +31,7 @@ def done(tmp_path_factory):
     ended = torchmcl("study run ../sharp.py --workers 2 --results ../results --work work", folder / "elsewhere")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("finished") == 2
-    assert "Next: torchmcl study show ../sharp.py --scale smoke" in ended.stdout
+    assert "Next:\n  torchmcl study show ../sharp.py --scale smoke" in ended.stdout
     return folder
 
 

@@ -5,7 +5,7 @@ pages, and `studies` for tables of results.
 
 >>> from torchmcl.analysis.figures import catalogue
 >>> [entry.name for entry in catalogue.FIGURES][:2]
-['assignment_matrix', 'share_over_time']
+['learning_curves', 'who_knows_what']
 """
 
 from torchmcl.analysis.evaluation import calibrate_run, evaluate_run

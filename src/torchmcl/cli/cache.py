@@ -28,21 +28,16 @@ def run(options: dict[str, Any]) -> int:
 
 def ls(options: dict[str, Any]) -> int:
     """List the cached features."""
-    from rich.console import Console
-    from rich.table import Table
-
     from torchmcl.inference.feature_store import VARIABLE, features_folder, max_bytes, stores
 
     entries = stores()
-    table = Table(title=f"features in {features_folder()}", title_justify="left")
-    for column in ("name", "network", "trunk", "preprocessing", "engine", "images", "size", "last used"):
-        table.add_column(column, justify="right" if column in ("images", "size") else "left")
+    print(f"Features in {features_folder()}:")
     for entry in entries:
-        about = [str(entry.about.get(key, "")) for key in ("network", "trunk", "preprocess", "engine")]
+        about = [str(entry.about[key]) for key in ("network", "trunk", "preprocess", "engine") if entry.about.get(key)]
         used = datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
-        table.add_row(entry.folder.name, *about, f"{entry.examples:,}", f"{entry.bytes / 1e6:,.0f} MB", used)
+        print(f"  {entry.folder.name}  {entry.examples:,} images, {entry.bytes / 1e6:,.0f} MB, last used {used}")
+        print(f"    {', '.join(about)}")
     total = sum(entry.bytes for entry in entries)
-    Console().print(table)
     print(f"{total / 1e9:.2f} of at most {max_bytes() / 1e9:g} GB are used. To change the limit, set {VARIABLE}.")
     return 0
 

@@ -90,12 +90,15 @@ def study_ls(names: list[str]) -> int:
     from torchmcl import studies
     from torchmcl.studies import scales, tuning
 
-    table = Table("study", "about", *(f"runs: {name}" for name in scales.NAMES), box=None, padding=(0, 2))
+    table = Table(box=None, padding=(0, 1), title="Number of runs at each scale", title_justify="left")
+    for column in ("study", *scales.NAMES):
+        table.add_column(column, no_wrap=True, justify="left" if column == "study" else "right")
+    table.add_column("about")
     for name in study_names(names) or studies.names():
         study = studies.load(name)
         sizes = [scales.scale(scale, name) for scale in scales.NAMES]
         counts = [str(tuning.number_of_runs(study.runs(size), size)) for size in sizes]
-        table.add_row(f"[bold]{name}[/]", study.title, *counts)
+        table.add_row(f"[bold]{name}[/]", *counts, study.title)
     Console().print(table)
     return 0
 
