@@ -1,10 +1,6 @@
 """Branching: the seed network alone, its copies, the groups of classes, resumed, in two processes, and by its cost."""
 
 import csv
-import json
-import os
-import subprocess
-import sys
 from copy import deepcopy
 from itertools import combinations
 
@@ -26,6 +22,7 @@ from torchmcl.training.callbacks import Callback
 from torchmcl.training.config import TrainConfig
 from torchmcl.training.device import OneDevice
 from torchmcl.training.step import Step
+from two_processes import check_two_processes
 
 TINY = {"members": 3, "width": 8, "exchange": "none", "learning_rate": 0.05, "batch_size": 64, "verbose": False}
 TINY |= {"epochs": 4, "branch": 2, "data_limit": 300}
@@ -239,20 +236,7 @@ fit(
 
 
 def test_two_processes_do_what_one_does(tmp_path):
-    (script := tmp_path / "train.py").write_text(SCRIPT)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    found = []
-    for processes in (1, 2):
-        command = [sys.executable, str(script), str(out := tmp_path / str(processes)), str(processes)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        rows = csv.DictReader((out / "log.csv").read_text().splitlines())
-        metrics = json.loads((out / "metrics.json").read_text())
-        found.append(([float(row["loss"]) for row in rows], metrics["flags"], metrics["top1_error"]))
-    (losses, flags, error), (losses_of_two, flags_of_two, error_of_two) = found
-    assert losses_of_two == pytest.approx(losses, abs=1e-5)
-    assert flags_of_two == flags
-    assert error_of_two == pytest.approx(error, abs=0.5)
+    check_two_processes(SCRIPT, tmp_path)
 
 
 def test_shared_stems_masks_and_k():

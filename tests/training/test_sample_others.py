@@ -1,10 +1,5 @@
 """Sparse training: against a slow loop, in expectation, resumed, in two processes, and by the examples it computes."""
 
-import csv
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
 from math import log
@@ -25,6 +20,7 @@ from torchmcl.training.config import TrainConfig
 from torchmcl.training.device import OneDevice
 from torchmcl.training.sample_others import SampleOthers, check_sampling, uniform_numbers
 from torchmcl.training.step import Step
+from two_processes import check_two_processes
 
 C, GAMMA, SECOND = 4, 0.5, State(2, 2)  # the memory-based phase
 TINY = {"members": 3, "width": 8, "exchange": "none", "learning_rate": 0.05, "batch_size": 64, "verbose": False}
@@ -324,20 +320,7 @@ fit(
 
 @pytest.mark.parametrize("how", ["plain", "lean"])
 def test_two_processes_do_what_one_does(how, tmp_path):
-    (script := tmp_path / "train.py").write_text(SCRIPT)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    found = []
-    for processes in (1, 2):
-        command = [sys.executable, str(script), str(out := tmp_path / str(processes)), str(processes), how]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        rows = csv.DictReader((out / "log.csv").read_text().splitlines())
-        metrics = json.loads((out / "metrics.json").read_text())
-        found.append(([float(row["loss"]) for row in rows], metrics["flags"], metrics["top1_error"]))
-    (losses, flags, error), (losses_of_two, flags_of_two, error_of_two) = found
-    assert losses_of_two == pytest.approx(losses, abs=1e-5)
-    assert flags_of_two == flags
-    assert error_of_two == pytest.approx(error, abs=0.5)
+    check_two_processes(SCRIPT, tmp_path, how)
 
 
 def test_a_member_without_examples_and_small_batches():
