@@ -1,7 +1,7 @@
 """Measure candidates in turn, in rounds, so that other load on the machine affects all of them."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -126,3 +126,20 @@ def fastest(found: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str
     """Return the fastest of the named candidates."""
     there = [name for name in names if name in found]
     return min(there, key=lambda name: median(found[name]["seconds"]), default=None)
+
+
+def in_turn(ways: Mapping[str, Callable[[Any], Any]], batches: Sequence[Any], rounds: int) -> dict[str, list[float]]:
+    """Time each way to process batches, in the reverse order in every other round.
+
+    Returns:
+        The seconds of each way in each round. A first round for warming up is not included.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name in sorted(ways, reverse=number % 2 == 0):
+            start = time.perf_counter()
+            for batch in batches:
+                ways[name](batch)
+            if number:
+                seconds[name].append(time.perf_counter() - start)
+    return seconds

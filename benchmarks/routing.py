@@ -15,7 +15,6 @@ members costs n networks.
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -23,6 +22,7 @@ from typing import Any
 
 import machine
 import torch
+from measure import in_turn
 from torch.utils.flop_counter import FlopCounterMode
 
 from torchmcl import data
@@ -96,14 +96,7 @@ def measure(specialists: Specialists, test: Examples, exchange: str, rounds: int
     }
     ways[ONE] = first_member(specialists)
     images = test.images[torch.arange(min(batches * BATCH, len(test)))].split(BATCH)
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + 1):
-        for name in sorted(ways, reverse=number % 2 == 0):
-            start = time.perf_counter()
-            for batch in images:
-                ways[name](batch)
-            if number:  # the first round is for warming up
-                seconds[name].append(time.perf_counter() - start)
+    seconds = in_turn(ways, images, rounds)
     operations = {name: multiply_adds(way, images[0]) for name, way in ways.items()}
     answers = {name: specialists.predict(test, **options) for name, options in names.items()}
     errors = {name: top1_error(answer.label, test.target) for name, answer in answers.items()}

@@ -13,7 +13,6 @@ the bytes that one step saves for the backward pass.
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -21,6 +20,7 @@ from typing import Any
 
 import machine
 import torch
+from measure import in_turn
 
 from torchmcl import Ensemble, State, methods
 from torchmcl._utils import atomic
@@ -102,14 +102,7 @@ def measure(network: str, exchange: str, case: tuple[int, float, float], rounds:
         )
     if exchange != "none":
         candidates["exchange"] = exchanging(dense)
-    seconds: dict[str, list[float]] = {name: [] for name in candidates}
-    for number in range(rounds + 1):
-        for name in sorted(candidates, reverse=number % 2 == 0):
-            start = time.perf_counter()
-            for batch in data:
-                candidates[name](batch)
-            if number:  # the first round is for warming up
-                seconds[name].append((time.perf_counter() - start) / steps)
+    seconds = in_turn(candidates, data, rounds)
 
     def of_dense(name: str) -> float:
         return median(own / one for own, one in zip(seconds[name], seconds["dense"], strict=True))
@@ -119,7 +112,10 @@ def measure(network: str, exchange: str, case: tuple[int, float, float], rounds:
     speed = {name: round(1 / of_dense(name), 3) for name in ("prior", "weight")}
     target = round(OF_EXPECTED * expected, 3) if exchange != "none" else least
     row = {"network": network, "exchange": exchange, "members": members, "rate": rate, "share": round(share, 3)}
-    row |= {"milliseconds": {name: round(1e3 * median(each), 1) for name, each in seconds.items()}, "speed": speed}
+    row |= {
+        "milliseconds": {name: round(1e3 * median(each) / steps, 1) for name, each in seconds.items()},
+        "speed": speed,
+    }
     row |= {"expected": round(expected, 3), "target": target, "met": speed["prior"] >= target}
     row["tensors"] = {name: saved_bytes(candidates[name], data[0]) for name in ("dense", "prior")}
     print(f"{network}, {exchange}, M = {members}, r = {rate}: {speed}, target {target}")
