@@ -19,12 +19,13 @@ SYSTEM = (".", "@", "#", "$", "__MACOSX", "lost+found", "System Volume Informati
 
 
 class Listing(NamedTuple):
-    """The files in a folder and its subfolders: images, the extensions of other files, and folders to ignore."""
+    """The content of a folder: images, extensions of other files, folders to ignore, folders that cannot be listed."""
 
     folder: str
     images: list[str]
     others: list[str]
     ignored: list[str]
+    closed: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class FolderCheck:
         root: the folder
         sizes: the height and width of each image that can be read
         damaged: the files that cannot be read, each with the reason
+        closed: the folders that cannot be listed, each with the reason
         empty: the class folders without images, each with its number of other files
         ignored: what has another extension, with its number of files, and the hidden and system folders
     """
@@ -42,24 +44,25 @@ class FolderCheck:
     root: Path
     sizes: Mapping[str, tuple[int, int]]
     damaged: Mapping[str, str]
+    closed: Mapping[str, str]
     empty: Mapping[str, int]
     ignored: Sequence[str]
 
     @property
     def complete(self) -> bool:
         """Whether everything can be used."""
-        return not (self.damaged or self.empty)
+        return not (self.damaged or self.closed or self.empty)
 
     def problems(self, path: str) -> str:
         """Name the files and folders that cannot be used, as far as they fit into one line."""
         parts = []
         if self.empty:
-            names = [f"{self._short(name)} ({count(n, 'other file')})" for name, n in self.empty.items()]
+            names = [self._short(name) + (f" ({count(n, 'other file')})" if n else "") for name, n in self.empty.items()]
             parts.append(f"{count(len(names), 'class folder')} without images: {shortened(names, SHOWN)}")
-        if self.damaged:
-            names = [f"{self._short(name)} ({reason})" for name, reason in self.damaged.items()]
-            parts.append(f"{count(len(names), 'unreadable file')}: {shortened(names, SHOWN)}")
-        return f"{path} has {' and '.join(parts)}."
+        for kind, found in (("unreadable folder", self.closed), ("unreadable file", self.damaged)):
+            if names := [f"{self._short(name)} ({reason})" for name, reason in found.items()]:
+                parts.append(f"{count(len(names), kind)}: {shortened(names, SHOWN)}")
+        return f"{path} has {'; '.join(parts)}."
 
     def notes(self, size: tuple[int, int]) -> list[str]:
         """Describe the sizes of the images, which are resized to `size`, and what is ignored."""
@@ -75,8 +78,15 @@ class FolderCheck:
         return os.path.relpath(name, self.root)
 
 
-def check(root: Path, listings: Sequence[Listing], ignored: Sequence[str] = ()) -> FolderCheck:
-    """Decode every image of some class folders below `root`. `ignored` are folders beside the class folders."""
+def check(root: Path, listings: Sequence[Listing], ignored: Sequence[str] = (), *, beside: int = 0) -> FolderCheck:
+    """Decode every image of some class folders below `root`.
+
+    Args:
+        root: the folder that contains the class folders
+        listings: the content of the class folders
+        ignored: the folders beside the class folders
+        beside: the number of images beside the class folders
+    """
     images = [image for listing in listings for image in listing.images]
     # Pillow releases the lock of the interpreter. The filter of warnings holds for all threads.
     with pillow_warnings(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
@@ -88,24 +98,37 @@ def check(root: Path, listings: Sequence[Listing], ignored: Sequence[str] = ()) 
         root,
         sizes={name: result for name, result in pairs if not isinstance(result, str)},
         damaged={name: result for name, result in pairs if isinstance(result, str)},
-        empty={one.folder: len(one.others) for one in listings if not one.images},
-        ignored=[*folders, *(f"{count(n, 'file')} {kind}".strip() for kind, n in sorted(kinds.items()))],
+        closed={name: reason for one in listings for name, reason in one.closed.items()},
+        empty={one.folder: len(one.others) for one in listings if not one.images and one.folder not in one.closed},
+        ignored=[*([f"{count(beside, 'image')} beside the class folders"] if beside else []), *folders, *(f"{count(n, 'file')} {kind}".strip() for kind, n in sorted(kinds.items()))],
     )
 
 
 def list_images(folder: Path) -> Listing:
     """List the images in a folder and its subfolders, in order."""
-    listing = Listing(str(folder), [], [], [])
-    for at, below, files in os.walk(folder):
+    listing = Listing(str(folder), [], [], [], {})
+
+    def closed(problem: OSError) -> None:
+        listing.closed[str(problem.filename)] = problem.strerror or "cannot be read"
+
+    for at, below, files in os.walk(folder, onerror=closed):
         listing.ignored.extend(os.path.join(at, name) for name in below if not visible(name))
         below[:] = sorted(filter(visible, below))
         for file in sorted(filter(visible, files)):
-            kind = os.path.splitext(file)[1].lower()
-            if kind in EXTENSIONS:
+            if is_image(file):
                 listing.images.append(os.path.join(at, file))
             else:
-                listing.others.append(kind)
+                listing.others.append(os.path.splitext(file)[1].lower())
     return listing
+
+
+def is_image(name: str) -> bool:
+    """Return whether a file has the extension of an image.
+
+    >>> is_image("a.JPG"), is_image("notes.txt")
+    (True, False)
+    """
+    return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
 def visible(name: str) -> bool:

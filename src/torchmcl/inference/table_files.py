@@ -51,11 +51,11 @@ def _images(file: str | Path, skip_unreadable: bool) -> list[str | Path]:
     if not (folder := Path(file).expanduser()).is_dir():
         return [file]
     found = folder_check.check(folder, [folder_check.list_images(folder)])
-    if found.damaged and not skip_unreadable:
+    if (damaged := found.damaged or found.closed) and not skip_unreadable:
         raise UsageError(
             f"{found.problems(str(file))} Repair or remove them, or leave them out with --skip-unreadable."
         )
-    if found.damaged:
+    if damaged:
         report(LOGGER, f"{found.problems(str(file))} They are left out.", logging.WARNING)
     if not found.sizes:
         raise UsageError(f"There are no readable images in the folder {file}. Pass images, or another folder.")

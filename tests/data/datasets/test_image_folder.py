@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +111,7 @@ def test_what_is_no_set(tmp_path) -> None:
     fill(tmp_path, {"cat": 3})
     refused(tmp_path, "Expected at least 2 class folders in .*, got 1")
     (tmp_path / "dog").mkdir()
-    refused(tmp_path, r"1 class folder without images: dog \(0 other files\)\. .* --skip-unreadable")
+    refused(tmp_path, r"1 class folder without images: dog\. .* --skip-unreadable")
     (tmp_path / "dog/notes.txt").touch()
     refused(tmp_path, r"1 class folder without images: dog \(1 other file\)\.")
     (tmp_path / "dog/a.png").write_text("text")
@@ -157,7 +158,7 @@ def test_everything_that_cannot_be_used_is_named_at_once(tmp_path) -> None:
     with pytest.raises(UsageError) as caught:
         load(mess(tmp_path))
     said = str(caught.value)
-    assert "has 1 class folder without images: empty (1 other file) and 3 unreadable files: " in said
+    assert "has 1 class folder without images: empty (1 other file); 3 unreadable files: " in said
     for name in ("plain/cut.jpg (Truncated File Read)", "日本/zero.jpg (empty)", "nothing left/zero.jpg (empty)"):
         assert name in said
     assert "eaDir" not in said
@@ -186,6 +187,27 @@ def test_the_rest_is_used_with_one_option(tmp_path, capsys) -> None:
     for name in ("@eaDir/", ".thumbnails/", "#recycle/", "plain/@eaDir/", "1 file .db", "1 file .heic"):
         assert name in ignored
     assert load(tmp_path, skip_unreadable=True).train.fingerprint == pets.train.fingerprint
+
+
+def test_folders_that_cannot_be_listed_are_named(tmp_path, monkeypatch) -> None:
+    fill(tmp_path, {"cat": 3, "dog": 3, "eel": 3})
+    (tmp_path / "dog" / "more").mkdir()
+    listed, closed = os.scandir, {str(tmp_path / "eel"), str(tmp_path / "dog" / "more")}
+
+    def refuse(path):
+        if str(path) in closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    refused(tmp_path, r"has 2 unreadable folders: dog/more \(Permission denied\), eel \(Permission denied\)\. Repair")
+    assert load(tmp_path, skip_unreadable=True).classes == ("cat", "dog")
+
+
+def test_images_beside_the_class_folders_are_mentioned(tmp_path) -> None:
+    fill(tmp_path, {"cat": 3, "dog": 3})
+    (tmp_path / "loose.jpg").write_bytes(b"bytes")
+    assert load(tmp_path).notes[-1] == "Ignored: 1 image beside the class folders"
 
 
 def test_a_test_set_without_a_readable_class(tmp_path) -> None:

@@ -8,7 +8,7 @@ import torch
 from torchmcl._utils.logs import report
 from torchmcl.data import folder_check
 from torchmcl.data.examples import DataSet, Examples
-from torchmcl.data.folder_check import Listing, list_images, visible
+from torchmcl.data.folder_check import Listing, is_image, list_images, visible
 from torchmcl.data.image_files import ImageFiles, image_size
 from torchmcl.data.strata import train_test_split
 from torchmcl.errors import UsageError
@@ -51,8 +51,10 @@ def load(
     listings = {part: _listings(folder, classes) for part, folder in (folders or {"train": root}).items()}
     names = None if chosen is None else _names(chosen)
     checked = [one for part in listings.values() for name, one in part.items() if names is None or name in names]
-    hidden = [str(entry) for entry in top.iterdir() if entry.is_dir() and not visible(entry.name)]
-    found = folder_check.check(root, checked, hidden)
+    entries = list(top.iterdir())
+    hidden = [str(entry) for entry in entries if entry.is_dir() and not visible(entry.name)]
+    beside = [entry for entry in entries if not entry.is_dir() and visible(entry.name) and is_image(entry.name)]
+    found = folder_check.check(root, checked, hidden, beside=len(beside))
     if not found.complete:
         if not skip_unreadable:
             raise UsageError(f"{found.problems(f'folder:{path}')} {SKIP}")
