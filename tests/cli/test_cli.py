@@ -12,6 +12,7 @@ from PIL import Image
 
 from command_line import torchmcl
 from torchmcl import cli, methods, networks
+from torchmcl.cli import entry
 from torchmcl.cli import options as shared
 from torchmcl.inference.predictor import Specialists
 
@@ -43,6 +44,31 @@ def test_help_names_every_command(capsys):
         assert own
     assert torchmcl("", capsys)[0] == 0
     assert "torchmcl" in torchmcl("--version", capsys)[1]
+
+
+@pytest.mark.parametrize("command", ["", *entry.COMMANDS, "study run", "study cost", "cache clear"])
+def test_help_fits_80_columns_and_can_be_pasted(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = torchmcl(f"{command} --help", capsys)
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.startswith(f"usage: torchmcl {command or 'COMMAND'} ")
+    assert "torchmcl [options]" not in out
+
+
+def test_help_shows_the_whole_description(capsys):
+    text = " ".join(torchmcl("train --help", capsys)[1].split())
+    assert "which must not exchange features) (default: auto)" in text
+    assert " ." not in text.replace(" .csv", "").replace(" .npz", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "guess"), [("train --epochz 3", "--epochs"), ("evaluate r --jsn", "--json"), ("train --zzz 1", None)]
+)
+def test_a_misspelt_option_names_the_similar_one(given, guess, capsys):
+    code, _, said = torchmcl(given, capsys)
+    assert code == 2
+    assert f" Did you mean {guess}? Try: torchmcl " in said or guess is None
+    assert ("Did you mean" in said) == (guess is not None)
 
 
 def test_train_help_has_every_option(capsys):

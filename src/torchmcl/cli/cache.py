@@ -1,6 +1,7 @@
 """List or clear the cache of features that frozen backbones have computed."""
 
 from datetime import datetime
+from textwrap import fill
 from typing import Any
 
 from torchmcl.cli.options import add_import, add_option
@@ -12,12 +13,13 @@ def add_arguments(parser: Any) -> None:
 
     actions = parser.add_subcommands(required=True)
     for action, function in ACTIONS.items():
-        own = ArgumentParser(exit_on_error=False, description=function.__doc__)
+        own = ArgumentParser(exit_on_error=False, description=fill(function.__doc__ or ""))
         if action == "clear":
             own.add_argument("names", type=str, nargs="*", help="names from `torchmcl cache ls`")
             add_option(own, "all", "remove all features", bool)
         add_import(own)
         actions.add_subcommand(action, own, help=function.__doc__)
+        own.prog = f"{parser.prog} {action}"
 
 
 def run(options: dict[str, Any]) -> int:

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Container, Sequence
+from difflib import get_close_matches
 from textwrap import wrap
 from types import ModuleType
 from typing import Any
@@ -27,9 +28,19 @@ from torchmcl.cli import (
     train,
 )
 from torchmcl.cli.options import add_import, one_line
-from torchmcl.cli.train import EXAMPLE
 from torchmcl.errors import TorchmclError, UsageError
 
+EXAMPLES = """\
+Train and use specialist ensembles (multiple choice learning).
+
+Examples:
+  train on the embedded digits, evaluate the run and write a report:
+    torchmcl train --out runs/first
+    torchmcl evaluate runs/first
+    torchmcl report runs/first -o report.html
+  find out whether specialists help on your images, in one folder per class:
+    torchmcl compare --data folder:photos --methods ie,amcl --seeds 6 \\
+      --out compare"""
 COMMANDS: dict[str, ModuleType] = {
     command.__name__.rpartition(".")[2]: command
     for command in (
@@ -130,11 +141,29 @@ def run(arguments: list[str]) -> int:
         options = parser.parse_args(arguments)
     except ArgumentError as problem:
         command = f"{arguments[0]} " if arguments[0] in COMMANDS else ""
-        raise UsageError(f"{plain_message(problem)} Try: torchmcl {command}--help") from problem
+        guess = near_option(str(problem), arguments[0])
+        raise UsageError(f"{plain_message(problem)}{guess} Try: torchmcl {command}--help") from problem
     command = options["subcommand"]
     if "import" in options[command]:
         raise UsageError("--import is only allowed on the command line. Remove it from the configuration file.")
     return COMMANDS[command].run(options[command].as_dict())
+
+
+def near_option(problem: str, command: str) -> str:
+    """Ask whether the most similar option of a command was meant, if an option is unknown.
+
+    >>> near_option("Unrecognized arguments: --epochz 3", "train")
+    ' Did you mean --epochs?'
+    """
+    from jsonargparse import ArgumentParser
+
+    unknown = re.search(r"[Uu]nrecognized arguments: --(\w+)", problem)
+    if unknown is None or command not in COMMANDS:
+        return ""
+    parser = ArgumentParser()
+    COMMANDS[command].add_arguments(parser)
+    near = get_close_matches(unknown[1], list(parser.get_defaults().as_dict()), 1)
+    return f" Did you mean --{near[0]}?" if near else ""
 
 
 def build_parser(commands: Container[str] = COMMANDS) -> Any:
@@ -154,7 +183,8 @@ def build_parser(commands: Container[str] = COMMANDS) -> Any:
         exit_on_error=False,
         parser_mode="plain-yaml",
         formatter_class=HelpFormatter,  # also used for the subcommands
-        description=f"Train and use specialist ensembles (multiple choice learning). Example: {EXAMPLE}",
+        usage="torchmcl COMMAND [options]",
+        description=EXAMPLES,
     )
     parser.add_argument("--version", action="version", version=f"torchmcl {__version__}")
     subcommands = parser.add_subcommands(required=True)
@@ -168,6 +198,7 @@ def build_parser(commands: Container[str] = COMMANDS) -> Any:
             description="\n".join(["Examples:", *shown, "", *text] if shown else text),
         )
         subcommands.add_subcommand(name, own, help=command.__doc__)
+        own.prog = f"torchmcl {name}"  # not "torchmcl [options] name"
         if name in commands:
             command.add_arguments(own)
         add_import(own)

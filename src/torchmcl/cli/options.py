@@ -5,9 +5,10 @@ import sys
 from argparse import SUPPRESS
 from collections.abc import Container, Sequence
 from dataclasses import fields
+from inspect import getdoc
 from typing import TYPE_CHECKING, Any, Union, get_type_hints
 
-from torchmcl._utils.signatures import REQUIRED, arguments, exported, functions, parts_of
+from torchmcl._utils.signatures import REQUIRED, arguments, descriptions, exported, functions, parts_of
 
 if TYPE_CHECKING:
     from torchmcl.serialization.data_config import DataConfig
@@ -67,7 +68,7 @@ def add_fields(group: Any, kind: type, prefix: str = "", *, later: bool = False)
 
     With `later`, options that are not given stay None, because their defaults depend on other options.
     """
-    about = dict(re.findall(r"^\s+(\w+): (.+)$", kind.__doc__ or "", re.MULTILINE))
+    about = descriptions(getdoc(kind))
     hints = get_type_hints(kind)
     for field in fields(kind):
         text, default = about[field.name], field.default
@@ -134,7 +135,7 @@ def options_of(builders: dict[str, Any], excluded: Sequence[str]) -> dict[str, t
             if option not in excluded and option not in reserved() and default is not REQUIRED:
                 kinds, texts = found.setdefault(option, ([], {}))
                 kinds += [part for part in parts_of(kind) if part not in kinds]
-                plain = re.sub(r"; see `[\w.]+`|`|\[I\]|This option is not in the paper\.", "", about).strip(" .")
+                plain = re.sub(r"; see `[\w.]+`|`| ?\[I\]|This option is not in the paper\.", "", about).strip(" .")
                 text = plain or next(iter(texts), "")  # a function without a description of its own
                 texts.setdefault(text, []).append(
                     f"{name}: {'off' if default is None or default is False else default}"

@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from textwrap import fill
 from typing import Any
 
 from torchmcl._utils import imports
@@ -19,12 +20,13 @@ def add_arguments(parser: Any) -> None:
 
     actions = parser.add_subcommands(required=True)
     for action, function in ACTIONS.items():
-        own = ArgumentParser(exit_on_error=False, description=function.__doc__)
+        own = ArgumentParser(exit_on_error=False, description=fill(function.__doc__ or ""))
         if action == "statements":
             add_option(own, "scale", "judge all statements at this scale, such as paper; by default, each at its own")
             add_option(own, "results", "folder for the results", str, "results")
             add_import(own)
             actions.add_subcommand(action, own, help=function.__doc__)
+            own.prog = f"{parser.prog} {action}"
             continue
         required = action in ("run", "show")
         about = f"one or more of {', '.join(names())}, or files with your own studies, such as ./my_study.py"
@@ -52,6 +54,7 @@ def add_arguments(parser: Any) -> None:
             own.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="numbers of GPUs to compare")
         add_import(own)
         actions.add_subcommand(action, own, help=function.__doc__)
+        own.prog = f"{parser.prog} {action}"
 
 
 def add_run_options(parser: Any) -> None:

@@ -57,7 +57,8 @@ class FolderCheck:
         """Name the files and folders that cannot be used, as far as they fit into one line."""
         parts = []
         if self.empty:
-            names = [self._short(name) + (f" ({count(n, 'other file')})" if n else "") for name, n in self.empty.items()]
+            others = {name: f" ({count(n, 'other file')})" if n else "" for name, n in self.empty.items()}
+            names = [f"{self._short(name)}{other}" for name, other in others.items()]
             parts.append(f"{count(len(names), 'class folder')} without images: {shortened(names, SHOWN)}")
         for kind, found in (("unreadable folder", self.closed), ("unreadable file", self.damaged)):
             if names := [f"{self._short(name)} ({reason})" for name, reason in found.items()]:
@@ -92,6 +93,7 @@ def check(root: Path, listings: Sequence[Listing], ignored: Sequence[str] = (), 
     with pillow_warnings(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
         results = list(threads.map(_inspect, images))
     pairs = list(zip(images, results, strict=True))
+    loose = [f"{count(beside, 'image')} beside the class folders"] if beside else []
     folders = [f"{os.path.relpath(name, root)}/" for name in (*ignored, *(n for one in listings for n in one.ignored))]
     kinds = Counter(kind for listing in listings for kind in listing.others)
     return FolderCheck(
@@ -100,7 +102,7 @@ def check(root: Path, listings: Sequence[Listing], ignored: Sequence[str] = (), 
         damaged={name: result for name, result in pairs if isinstance(result, str)},
         closed={name: reason for one in listings for name, reason in one.closed.items()},
         empty={one.folder: len(one.others) for one in listings if not one.images and one.folder not in one.closed},
-        ignored=[*([f"{count(beside, 'image')} beside the class folders"] if beside else []), *folders, *(f"{count(n, 'file')} {kind}".strip() for kind, n in sorted(kinds.items()))],
+        ignored=[*loose, *folders, *(f"{count(n, 'file')} {kind}".strip() for kind, n in sorted(kinds.items()))],
     )
 
 

@@ -22,8 +22,8 @@ class Machine:
         accelerator: type of device: auto, cpu, cuda or mps
         devices: number of processes per node, one per device
         num_nodes: number of nodes; start the run on each node with torchrun
-        strategy: how several processes divide the work: auto or ddp, the examples; members, the members, which must
-            not exchange features
+        strategy: how several processes divide the work: auto or ddp (each takes part of the examples) or members (each
+            takes part of the members, which must not exchange features)
         precision: numerical precision: 32, bf16-mixed or 16-mixed
         compile: compile the ensemble with torch.compile
         lean: store the activations of only one member at a time, which saves memory
