@@ -1,6 +1,8 @@
 import copy
 import re
+import shlex
 from dataclasses import replace
+from html import unescape
 
 import pytest
 import torch
@@ -135,6 +137,14 @@ def test_networks_without_pooling_have_no_map():
     assert "Grad-CAM is not available. The networks of this run have no global average pooling." in page
     assert "is not calibrated and rejects no answer" in page
     assert "not mine" not in page
+
+
+def test_the_command_that_calibrates_names_the_path_of_the_run(tmp_path):
+    run = tmp_path / "my runs" / "first"
+    fit("ie", "simple_cnn", "digits", members=2, epochs=1, width=4, verbose=False, out=run)
+    session = Session.open(run)
+    page = example_page.page(session, session.predict(torch.zeros(1, 8, 8, dtype=torch.uint8)))
+    assert shlex.split(unescape(re.search(r"<code>(.*?)</code>", page)[1]))[2] == str(run)
 
 
 def test_a_model_that_resizes_gives_the_labels_of_predict(digits_test, tmp_path):

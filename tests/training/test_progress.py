@@ -42,3 +42,14 @@ def test_nothing_is_expected_of_loaders_without_a_length_or_of_short_runs(clock)
         found = Expectation()
         found.begin(1, 1, 0, total)
         assert [found.step() for _ in range(2)] == [None, None]
+
+
+def test_lines_fit_a_terminal_and_files_keep_them(capsys):
+    line = "epoch 6/6  loss 0.0376  validation: oracle error 0.00 %, top-1 error 0.00 %  shares 10 20 20 40 10"
+    for terminal in (True, False):
+        shown = progress.TrainingProgress()
+        shown.console = progress.Console(width=80, force_terminal=terminal)
+        shown.line(line)
+        out = capsys.readouterr().out
+        assert (max(map(len, out.splitlines())) <= 80) == terminal
+        assert " ".join(out.split()) == " ".join(line.split())

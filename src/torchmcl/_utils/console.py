@@ -1,8 +1,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.live import Live
     from rich.progress import Progress
 
@@ -44,8 +46,25 @@ def say(text: str) -> None:
     """Print sentences, wrapped between words on a terminal and in one line elsewhere."""
     from rich.console import Console
 
-    console = Console(highlight=False)
-    console.print(text, markup=False, soft_wrap=not console.is_terminal)
+    write(Console(highlight=False), text)
+
+
+def write(console: "Console", text: str) -> None:
+    """Print text to a console, wrapped between words on a terminal and as it is elsewhere."""
+    text = wrapped(text, console.width) if console.is_terminal else text
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Break each line that is longer than `width`, but not between a number and its percent sign.
+
+    >>> print(wrapped("epoch 1/2  loss 0.5  validation: top-1 error 4.97 %  shares 20 20", 52))
+    epoch 1/2  loss 0.5  validation: top-1 error 4.97 %
+      shares 20 20
+    """
+    kept = (line.replace(" %", "\N{NO-BREAK SPACE}%") for line in text.split("\n"))
+    parts = (wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) for line in kept)
+    return "\n".join("\n".join(lines) for lines in parts).replace("\N{NO-BREAK SPACE}%", " %")
 
 
 @contextmanager

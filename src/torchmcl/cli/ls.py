@@ -1,5 +1,6 @@
 """List the available methods, networks, exchanges, tasks and data sets."""
 
+import re
 from typing import Any
 
 OWN_DATA = {
@@ -39,7 +40,7 @@ def run(options: dict[str, Any]) -> int:
     ):
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for name, about in rows.items():
-            line = (str(about or "").strip() or "-").splitlines()[0]
+            line = re.sub(r"; see `\w+`|`", "", (str(about or "").strip() or "-").splitlines()[0])
             table.add_row(f"[bold]{name}[/]", line.replace("[I]", r"\[I]"))
         console.print(table)
     return 0

@@ -94,7 +94,8 @@ def add_members_tab(sessions: Sequence[Session], tab: "gr.Tab", tabs: "gr.Tabs",
             waiting = notice("Computing predictions for the test set …")
             matrix = gr.HTML(waiting, js_on_load=SCRIPT, elem_id="mcl-matrix")
         with gr.Column(scale=1, min_width=320):
-            examples = gr.HTML("", js_on_load=SCRIPT, elem_id="mcl-examples")
+            empty = '<div class="mcl-empty">The examples of the cell that you choose are shown here.</div>'
+            examples = gr.HTML(empty, js_on_load=SCRIPT, elem_id="mcl-examples")
 
     @show_errors
     def show() -> str:

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from io import BytesIO
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ def percent(fraction: float) -> str:
 
 
 TEMPLATES.filters["percent"] = percent
+TEMPLATES.filters["quote"] = quote
 
 
 def enlarge(values: NDArray[np.uint8]) -> NDArray[np.uint8]:

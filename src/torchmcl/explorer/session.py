@@ -71,6 +71,7 @@ class Session:
         test: Examples | None = None,
         test_error: str = "",
         data: str = "",
+        path: str = "RUN",
     ) -> None:
         if specialists.model_config.targets:
             raise UsageError(
@@ -83,6 +84,7 @@ class Session:
                 f"{specialists.model_config.shape}. Use torchmcl evaluate instead."
             )
         self.name, self.specialists, self.test, self.test_error = name, specialists, test, test_error
+        self.path = path  # as in the command, for suggested commands
         self.data = data  # the name of the data set that the run was trained on
         self.lock = RLock()
 
@@ -94,8 +96,8 @@ class Session:
         try:
             test = load_run_data(run, "test")[1].test
         except TorchmclError as error:
-            return cls(run.resolve().name, specialists, None, str(error), data)
-        return cls(run.resolve().name, specialists, test, data=data)
+            return cls(run.resolve().name, specialists, None, str(error), data, str(run))
+        return cls(run.resolve().name, specialists, test, data=data, path=str(run))
 
     @property
     def dense(self) -> bool:

@@ -27,9 +27,9 @@ def amcl(
     slack: float = 0.0,
     groups: int | None = None,
 ) -> Composition:
-    """Auxiliary class based multiple choice learning, Kim et al. 2022, eq. 4 to 6.
+    """Auxiliary class based MCL, Kim et al. 2022, eq. 4 to 6: members leave examples by predicting an auxiliary class.
 
-    Members leave an example by predicting an auxiliary class. The assignment is loss-based and counted in a memory
+    The assignment is loss-based and counted in a memory
     during the warm-up, and memory-based afterwards.
 
     Args:

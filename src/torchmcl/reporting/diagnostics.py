@@ -1,4 +1,5 @@
 import re
+import shlex
 from collections.abc import Callable
 
 import torch
@@ -89,7 +90,7 @@ def miscalibration(evaluation: RunEvaluation) -> list[str]:
     error = calibration_error(evaluation)
     if error is None or error <= MAX_CALIBRATION_ERROR:
         return []
-    command = f"torchmcl calibrate {evaluation.run or 'RUN'} --temperature"
+    command = f"torchmcl calibrate {shlex.quote(evaluation.run or 'RUN')} --temperature"
     return [f"Confidence differs from accuracy by {error:.1f} percentage points on average. Run: {command}"]
 
 

@@ -207,7 +207,7 @@ METRICS = (
     ),
     MetricDescription(
         "ECE after calibration",
-        "Expected calibration error with the temperature that `torchmcl calibrate RUN --temperature` fitted on the "
+        "Expected calibration error with the temperature that “torchmcl calibrate RUN --temperature” fitted on the "
         "validation split.",
         _error_after,
         missing=NOT_CALIBRATED,

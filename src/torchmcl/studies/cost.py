@@ -332,7 +332,7 @@ def studies_table(
 
 def hour_cells(hours: Sequence[float]) -> tuple[str, str]:
     """Return the cells for the total duration and for the duration of the longest run."""
-    return hours_text(sum(hours)), hours_text(max(hours, default=0))
+    return (hours_text(sum(hours)), hours_text(max(hours))) if hours else (MISSING, MISSING)
 
 
 def hours_text(hours: float, digits: int = 2) -> str:

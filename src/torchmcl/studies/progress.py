@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from torchmcl._utils.console import duration, paused
+from torchmcl._utils.console import duration, paused, write
 from torchmcl._utils.logs import emit
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result
@@ -81,7 +81,7 @@ class StudyProgress:
             emit(LOGGER, level, text, self._print if self.verbose else None)
 
     def _print(self, text: str) -> None:
-        self.console.print(Text(text), soft_wrap=not self.console.is_terminal)
+        write(self.console, text)
 
     def table(self) -> Table:
         """Return the table of the current runs, with the numbers of finished, waiting and failed runs in its title."""

@@ -5,7 +5,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from torchmcl._utils.console import duration, paused
+from torchmcl._utils.console import duration, paused, write
 from torchmcl._utils.logs import emit
 
 LOGGER = logging.getLogger("torchmcl.training")
@@ -101,4 +101,4 @@ class TrainingProgress:
                 emit(LOGGER, min(level, self.level), text, self._print if self.verbose else None)
 
     def _print(self, text: str) -> None:
-        self.console.print(text, markup=False, soft_wrap=not self.console.is_terminal)
+        write(self.console, text)
