@@ -55,7 +55,7 @@ def pages(run: Path, photo: Path) -> Image.Image:
             for scheme in ("light", "dark"):
                 with opened(browser, address, width=width, scheme=scheme) as seen:
                     seen.page.locator("#mcl-upload input[type=file]").set_input_files(photo)
-                    seen.page.locator("#mcl-answer .mcl-verdict").first.wait_for()
+                    seen.page.locator(f"#mcl-answer figure[data-name='{photo.name}']").wait_for()
                     seen.page.wait_for_timeout(800)
                     path = Path(folder, "page.png")
                     seen.page.screenshot(path=path, full_page=True)

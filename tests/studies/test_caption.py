@@ -28,6 +28,15 @@ def test_different_drops():
     assert "rate multiplied by 0.2 every 4 epochs for fcn and vgg16 and every 8 epochs for mlp;" in caption(specs, {})
 
 
+def test_different_epochs():
+    """Also of runs that do not set them: those of the stored result count."""
+    short = Spec({**{name: PLAIN[name] for name in PLAIN if name != "epochs"}, "network": "mlp"})
+    stored = {short.hash: {"examples": {}, "configuration": short.configuration, "epochs": 12}}
+    assert "; 30 epochs for fcn and 12 epochs for mlp, batches of 32" in caption([Spec(FCN), short], stored)
+    longer = Spec({**FCN, "epochs": 40, "seed": 1})
+    assert "; 30, 40 epochs, batches of 32" in caption([longer, Spec(FCN)], {})
+
+
 def test_runs_with_different_numbers_of_images():
     specs = [Spec({**PLAIN, "network": "fcn", "data_limit": limit}) for limit in (10, 50, None)]
     sizes = [

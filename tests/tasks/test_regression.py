@@ -356,6 +356,7 @@ def test_networks_with_other_outputs_are_refused(outputs):
     [
         (torch.tensor([[1.0, 7.0], [2.0, 7.0]]), "Target 1 is 7 for all 2 training examples. Remove this target"),
         (torch.tensor([[1.0, 7.0], [torch.nan, 8.0]]), "Expected finite targets, got nan in example 1"),
+        (torch.tensor([[1.0, 7.0]]), "Expected at least two training examples with targets, got 1. Add examples"),
         (torch.zeros(0, 2), "Expected targets"),
         (torch.tensor(3.0), "Expected targets"),
     ],

@@ -103,6 +103,9 @@ def test_a_hypothesis_that_never_wins():
     (said,) = check_winners(share)
     assert said.startswith("Hypothesis 2 is never the closest to a target. Use relaxed")
     assert check_winners([0.9, 0.1]) == []
+    assert "Use relaxed or evolving, which" in check_winners(share, "annealed")[0]
+    (said,) = check_shares(torch.tensor([[5.0, 0, 4]]), methods.build("relaxed", 3, task=Regression(1)))
+    assert "Use evolving or annealed, which" in said
 
 
 def test_fewer_examples_than_hypotheses():

@@ -8,12 +8,14 @@ from torchmcl.studies.store import Result
 def caption(specs: Sequence[Spec], by_hash: Mapping[str, Result]) -> str:
     """Describe the data, networks, members, epochs and seeds of runs for the caption of a table.
 
+    The number of epochs of a run that does not set it is that of its stored result.
+
     >>> caption([Spec({"data": "digits", "network": "mlp", "width": 8, "members": 3, "epochs": 2, "seed": 0})], {})
     'digits; mlp of width 8; M = 3; 2 epochs, batches of 128; seed 0.'
     """
     results = [by_hash[spec.hash] for spec in specs if spec.hash in by_hash]
     seeds = _distinct(specs, "seed") or [0]
-    parts = [_data(specs, results), _networks(specs), f"M = {_values(specs, 'members')}", _schedule(specs, results)]
+    parts = [_data(specs, results), _networks(specs), f"M = {_values(specs, 'members')}", _schedule(specs, by_hash)]
     return f"{'; '.join(parts)}; seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, sorted(seeds)))}."
 
 
@@ -43,10 +45,13 @@ def _networks(specs: Sequence[Spec]) -> str:
     return " and ".join(names) + (f", {texts[0]}" if texts[0] else "")
 
 
-def _schedule(specs: Sequence[Spec], results: Sequence[Result]) -> str:
-    """Describe the number of epochs, the batch size and the learning-rate schedule, with its networks if it differs."""
-    epochs = _distinct(specs, "epochs") or sorted({result["epochs"] for result in results})
-    text = f"{_range(epochs)} epochs" if epochs else "the paper's number of epochs"
+def _schedule(specs: Sequence[Spec], by_hash: Mapping[str, Result]) -> str:
+    """Describe the epochs, the batch size and the learning-rate schedule, with the networks for which they differ."""
+    epochs = {name: _epochs(own, by_hash) for (name,), own in _grouped(specs, "network").items()}
+    if len(set(epochs.values())) > 1:
+        text = " and ".join(f"{own} for {name}" for name, own in epochs.items())
+    else:
+        text = _epochs(specs, by_hash)
     text += f", batches of {_values(specs, 'batch_size') or 128}"
     drops = {name: _values(own, "drop_every") for (name,), own in _grouped(specs, "network").items()}
     differ, parts = len(set(drops.values())) > 1, []
@@ -54,6 +59,13 @@ def _schedule(specs: Sequence[Spec], results: Sequence[Result]) -> str:
         names = " and ".join(name for name, value in drops.items() if value == every)
         parts.append(f"every {every} epochs" + (f" for {names}" if differ else ""))
     return text + (f", learning rate multiplied by 0.2 {' and '.join(parts)}" if parts else "")
+
+
+def _epochs(specs: Sequence[Spec], by_hash: Mapping[str, Result]) -> str:
+    """Return the numbers of epochs of runs, such as "12 epochs"."""
+    own = [spec.options.get("epochs") or by_hash.get(spec.hash, {}).get("epochs") for spec in specs]
+    distinct = sorted({number for number in own if number is not None})
+    return f"{_range(distinct)} epochs" if distinct else "the paper's number of epochs"
 
 
 def _grouped(specs: Sequence[Spec], *options: str) -> dict[tuple[Any, ...], list[Spec]]:

@@ -277,7 +277,7 @@ class Regression(Task):
             weight: The weights of the examples, (N,); an integer weight n is equivalent to n copies.
 
         Raises:
-            UsageError: If a target is not finite, or the same for all examples.
+            UsageError: If a target is not finite, or the same for all examples, or if there is only one example.
         """
         values = self._checked(torch.as_tensor(targets).double().cpu(), None)
         each = torch.ones(len(values)).double() if weight is None else weight.double().cpu()
@@ -286,6 +286,8 @@ class Regression(Task):
             values, each = values[valid], each.unsqueeze(1).expand_as(valid)[valid]
         share = (each / each.sum()).unsqueeze(1)
         mean = (share * values).sum(0)
+        if len(values) == 1:
+            raise UsageError("Expected at least two training examples with targets, got 1. Add examples.")
         scale = (share * (values - mean).square()).sum(0).sqrt()
         if constant := (values == values[0]).all(0).nonzero().flatten().tolist():
             raise UsageError(

@@ -8,7 +8,6 @@ from torchmcl.errors import UsageError
 from torchmcl.methods import Method
 
 MAX_LABELS = 20  # more different values are not taken for labels
-REVIVE = "Use relaxed, evolving or annealed, which train every hypothesis at first, or fewer members."
 
 
 def check_shares(taken: Tensor, method: Method) -> list[str]:
@@ -32,7 +31,7 @@ def check_shares(taken: Tensor, method: Method) -> list[str]:
         idle = [m + 1 for m in range(members) if share[m] == 0]
         # If k members take each example, no member can have more than 1 / k of all assignments.
         greedy = [m + 1 for m in range(members) if share[m] > 0.95 / k]
-        advice = REVIVE if method.task.classes is None else _balance_advice(method)
+        advice = _revive(method.name) if method.task.classes is None else _balance_advice(method)
         for found, problem in ((idle, "nothing"), (greedy, "nearly everything")):
             if found:
                 who = f"Member{'s' * (len(found) > 1)} {', '.join(map(str, found))}"
@@ -64,7 +63,7 @@ def check_metrics(values: Mapping[str, Any], method: Method) -> list[str]:
         )
     # Among fewer examples, even an average hypothesis can miss all of them by chance: (1 - 1/M)^5M is below 1 %.
     if method.k < method.members and values.get("examples", 0) >= 5 * method.members:
-        warnings += check_winners(values.get("winners", ()))
+        warnings += check_winners(values.get("winners", ()), method.name)
     return warnings
 
 
@@ -78,8 +77,10 @@ def _balance_advice(method: Method) -> str:
     return f'{first} k, or try balance="{balance}".'
 
 
-def check_winners(share: Sequence[float]) -> list[str]:
+def check_winners(share: Sequence[float], method: str = "smcl") -> list[str]:
     """Return a warning about hypotheses that are never the closest to a target, given the share of each hypothesis.
+
+    The warning recommends other methods than `method`, which was used for training.
 
     >>> check_winners([0.5, 0.0, 0.5, 0.0])[0]
     'Hypotheses 2, 4 are never the closest to a target. Use relaxed, evolving or annealed, which train every hypothesis
@@ -87,7 +88,13 @@ def check_winners(share: Sequence[float]) -> list[str]:
     """
     idle = [str(m) for m, part in enumerate(share, start=1) if part == 0]
     who = f"Hypothes{'e' if len(idle) > 1 else 'i'}s {', '.join(idle)} {'are' if len(idle) > 1 else 'is'}"
-    return [f"{who} never the closest to a target. {REVIVE}"] if idle else []
+    return [f"{who} never the closest to a target. {_revive(method)}"] if idle else []
+
+
+def _revive(method: str) -> str:
+    others = [name for name in ("relaxed", "evolving", "annealed") if name != method]
+    names = f"{', '.join(others[:-1])} or {others[-1]}"
+    return f"Use {names}, which train every hypothesis at first, or fewer members."
 
 
 def check_examples(method: Method, examples: int) -> None:

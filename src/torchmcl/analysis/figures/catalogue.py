@@ -229,7 +229,7 @@ REGRESSION_FIGURES = (
         "Hypotheses over the input",
         "Each colour is the hypothesis of one member. It is pale where its score is low. Points are test targets, and "
         "the dashed line is the mean of the hypotheses. Where the targets have several modes, the hypotheses should "
-        "follow them, and the mean lies in between.",
+        "follow them, and the mean lies in between. A hypothesis that is far from all targets lies outside.",
         hypotheses_over_input,
         lambda evaluation: evaluation.examples.images.shape[1:] == (1,),
     ),
@@ -238,7 +238,7 @@ REGRESSION_FIGURES = (
         "Voronoi cells",
         "For four test examples, the regions of the targets that are closest to each hypothesis, in units of the "
         "standard deviation of each target value. The area of a point shows the score of its hypothesis, and a cross "
-        "marks the target.",
+        "marks the target. A hypothesis that is far from all targets lies outside.",
         voronoi_cells,
         lambda evaluation: evaluation.task.targets == 2,
         wide=True,
