@@ -47,10 +47,12 @@ def untouched(tmp_path, monkeypatch):
     from torchmcl._utils import imports
     from torchmcl.data import preprocess
     from torchmcl.ensemble import exchange
+    from torchmcl.studies import spec
 
     registries = {methods: "_FAMILY", networks: "_BUILDERS", exchange: "_BUILDERS", preprocess: "_PREPARATIONS"}
     for module, name in {**registries, data: "_REGISTERED", studies: "_REGISTERED", tasks: "_TASKS"}.items():
         monkeypatch.setattr(module, name, copy.copy(getattr(module, name)))
+    monkeypatch.setattr(spec, "_HASHES", {})
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(imports, "_LOADED", [])
     yield

@@ -1,16 +1,19 @@
 import os
 
 import pytest
+from filelock import FileLock
 
 from torchmcl import cli, studies
 
 
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory):
-    """Every study at smoke, run through the command line in this process -> folder with results and work."""
-    folder = tmp_path_factory.mktemp("smoke")
+    """Every study at smoke, run through the command line -> folder with results and work, of all workers: read it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "smoke"
     line = ["study", "run", *studies.NAMES, "--scale", "smoke", "--workers", "0"]
-    assert cli.main([*line, "--results", str(folder / "results"), "--work", str(folder / "work")]) == 0
+    with FileLock(f"{folder}.lock"):  # a second worker finds every result
+        assert cli.main([*line, "--results", str(folder / "results"), "--work", str(folder / "work")]) == 0
     return folder
 
 

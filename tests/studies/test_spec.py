@@ -99,3 +99,18 @@ def test_penalties_hold_the_default_run():
     """beta .01 and gamma .5 are AMCL's defaults: the run of the ablation."""
     whole = studies.load("ablation").runs(scale("mini", seeds=1))[-1]
     assert whole.hash in {spec.hash for spec in studies.load("penalties").runs(scale("mini", seeds=1))}
+
+
+def test_a_configuration_is_resolved_once(monkeypatch, untouched):
+    resolved = []
+    monkeypatch.setattr(TrainConfig, "of", lambda seed: resolved.append(seed) or FakeConfig(seed))
+    assert [Spec({"seed": seed}).hash for seed in (0, 1, 0)] == [digest({"seed": seed}) for seed in (0, 1, 0)]
+    assert resolved == [0, 1]
+
+
+class FakeConfig:
+    def __init__(self, seed):
+        self.seed = seed
+
+    def identity(self):
+        return {"seed": self.seed}

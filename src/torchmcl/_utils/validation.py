@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from math import isfinite
 from numbers import Integral, Real
 from reprlib import repr as shown
@@ -24,10 +25,16 @@ def validate_types(given: Mapping[str, Any], of: Callable[..., Any]) -> None:
         ...
     torchmcl.errors.UsageError: Expected an integer for k, got 'one'.
     """
-    hints = get_type_hints(of)
+    hints = type_hints(of)
     for name, value in given.items():
         if name in hints and not _matches(value, hints[name]):
             raise UsageError(f"Expected {_described(hints[name])} for {name}, got {shown(value)}.")
+
+
+@lru_cache(maxsize=1024)
+def type_hints(of: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the annotations of a function or class, which Python evaluates again at each request."""
+    return get_type_hints(of)
 
 
 def plain_number(value: Any) -> Any:

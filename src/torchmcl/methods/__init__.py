@@ -9,11 +9,11 @@ that we inferred because that paper does not state them. A duration is a number 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, get_type_hints
+from typing import Any
 
 from torchmcl._utils.durations import Duration, check_duration, resolve_duration
 from torchmcl._utils.registry import Registry
-from torchmcl._utils.validation import validate_types
+from torchmcl._utils.validation import type_hints, validate_types
 from torchmcl.errors import UsageError
 from torchmcl.methods.amcl import amcl
 from torchmcl.methods.annealed import annealed
@@ -127,7 +127,7 @@ def build(name: str, members: int = 5, classes: int | Task = 10, *, task: Task |
 
 
 def _check_options(method: Callable[..., Composition], members: int, given: Mapping[str, Any]) -> None:
-    hints = get_type_hints(method)
+    hints = type_hints(method)
     for option in (option for option in given if hints.get(option) == Duration):
         check_duration(given[option], option, least=0, stable=True)  # the method checks the rest
     validate_types({"members": members, **given}, method)
@@ -149,7 +149,7 @@ def in_epochs(method: Method, epochs: int) -> Method:
     >>> in_epochs(build("amcl"), 100).options["warmup"]
     5
     """
-    hints = get_type_hints(method.compose)
+    hints = type_hints(method.compose)
     durations = {
         option: resolve_duration(value, epochs, option)
         for option, value in method.options.items()

@@ -19,6 +19,8 @@ IN_LABEL = (
     "gamma",
     "warmup",
 )
+# A table looks up the same runs many times, and resolving a configuration takes milliseconds.
+_HASHES: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,10 @@ class Spec:
     @cached_property
     def hash(self) -> str:
         """The first 16 hexadecimal digits of the SHA-256 of the resolved configuration."""
-        return digest(self.configuration)
+        options = canonical(self.options)
+        if options not in _HASHES:
+            _HASHES[options] = digest(self.configuration)
+        return _HASHES[options]
 
     @property
     def folder(self) -> str:
