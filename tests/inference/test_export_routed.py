@@ -52,7 +52,8 @@ def untrained(method, exchange="none", network="simple_cnn", rejection=None):
     )
     method, ensemble = model_config.build(seed=1)
     specialists = Specialists(model_config, method, ensemble)
-    with torch.no_grad():
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
         x = specialists.to_input(torch.zeros(1, *shape, dtype=getattr(torch, model_config.dtype)))
         specialists.router = RouterConfig.of(ensemble, x, width=4).build(M).eval()
     return specialists
