@@ -1,5 +1,7 @@
 """A photograph given to a run on digits: its scores into china.json, the explorer's pages into china.png.
 
+torchmcl train --data digits --out runs/digits
+torchmcl calibrate runs/digits --coverage 0.9
 python results/explorer/china.py runs/digits
 """
 

@@ -170,6 +170,9 @@ def test_predict_a_folder(run, images, tmp_path, capsys):
     assert [row[0] for row in rows] == [f"{images}/colour.jpg", f"{images}/grey.png"]
     again = json.loads(torchmcl(f"predict {run} {images} --json", capsys)[1])
     assert [int(row[4]) for row in rows] == [row["member"] for row in again]
+    code, out, err = torchmcl(f"predict {run} {images} --csv --json", capsys)
+    assert (code, out) == (2, "")
+    assert "at most one of --json and --csv" in err
     shutil.copytree(images, folder := tmp_path / "mixed")
     (folder / "empty.png").touch()
     (folder / "text.jpg").write_text("text")

@@ -102,6 +102,7 @@ def test_the_matrix_counts_who_claims(session, digits_test):
     for label in range(10):
         for member in range(3):
             assert int(counts[label, member]) == int(((digits_test.target == label) & (answer.member == member)).sum())
+    assert "no member claims them on the Predict page, are included." in members_page.matrix(session)
 
 
 def test_a_run_whose_test_set_is_gone(session):
@@ -128,6 +129,27 @@ def test_no_member_claims_the_picture(kind, run, masks):
         assert (">rejected<" in page) != claimed
         assert ("Otherwise, the answer would be" in page) != claimed
         assert ("No member claims 100 % of the pixels" in page) == (kind == "masks" and not claimed)
+
+
+@pytest.mark.parametrize(
+    ("rule", "confidence"),
+    [
+        (Rejection(), "The run is not calibrated and rejects no answer."),
+        (Rejection(coverage=1.0, error=0.0), "The calibration of the run set no threshold on it."),
+        (Rejection(claim_threshold=2.0), "The calibration of the run set no threshold on it."),
+        (Rejection(threshold=0.01, claim_threshold=2.0), "reaches the threshold of 1 %."),
+    ],
+)
+def test_the_page_states_which_thresholds_the_calibration_has_set(rule, confidence, run):
+    specialists = Specialists.load(run)
+    specialists.model_config = replace(specialists.model_config, rejection=rule)
+    session = Session("x", specialists)
+    example = session.predict(torch.zeros(1, 8, 8, dtype=torch.uint8))
+    page = example_page.page(session, example)
+    assert confidence in page
+    assert ("below the threshold of 200 %." in page) == (rule.claim_threshold is not None)
+    all_answer_not_mine = bool((example.answer.members[:, 0, -1] >= 0.5).all())
+    assert ("All members answer “not mine”." in page) == (rule.claim_threshold is None and all_answer_not_mine)
 
 
 def test_networks_without_pooling_have_no_map():

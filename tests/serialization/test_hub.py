@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import yaml
 from torchmcl import UsageError
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization import checksum, hub
+from torchmcl.structures.rejection import Rejection
 from torchmcl.training import fit
 
 
@@ -63,6 +65,14 @@ def test_the_card_tells_the_figures(digits_run, tmp_path):
     names = {"x": torch.zeros(1, 1, 8, 8, dtype=torch.uint8)}
     exec(code.replace("me/digits", str(tmp_path / "me" / "digits")), names)
     assert names["answer"].label.shape == (1,)
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_the_card_states_both_thresholds(claimed, digits_run):
+    rule = Rejection(threshold=0.6, claim_threshold=0.25 if claimed else None, coverage=0.9, error=0.01)
+    card = hub.card("me/x", replace(Specialists.load(digits_run).model_config, rejection=rule), {})
+    claim = " and a claim of at least 0.2500" if claimed else ""
+    assert f"with a confidence of at least 0.6000{claim} at temperature 1: 90.0 %" in card
 
 
 def test_a_model_without_figures_says_none(tmp_path):

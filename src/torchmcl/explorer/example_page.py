@@ -15,7 +15,7 @@ from torchmcl.explorer.elements import enlarge, image_url, notice, percent, rend
 from torchmcl.explorer.session import ExampleAnswer, Session
 from torchmcl.metrics import pixel_errors
 from torchmcl.structures.output import per_example
-from torchmcl.structures.rejection import claimed_examples
+from torchmcl.structures.rejection import Rejection, claimed_examples
 
 MAX_CLASSES = 10  # up to this number, all classes are listed
 NOT_MINE = "not mine"
@@ -44,6 +44,7 @@ def page(session: Session, example: ExampleAnswer) -> str:
         input=image_url(image) if resized else "",
         size=f"{example.image.shape[2]} x {example.image.shape[1]}",
         heading=_heading(session, label),
+        calibrated=session.specialists.model_config.rejection != Rejection(),
         accepted=bool(answer.accepted[0]),
         claimed=bool(claimed_examples(answer.claimed)[0]),
         claim=None if answer.claim is None else float(per_example(answer.claim)[0]),

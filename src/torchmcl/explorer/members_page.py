@@ -25,6 +25,7 @@ def matrix(session: Session, run: int = 0) -> str:
         run=run,
         examples=len(claims.indices),
         members=session.members,
+        auxiliary=session.specialists.method.auxiliary,
         rows=list(zip(names, claims.counts(len(names), session.members).tolist(), strict=True)),
         owned=owned.tolist() if owned is not None and len(owned) == len(names) else None,
     )

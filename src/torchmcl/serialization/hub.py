@@ -111,9 +111,11 @@ def card(repo: str, model_config: ModelConfig, metrics: dict[str, Any]) -> str:
         parts.append("\n".join(["| metric on the test set | value |", "|---|---:|", *rows]))
     rejection = model_config.rejection
     if rejection.coverage is not None and rejection.error is not None:
+        claim = rejection.claim_threshold
+        claimed = "" if claim is None else f" and a claim of at least {claim:.4f}"
         parts.append(
-            f"The model accepts predictions with a confidence of at least {rejection.threshold:.4f} at temperature "
-            f"{rejection.temperature:.3g}: {100 * rejection.coverage:.1f} % of the validation examples, "
+            f"The model accepts predictions with a confidence of at least {rejection.threshold:.4f}{claimed} at "
+            f"temperature {rejection.temperature:.3g}: {100 * rejection.coverage:.1f} % of the validation examples, "
             f"with an error of {100 * rejection.error:.2f} %."
         )
     parts.append(
