@@ -3,6 +3,7 @@
 from itertools import combinations, product
 from math import ceil, floor, inf
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -253,6 +254,8 @@ LOSSES = torch.rand(3, 4)
     ("losses", "given", "message"),
     [
         (LOSSES, {"mode": "softest"}, "Unknown mode 'softest'"),
+        (LOSSES, {"mode": 2}, "Unknown mode 2. Available: hard"),
+        (LOSSES, {"mode": None, "k": 2}, "Unknown mode None"),
         (LOSSES, {"k": 2}, "one winner, got k=2. Use mode='top_k'"),
         (LOSSES, {"mode": "top_k", "k": 4}, "Expected 1 <= k <= 3 members, got k=4"),
         (LOSSES, {"mode": "evolving", "k": 0, "epoch": 1, "epochs": 2}, "Expected 1 <= k <= 3 members, got k=0"),
@@ -292,9 +295,11 @@ def test_bad_input_is_one_clear_line(losses, given, message):
     [
         (torch.zeros(3, 4), {"kind": "brier"}, "Unknown kind of score 'brier'"),
         (torch.zeros(4, 3), {}, r"Expected scores \(M, B\) and losses"),
+        (np.zeros((3, 4)), {}, r"Expected scores \(M, B\) and losses .* got ndarray and"),
         (torch.zeros(3, 4), {"negatives": 0}, "Expected negatives >= 1 or None, got 0"),
     ],
 )
 def test_bad_scores_are_one_clear_line(scores, given, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message) as error:
         score_loss(scores, LOSSES, **given)
+    assert "\n" not in str(error.value)

@@ -76,6 +76,8 @@ def winner_takes_all(
     >>> rule.counts
     tensor([1., 2.], dtype=torch.float64)
     """
+    if not callable(mode):
+        known_name("mode", mode, MODES)
     if not isinstance(mode, str) and (k, slack, eps, temperature) != (1, 0.0, 0.05, None):
         raise UsageError("An assignment rule has its own options. Pass k and slack to the rule.")
     rule = _rule(mode, k, slack, eps, temperature) if isinstance(mode, str) else mode
@@ -128,7 +130,6 @@ def _check(losses: Tensor, mask: Tensor | None) -> Tensor | None:
 
 
 def _rule(mode: str, k: int, slack: float, eps: float, temperature: float | None) -> Assignment:
-    known_name("mode", mode, MODES)
     if mode == "balanced":
         return Balanced(k, slack)
     if mode == "relaxed":

@@ -62,7 +62,7 @@ def test_evaluate(folder, capsys):
     for option, message in (
         (f"--unseen npz:{folder}/one.npz", "unseen needs a run that predicts classes"),
         (f"--data npz:{folder}/classes.npz", "predicts numbers, but the targets of .* are classes"),
-        (f"--data npz:{folder}/two.npz", r"examples of shape \(1,\)"),
+        (f"--data npz:{folder}/two.npz", r"examples of shape \(1,\), but those of .* have shape \(3,\)\.$"),
     ):
         code, _, err = torchmcl(f"evaluate {folder}/one {option}", capsys)
         assert code == 2
@@ -87,6 +87,8 @@ def test_predict_rows(folder, capsys):
     code, out, _ = torchmcl(f"predict {folder}/classes {folder}/rows.csv --json", capsys)
     label = Specialists.load(folder / "classes").predict(torch.tensor([[0.25], [0.75]])).label
     assert [row["label"] for row in json.loads(out)] == [str(one) for one in label.tolist()]
+    code, _, err = torchmcl(f"predict {folder}/one {folder}/rows.csv --out {folder}/masks", capsys)
+    assert (code, err) == (2, "torchmcl: Only a segmentation model writes masks. Omit masks, or --out.\n")
     code, _, err = torchmcl(f"predict {folder}/two {folder}/rows.csv", capsys)
     assert (code, err.count("\n")) == (2, 1)
     assert "(B, 3,), got (2, 1)" in err

@@ -88,6 +88,12 @@ def test_what_is_no_x(x, match) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("y", [np.zeros((10, 2), int), np.zeros(10, complex)])
+def test_what_is_no_y(y) -> None:
+    with pytest.raises(UsageError, match=r"or floats to predict, \(N,\), \(N, D\) or \(N, T, D\), in y, got .*\(10"):
+        from_arrays(np.zeros((10, 2)), y)
+
+
 def test_labels() -> None:
     x = np.zeros((4, 2))
     for y, classes, target in (

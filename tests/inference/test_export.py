@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from torchmcl import UsageError, cli, data
 from torchmcl.inference import export as exporting
 from torchmcl.inference.export import TOLERANCE, export, onnx_runner, pt2_runner
-from torchmcl.inference.export_outputs import ClassOutputs
+from torchmcl.inference.export_outputs import ClassOutputs, NumberOutputs
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization.model_config import ModelConfig
 from torchmcl.sklearn import SpecialistClassifier
@@ -288,6 +288,28 @@ def test_hypotheses_scores_and_mean_in_the_units_of_the_targets(tmp_path, suffix
         assert float(((got[name] - getattr(answer, name)) / scale).abs().max()) < 1e-4
     again = specialists.predict(x)  # tracing leaves no constants behind
     assert torch.equal(again.hypotheses, answer.hypotheses)
+
+
+def test_forms_are_compared_on_examples_like_those_of_training():
+    """At inputs 1,000 deviations away, rounding alone would change the scores by more than the tolerance."""
+    about = {"task": "regression", "targets": 1, "network_options": {"inputs": 2}}
+    model_config = ModelConfig("smcl", 2, (), "mlp", (2,), "normalize:1000,0.5/1,0.001", "float32", **about)
+    specialists = Specialists(model_config, *model_config.build(seed=1))
+    prepared = specialists.prepare(exporting.random_input(specialists, 2000))
+    assert prepared.mean(0).tolist() == pytest.approx([0, 0], abs=0.1)
+    assert prepared.std(0).tolist() == pytest.approx([1, 1], abs=0.1)
+
+
+def test_the_mean_is_compared_relative_to_the_hypotheses_that_cancel():
+    about = {"task": "regression", "targets": 1, "network_options": {"inputs": 2}}
+    model_config = ModelConfig("smcl", 2, (), "mlp", (2,), "none", "float32", **about)
+    specialists = Specialists(model_config, *model_config.build(seed=1))
+    expected = {"hypotheses": torch.tensor([[[1e3]], [[-1e3]]]), "scores": torch.full((2, 1), 0.5)}
+    expected["mean"] = torch.zeros(1, 1)
+    for shift, same in ((5e-3, True), (5e-2, False)):
+        got = expected | {"mean": expected["mean"] + shift}
+        off, _ = NumberOutputs().difference(expected, got, specialists, TOLERANCE)
+        assert (off <= TOLERANCE) is same
 
 
 def test_a_graph_with_other_numbers_is_refused(tmp_path, monkeypatch):

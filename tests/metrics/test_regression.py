@@ -199,3 +199,9 @@ def test_metrics_of_hypotheses_that_diverged_are_nan():
     for metric in (metrics.crps, metrics.energy_score, metrics.earth_movers_distance):
         assert metric(f * torch.nan, s, target).isnan()
     assert metrics.oracle_rmse(f * torch.nan, target).isnan()
+
+
+def test_a_scale_of_the_wrong_shape():
+    f, s, y = torch.zeros(2, 3, 1), torch.full((2, 3), 0.5), torch.zeros(3, 1)
+    with pytest.raises(UsageError, match=r"Expected a scale that broadcasts to \(2, 3, 1\), got \(3, 2\) of float32"):
+        metrics.mixture_nll(f, s, y, torch.ones(3, 2))

@@ -1,7 +1,8 @@
 """Losses of regression against the official formulas of rMCL, annealed MCL, TimeMCL and MTP, each as a slow loop.
 
-Predictions are [batch, hypotheses, …] in the official code and (M, B, …) here. Three traps in public code are tests:
-TimeMCL's annealed loss, LoRA-MCL's temperature, and options of rMCL's toy code that have no effect.
+Predictions are [batch, hypotheses, …] in the official code and (M, B, …) here. Four traps in public code are tests:
+TimeMCL's annealed loss, LoRA-MCL's temperature, and rMCL's toy code with its mean over the best n and its options that
+have no effect.
 """
 
 from math import exp, log
@@ -107,6 +108,18 @@ def test_rmcl_scores_hypotheses_that_win_any_target(seed):
             won.add(min(range(K), key=lambda k, b=b, t=t: number(distance(outputs, b, k, target[b, t]))))
         slow = slow + sum(binary(outputs[k, b, D], k in won) for k in range(K)) / (B * K)
     agree(loss_of("smcl", Regression(D, loss=euclidean, score="bce"), outputs, target), without + 0.5 * slow, outputs)
+
+
+@given(seeds, st.sampled_from([2, 3]))
+def test_rmcl_averages_distances_over_the_best_n(seed, n):
+    """The mode wta-top-n divides by n; here, the losses of the winners are added."""
+    outputs, target = draw(seed, D)
+    slow = 0
+    for b in range(B):
+        distances = sorted((distance(outputs, b, k, target[b]) for k in range(K)), key=number)
+        slow = slow + sum(distances[:n]) / n / B
+    task = Regression(D, loss=euclidean)
+    agree(loss_of("smcl", task, outputs[:, :, :D], target, k=n), n * slow, outputs)
 
 
 @given(seeds, st.integers(1, 200))

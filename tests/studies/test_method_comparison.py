@@ -61,3 +61,28 @@ def test_a_cost_that_is_not_known():
     found = compared({"ie": None, "amcl": None}, amcl=results(0.1), ie=results(0.1))
     assert found.by_cost == ["ie", "amcl"]
     assert found.tables[0].rows[-1] == ("cost", "–", "–")  # noqa: RUF001
+
+
+def numbers(crps, nll, rmse, loss):
+    """Results of one method that predicts numbers, with six seeds."""
+    return [
+        {
+            "seed": seed,
+            "configuration": {"loss": loss} if loss else {},
+            "test": {"oracle_rmse": 1.0, "rmse": rmse + seed / 1e3, "nll": nll + seed / 1e3, "crps": crps + seed / 1e3},
+            "examples": {"test": 100},
+        }
+        for seed in range(6)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("loss", "best", "word"),
+    [(None, "annealed", "CRPS"), ("huber", "annealed", "CRPS"), ("gaussian", "ie", "NLL"), ("laplace", "ie", "NLL")],
+)
+def test_numbers_are_judged_by_a_proper_score(loss, best, word):
+    """The mean of the hypotheses is no answer if there are several modes, so its RMSE does not decide."""
+    values = {"ie": numbers(15.0, 2.0, 22.0, loss), "annealed": numbers(9.0, 5.0, 24.0, loss)}
+    found = MethodComparison("modes", values, dict.fromkeys(values, 5.0))
+    assert found.recommendation.startswith(f"Use {best}: its {word} is clearly lower than that of ")
+    assert ("although the RMSE of its mean is higher (+2.0000 " in found.recommendation) == (best == "annealed")

@@ -312,7 +312,7 @@ def _fitted_scores(
 
 def _check_shape(examples: Examples, name: str, specialists: Specialists) -> None:
     if (shape := tuple(examples.images.shape[1:])) != (expected := specialists.model_config.shape):
+        advice = " To resize images from a folder, use --data.size or --unseen folder:PATH." if len(shape) == 3 else ""
         raise UsageError(
-            f"The run was trained on examples of shape {expected}, but those of {name} have shape {shape}. "
-            "To resize images from a folder, use --data.size or --unseen folder:PATH."
+            f"The run was trained on examples of shape {expected}, but those of {name} have shape {shape}.{advice}"
         )

@@ -248,7 +248,10 @@ def _labels(y: Tensor | NDArray[Any], what: str) -> NDArray[Any]:
         y = y.numpy()
     label = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if label.ndim != 1 or label.dtype.kind not in "biuUS":
-        raise UsageError(f"Expected integers or strings (N,) in {what}, got {label.dtype} {label.shape}.")
+        raise UsageError(
+            f"Expected integers or strings (N,), or floats to predict, (N,), (N, D) or (N, T, D), in {what}, got "
+            f"{label.dtype} {label.shape}."
+        )
     try:
         return np.char.decode(label, "utf-8") if label.dtype.kind == "S" else label
     except UnicodeDecodeError as error:  # replacing invalid bytes could merge two classes

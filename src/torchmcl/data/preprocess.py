@@ -9,6 +9,7 @@ by the ensemble (`ensemble.whitening`).
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from math import isfinite
+from typing import cast
 
 import numpy as np
 import torch
@@ -69,6 +70,20 @@ def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     shape = (1, -1, *[1] * (x.ndim - 2))
     center, spread = (torch.tensor(values, device=x.device).view(shape) for values in (mean, std))
     return (x.float() - center) / spread
+
+
+def denormalize(name: str, x: Tensor) -> Tensor:
+    """Undo the preprocessing "normalize:MEAN/STD"; with any other preprocessing, x is returned unchanged.
+
+    >>> denormalize("normalize:2,5/1,10", torch.tensor([[0.0, 1.0]]))
+    tensor([[ 2., 15.]])
+    """
+    if not name.startswith("normalize:") or "+" in name:
+        return x
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    numbers = cast(partial[Tensor], _step(name)).keywords
+    mean, std = (torch.tensor(numbers[part]).view(shape) for part in ("mean", "std"))
+    return x * std + mean
 
 
 def resize(x: Tensor, height: int, width: int) -> Tensor:

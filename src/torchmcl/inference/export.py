@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torchmcl import networks
 from torchmcl._utils import atomic
 from torchmcl._utils.logs import muted
+from torchmcl.data import preprocess
 from torchmcl.errors import UsageError
 from torchmcl.inference.export_outputs import outputs_of
 from torchmcl.inference.inputs import batches, labelled_batches
@@ -258,11 +259,16 @@ def error(run: Runner, specialists: Specialists, examples: Any) -> float:
 
 
 def random_input(specialists: Specialists, size: int) -> Tensor:
-    """Return a reproducible batch of random examples with the shape and type of the model's input, (size, …)."""
+    """Return a reproducible batch of random examples like those of the model's input, (size, …).
+
+    With the preprocessing "normalize", they have its mean and deviation. Rounding errors of a network grow with its
+    inputs, so that far outside of this range, they would exceed the tolerance.
+    """
     model_config, generator = specialists.model_config, torch.Generator().manual_seed(size)
     if model_config.dtype == "uint8":
         return torch.randint(256, (size, *model_config.shape), dtype=torch.uint8, generator=generator)
-    return torch.randn(size, *model_config.shape, generator=generator)
+    x = torch.randn(size, *model_config.shape, generator=generator)
+    return preprocess.denormalize(model_config.preprocess, x)
 
 
 def input_name(specialists: Specialists) -> str:

@@ -94,16 +94,17 @@ class NumberOutputs(Outputs):
     ) -> tuple[float, bool]:
         """Compare scores, and numbers relative to the deviation of the targets or, if larger, their magnitude.
 
-        The resolution of float32 is relative to the magnitude, so that targets with a large mean are less exact.
+        The resolution of float32 is relative to the magnitude, so that targets with a large mean are less exact. The
+        mean of the hypotheses is as exact as the largest hypothesis.
         """
         task = specialists.method.task
         scale = torch.tensor(getattr(task, "scale", None) or 1.0)
         mean = torch.tensor(getattr(task, "mean", None) or 0.0)
         unit = torch.maximum(scale, 0.05 * mean.abs())
         off = float((expected["scores"] - got["scores"]).abs().max())
-        for name in ("hypotheses", "mean"):
-            size = torch.maximum(unit, (expected[name] - mean).abs())
-            off = max(off, float(((expected[name] - got[name]) / size).abs().max()))
+        size = torch.maximum(unit, (expected["hypotheses"] - mean).abs())  # (M, B, D)
+        for name, each in (("hypotheses", size), ("mean", size.amax(0))):
+            off = max(off, float(((expected[name] - got[name]) / each).abs().max()))
         return off, True
 
     def error(self, batches: Sequence[tuple[Values, Tensor]]) -> float:

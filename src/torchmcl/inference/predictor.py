@@ -339,6 +339,8 @@ class Specialists:
         """
         if self.model_config.dense and masks is None:
             raise UsageError("A segmentation model needs a folder for its masks. Pass masks=…, or --out masks.")
+        if masks is not None and not self.model_config.dense:
+            raise UsageError("Only a segmentation model writes masks. Omit masks, or --out.")
         x, rows = table_files.examples(files, skip_unreadable=skip_unreadable)
         answers = []
         with progress_bar("predicting", len(rows), shown=verbose) as advance:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from torchmcl.errors import known_name
+from torchmcl.errors import UsageError, known_name
 from torchmcl.metrics.shapes import check_shapes
 from torchmcl.metrics.stateful import MeanMetric
-from torchmcl.structures.output import per_example, to_float32
+from torchmcl.structures.output import describe, per_example, to_float32
 
 KERNELS = ("gaussian", "laplace")
 
@@ -252,7 +252,12 @@ def mixture_nlls(
     """Return the negative log-likelihood of each example, (B,), whose mean is `mixture_nll`."""
     known_name("kernel", kernel, KERNELS)
     f, s, y, valid = _scored(hypotheses, scores, target)
-    scale = torch.as_tensor(scale, dtype=f.dtype, device=f.device).expand_as(hypotheses)
+    scale = torch.as_tensor(scale, dtype=f.dtype, device=f.device)
+    try:
+        scale = scale.expand_as(hypotheses)
+    except RuntimeError as error:
+        shape = tuple(hypotheses.shape)
+        raise UsageError(f"Expected a scale that broadcasts to {shape}, got {describe(scale)}.") from error
     scale = scale if valid is None else scale.unsqueeze(2)
     z = (f - y) / scale
     each = z.square() / 2 + log(2 * pi) / 2 if kernel == "gaussian" else z.abs() + log(2)

@@ -256,7 +256,7 @@ METRICS = (
     MetricDescription(
         "Purity",
         "Percentage of the assignments in the last epoch in which an example went to one of the K members that took "
-        "its class most often.",
+        "its class or group most often.",
         _purity,
         0,
         "{:,.1f} %",

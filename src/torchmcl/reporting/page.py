@@ -129,14 +129,14 @@ def summary(runs: Sequence[Evaluation]) -> str:
     epochs, names = len(run.history), run.specialists.classes
     network = f"{run.specialists.model_config.network or 'custom'} networks"
     length = f" for {epochs} epoch{'s' if epochs != 1 else ''}" if epochs else ""
+    trained = f"{network} and was trained with the method {run.specialists.method.name}{length}"
     if isinstance(run, RegressionEvaluation):
-        return _regression_summary(run, f"{network} and was trained with {run.specialists.method.name.upper()}{length}")
+        return _regression_summary(run, trained)
     kind = f"masks of {shorten_list(names)}" if run.dense else f"{len(names)} classes: {shorten_list(names)}"
     auxiliary = "An additional output, the auxiliary class, is for examples that a member leaves to the others. "
     auxiliary = auxiliary if run.auxiliary else ""
     return (
-        f"The ensemble consists of {run.members} {network} and was trained with "
-        f"{run.specialists.method.name.upper()}{length}. "
+        f"The ensemble consists of {run.members} {trained}. "
         f"Each training example is taken by K = {run.k} of the {run.members} members. {auxiliary}"
         f"The ensemble was evaluated on {run.metrics['examples']:,} "
         f"test examples of {run.metrics['data']}, with {kind}."

@@ -11,6 +11,7 @@ from torchmcl.studies.statistics import MARGIN, Difference, expected_false, mean
 from torchmcl.studies.store import Result
 from torchmcl.studies.study import spread, values
 from torchmcl.studies.tables import MISSING, Table
+from torchmcl.tasks.regression import DENSITIES
 
 SINGLE = "single"  # one network, the unit of cost
 METRICS = {  # with their headings and the number of digits
@@ -101,8 +102,15 @@ class MethodComparison:
 
     @property
     def headline(self) -> str:
-        """The metric of the recommendation, which is that of the ensemble's one answer."""
-        return "rmse" if "rmse" in self.metrics else "top1_error"
+        """The metric of the recommendation: of classes, the error of the ensemble's one answer.
+
+        Of numbers, it is a proper score of the hypotheses with their scores, as in `Regression.monitor`: the RMSE of
+        their mean would reject hypotheses that spread over the modes of the targets.
+        """
+        if "crps" not in self.metrics:
+            return "rmse" if "rmse" in self.metrics else "top1_error"
+        losses = {result["configuration"].get("loss") for results in self.results.values() for result in results}
+        return "nll" if "nll" in self.metrics and losses <= set(DENSITIES.values()) else "crps"
 
     @property
     def by_cost(self) -> list[str]:
@@ -155,9 +163,9 @@ class MethodComparison:
 
     @property
     def recommendation(self) -> str:
-        """What to use, from the intervals of the error of the ensemble's one answer.
+        """What to use, from the intervals of the `headline` metric.
 
-        A method is preferred to a simpler one only if its error is clearly lower over the seeds, and if the interval
+        A method is preferred to a simpler one only if this metric is clearly lower over the seeds, and if the interval
         over the test examples excludes 0 as well.
         """
         if (count := len(self.seeds)) < (least := comparison.SEEDS):
@@ -176,8 +184,11 @@ class MethodComparison:
         return f"Use {title(best)}: {'; '.join(parts)}."
 
     def _beaten(self, best: str, name: str) -> str:
-        pair = self.pairs[best, name, self.headline]
-        return f"its {pair.word} is clearly lower than that of {title(name)} ({pair.text})"
+        pair, mean = self.pairs[best, name, self.headline], self.pairs.get((name, best, "rmse"))
+        text = f"its {pair.word} is clearly lower than that of {title(name)} ({pair.text})"
+        if mean is None or not mean.lower:
+            return text
+        return f"{text}, although the RMSE of its mean is higher ({self.pairs[best, name, 'rmse'].text})"
 
     def _not_lower(self, best: str, name: str) -> str:
         pair, oracle = self.pairs[name, best, self.headline], self.pairs.get((name, best, "oracle_error"))

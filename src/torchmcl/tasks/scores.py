@@ -48,7 +48,8 @@ def score_loss(
     tensor([1.3863])
     """
     known_name("kind of score", kind, KINDS)
-    if losses.shape[:2] != scores.shape or not 2 <= losses.ndim <= 3:
+    tensors = isinstance(scores, Tensor) and isinstance(losses, Tensor)
+    if not tensors or losses.shape[:2] != scores.shape or not 2 <= losses.ndim <= 3:
         raise UsageError(
             f"Expected scores (M, B) and losses (M, B) or (M, B, T), got {describe(scores)} and {describe(losses)}."
         )

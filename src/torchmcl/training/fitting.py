@@ -304,7 +304,7 @@ def prepare(
     _check_custom(config, {"transform": transform, "optimizer": optimizer, "schedule": schedule, "task": task})
     by_image = config.method.unit == "image"
     if not by_image and not data.train.dense:
-        raise UsageError(f"The unit pixel needs masks, but {data.name} has one label per image. Use unit='image'.")
+        raise UsageError(f"The unit pixel needs masks, but {data.name} has none. Use unit='image'.")
     if by_image and data.train.dense and data.train.group is None:
         raise UsageError(f"The unit image needs the group of each image, which {data.name} lacks. Use unit='pixel'.")
     resolved_task = resolve_task(task, config.method, data, config.recipe.class_weight)

@@ -236,9 +236,9 @@ REGRESSION_FIGURES = (
     Entry(
         "voronoi_cells",
         "Voronoi cells",
-        "For four test examples, the regions of the targets that are closest to each hypothesis, in units of the "
-        "standard deviation of each target value. The area of a point shows the score of its hypothesis, and a cross "
-        "marks the target. A hypothesis that is far from all targets lies outside.",
+        "For four test examples, the regions of the targets that are closest to each hypothesis. Distances are "
+        "measured in standard deviations of each target value. The area of a point shows the score of its hypothesis, "
+        "and a cross marks the target. A hypothesis that is far from all targets lies outside.",
         voronoi_cells,
         lambda evaluation: evaluation.task.targets == 2,
         wide=True,

@@ -26,7 +26,7 @@ def hypotheses_over_input(evaluation: RegressionEvaluation) -> "Figure":
     opacity = (answer.scores * evaluation.members).clamp(0.12, 1)
     panels = min(target.shape[1], MAX_PANELS)
     low, high = target_range(torch.cat([target, answer.mean]))
-    figure = style.new(4.6 * panels, 3.2)
+    figure = style.new(max(4.6, 2.9 * panels), 3.2)
     for d, axes in enumerate(figure.subplots(1, panels, squeeze=False)[0]):
         axes.scatter(x[example].numpy(), target[:, d].numpy(), s=9, color=style.GREY, alpha=0.6, linewidths=0, zorder=3)
         for m, values in enumerate(answer.hypotheses[:, :, d]):

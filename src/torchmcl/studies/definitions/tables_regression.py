@@ -68,7 +68,9 @@ def table(results: Results) -> Table:
     about = (
         f"Units of the targets; M = {MEMBERS}, except for one network. distortion: squared distance of the closest "
         "hypothesis. NLL: with a predicted scale for one network, the independent ensemble and the mixture density "
-        "network, otherwise kernels on the Voronoi cells, with the bandwidth chosen on the validation split. minus IE: "
+        "network, otherwise kernels on the Voronoi cells, with the bandwidth chosen on the validation split. The "
+        "mixture density network is annealed MCL at a constant temperature: its components learn with the "
+        "responsibilities of a mixture with equal weights, so it is not an exact mixture density network. minus IE: "
         "mean over paired splits with a 95 % t interval, * if clear (see the comparisons in docs/studies.md)."
     )
     return Table("Tables with numbers to predict", columns, rows, about)
