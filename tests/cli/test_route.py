@@ -49,7 +49,9 @@ def test_evaluate(runs, capsys):
         "missed": 0,
         "queried": 3,
     }
-    assert "routing: top-1 error, %" in torchmcl(f"evaluate {runs / 'routed'} --query 1 --budget 1", capsys)[1]
+    table = torchmcl(f"evaluate {runs / 'routed'} --query 1 --budget 1", capsys)[1]
+    assert "routing: top-1 error, %" in table
+    assert "routing: no owner queried, %" in table
 
 
 def test_predict(runs, capsys, tmp_path):

@@ -149,3 +149,31 @@ def test_parts_are_checked_where_they_are_created():
     assert DataConfig(classes=["a", "b"]) == DataConfig(classes="a,b")
     assert DataConfig(classes=["a,b", "c"]).classes == ("a,b", "c")
     assert MethodConfig.of("cmcl", 3, "image", {}).resolved("digits", 10).options["k"] == 3
+
+
+def test_masks_have_a_default_network_of_their_own(tmp_path):
+    masks = data.load("digits-masks", limit=40)
+    np.savez(tmp_path / "masks.npz", x=masks.train.images.numpy(), y=masks.train.target.numpy())
+    for given_data in ("icoseg", "digits-masks", "segmentation-folder:photos", f"npz:{tmp_path}/masks.npz", masks):
+        assert TrainConfig.of(data=given_data).network.name == "fcn"
+    assert TrainConfig.of(data="digits").network.name == "simple_cnn"
+
+
+def per_image(outputs):
+    import torch
+
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, outputs))
+
+
+@pytest.mark.parametrize(
+    ("network", "data_set", "message"),
+    [
+        ("simple_cnn", "digits-masks", "The network simple_cnn predicts one class per image, but the data has masks"),
+        ("fcn", "digits", "The network fcn predicts a mask, but the data has no masks"),
+        (per_image, "digits-masks", "The network predicts one class per image, but the data has masks"),
+    ],
+)
+def test_a_network_whose_outputs_do_not_match_the_targets_is_rejected(network, data_set, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        fit("ie", network, data_set, members=2, epochs=1, data_limit=60, verbose=False, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -30,6 +30,12 @@ def test_a_member_that_takes_nothing():
         ("smcl", {}, 'Raise k, or try balance="assignment".'),
         ("relaxed", {}, 'Raise k, or try amcl with balance="assignment".'),
         ("amcl", {"balance": "assignment"}, 'Lower beta, raise k, or try balance="both".'),
+        ("amcl", {"balance": "memory"}, 'Lower beta, raise k, or try balance="both".'),
+        ("amcl", {"balance": True}, 'Lower beta, raise k, or try balance="both".'),
+        ("amcl", {"balance": "both"}, "in this epoch. Raise k, or use fewer members."),
+        ("amcl", {"balance": "both", "slack": 1.0}, "in this epoch. Raise k, lower slack, or use fewer members."),
+        ("amcl", {"balance": "assignment", "memory": False}, "in this epoch. Raise k, or use fewer members."),
+        ("smcl", {"balance": "assignment", "slack": 2.0}, "Raise k, lower slack, or use fewer members."),
     ],
 )
 def test_advice_depends_on_the_options(name, options, advice):

@@ -136,6 +136,18 @@ def test_perceptrons_that_are_computed_together_are_rounded_differently(tmp_path
 
 
 @pytest.mark.slow
+def test_features_of_a_shared_trunk_are_standardised_with_the_whole_batch(tmp_path):
+    """The heads of this process see a part of the batch, but the trunk's statistics are those of all of it."""
+    options = {"network": "efficientnet_lite0", "weights": "none", "image_size": 32, "hidden": 4, "width": None}
+    options |= {"exchange": "weight_sharing", "data_limit": 100, "optimizer": "sgd", "momentum": 0.5}
+    for processes in (1, 2):
+        run(tmp_path / str(processes), processes, SPARSE | {"method": "amcl"} | options)
+    one, two = (load_file(tmp_path / str(processes) / "model.safetensors") for processes in (1, 2))
+    for name, value in one.items():
+        torch.testing.assert_close(value, two[name], rtol=0, atol=1e-4, msg=name)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", [1, 3])
 def test_stopped_in_two_processes_and_continued_in_one(epoch, tmp_path):
     options = SPARSE | {"method": "amcl", "batch_size": 32}

@@ -18,6 +18,7 @@ LABELS = {  # the words of the table and, for fractions, the unit
     "brier": "Brier score",
     "aurc": "AURC, %",
     "unclaimed": "unclaimed, %",
+    "missed": "no owner queried, %",
     "oracle_rmse": "oracle RMSE",
     "rmse": "RMSE",
     "crps": "CRPS",

@@ -51,6 +51,7 @@ ABOUT = {
 NAMES = tuple(ABOUT)  # the built-in data sets
 TABLES = ("diabetes", "linnerud", "boston-housing", "auto-mpg")
 NUMBERS = (*TABLES, "three-modes", "grouped-modes")  # tables with numbers to predict
+MASKS = ("digits-masks", "icoseg", "segmentation-folder")  # images with masks, the last one with a path
 Reader = Callable[..., DataSet]
 _REGISTERED: Registry[Reader] = Registry("data set", reserved=NAMES)
 

@@ -66,33 +66,40 @@ REGRESSION: dict[str, Any] = {"optimizer": "adam", "learning_rate": 0.001}
 
 
 class DataKind(NamedTuple):
-    """What is known about data before it is loaded: whether its examples are rows, and its targets are floats.
+    """What is known about data before it is loaded: whether its examples are rows, and its targets are floats or masks.
 
     The names of data sets, a `DataSet` and the headers of an npz file tell; other data has images and classes. A task
     or one of its options also tells that targets are floats.
     """
 
-    table: bool
-    continuous: bool
+    table: bool = False
+    continuous: bool = False
+    masks: bool = False
+
+    @property
+    def network(self) -> str:
+        """The default network."""
+        return "mlp" if self.table else "fcn" if self.masks else "simple_cnn"
 
     @classmethod
     def of(cls, data: "str | DataSet", task: Any = None, options: Mapping[str, Any] | None = None) -> "DataKind":
         """Return the kind of a data set.
 
-        >>> DataKind.of("digits"), DataKind.of("digits", task="regression").continuous
-        (DataKind(table=False, continuous=False), True)
+        >>> DataKind.of("diabetes").network, DataKind.of("icoseg").network
+        ('mlp', 'fcn')
         """
         known = getattr(task, "name", task) in ("Regression", "regression")
         known = known or any((options or {}).get(name) is not None for name in ("loss", "score"))
         if not isinstance(data, str):
-            return cls(len(data.train.images.shape) == 2, data.train.continuous)
-        from torchmcl.data import NUMBERS
+            return cls(len(data.train.images.shape) == 2, data.train.continuous, data.train.dense)
+        from torchmcl.data import MASKS, NUMBERS
         from torchmcl.data.datasets.npz import peek
 
         if not data.startswith("npz:"):
-            return cls(data in NUMBERS, known or data in NUMBERS)
-        (shape, _), (_, kind) = (peek(Path(data[4:]).expanduser()).get(name, ((), "")) for name in "xy")
-        return cls(len(shape) == 2, known or kind == "f")
+            return cls(data in NUMBERS, known or data in NUMBERS, data.partition(":")[0] in MASKS)
+        (x, _), (y, kind) = (peek(Path(data[4:]).expanduser()).get(name, ((), "")) for name in "xy")
+        known = known or kind == "f"
+        return cls(len(x) == 2, known, len(y) == 3 and not known)
 
 
 @dataclass(frozen=True)
@@ -385,7 +392,7 @@ class TrainConfig:
         """
         kind = DataKind.of(data, task, options)
         if isinstance(network, str) and network == "default":
-            network = "mlp" if kind.table else "simple_cnn"
+            network = kind.network
         if recipe is not None:
             given = {**options, "norm_eps": norm_eps, "initial_weights": initial_weights}
             given |= {"exchange": exchange, "preset": preset}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Dataset
 from torchmetrics import Metric
@@ -103,8 +103,8 @@ def fit(
     Args:
         method: A name in `methods.names()` or a `Method`, which training does not change.
         network: A name in `networks.names()`, a callable that builds a network, a module, or a list with one of these
-            per member. A module is copied with its weights. See `Ensemble.build`. By default, `simple_cnn` for images
-            and `mlp` for tables.
+            per member. A module is copied with its weights. See `Ensemble.build`. By default, `simple_cnn` for
+            images, `fcn` for images with masks and `mlp` for tables.
         data: The name of a data set (see `data.load`) or a `DataSet` (see `data.from_arrays`, `data.from_dataset` and
             `data.from_loaders`).
         members: The number of members. By default, that of the `Method`, the length of the list of networks, or 5.
@@ -431,16 +431,26 @@ def _check_networks(ensemble: Ensemble, model_config: ModelConfig, *, custom: bo
         if len(devices) == 1:  # networks on several devices cannot run before Fabric moves them
             x = torch.zeros(2, *model_config.shape, dtype=getattr(torch, model_config.dtype), device=devices.pop())
             with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=mixed):
-                ensemble.dry_run(preprocess.get(model_config.preprocess)(x))
+                logits = ensemble.dry_run(preprocess.get(model_config.preprocess)(x))
+            _check_pixels("The network", logits, model_config)
         return
     try:
         x = torch.zeros(1, *model_config.shape, dtype=getattr(torch, model_config.dtype))
-        list(outputs(ensemble, [preprocess.get(model_config.preprocess)(x)]))
+        ((_, output),) = outputs(ensemble, [preprocess.get(model_config.preprocess)(x)])
     except RuntimeError as problem:
         raise UsageError(
             f"Examples of shape {model_config.shape} are too small for {model_config.network}: {problem}. "
             "Use larger images or another network."
         ) from problem
+    _check_pixels(f"The network {model_config.network}", output.logits, model_config)
+
+
+def _check_pixels(network: str, logits: Tensor, model_config: ModelConfig) -> None:
+    """Raise UsageError unless a network has outputs (M, B, C, H, W) for masks and (M, B, C) for other targets."""
+    if model_config.dense and logits.ndim == 3:
+        raise UsageError(f"{network} predicts one class per image, but the data has masks. Use fcn.")
+    if not model_config.dense and logits.ndim > 3:
+        raise UsageError(f"{network} predicts a mask, but the data has no masks. Use another network.")
 
 
 def _check_backbone_rate(config: TrainConfig, ensemble: Ensemble) -> None:

@@ -71,10 +71,13 @@ def _balance_advice(method: Method) -> str:
     options = method.options
     if "balance" not in options:
         return 'Raise k, or try amcl with balance="assignment".'
+    balance, has_memory = options["balance"], bool(options.get("memory"))
+    if balance == "both" or (balance == "assignment" and not has_memory):
+        # Shares are equal already, as far as the slack and the number of classes permit.
+        return "Raise k, lower slack, or use fewer members." if options["slack"] else "Raise k, or use fewer members."
     first = "Lower beta, raise" if "beta" in options else "Raise"
-    # With a balanced assignment, only the memory can still leave a member without a class.
-    balance = "both" if options["balance"] == "assignment" and "memory" in options else "assignment"
-    return f'{first} k, or try balance="{balance}".'
+    # Each kind of balance leaves a phase in which a member can take nothing.
+    return f'{first} k, or try balance="{"both" if balance and has_memory else "assignment"}".'
 
 
 def check_winners(share: Sequence[float], method: str = "smcl") -> list[str]:

@@ -198,7 +198,8 @@ class Training:
     def _batches(self, state: State) -> Iterator[Batch]:
         """Return the remaining batches of an epoch; members that are trained apart read only the examples they need."""
         epoch, start = state.at_epoch(), self.position.batch
-        if self.parallel is None or not isinstance(self.train, Loader) or not self.train.by_example:
+        complete = self.unwrapped.exchange.shared_stem  # statistics of a trunk's features need the whole batch
+        if self.parallel is None or complete or not isinstance(self.train, Loader) or not self.train.by_example:
             return self.train.epoch(epoch, start=start)
 
         def needed(number: int, batch: Batch) -> Tensor | None:
