@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchmcl.cli.options import add_option, add_query
+from torchmcl.errors import UsageError
 
 
 def add_arguments(parser: Any) -> None:
@@ -24,6 +25,8 @@ def run(options: dict[str, Any]) -> int:
     """Run the command."""
     from torchmcl.inference.predictor import Specialists
 
+    if options["json"] and options["csv"]:
+        raise UsageError("Choose either --json or --csv.")
     specialists = Specialists.load(options["run"])
     query = {name: options[name] for name in ("query", "budget")}
     given = {"masks": options["out"], "skip_unreadable": options["skip_unreadable"], "verbose": True}
