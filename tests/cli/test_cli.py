@@ -192,7 +192,7 @@ def test_predict_a_folder(run, images, tmp_path, capsys):
 
 
 def test_a_folder_is_described_once_per_command_and_fits_a_terminal(images, tmp_path, capsys, monkeypatch):
-    for name in ("cat", "dog"):
+    for name in ("a cat, not a small one", "dog"):
         for i in range(5):
             (tmp_path / "pets" / name).mkdir(parents=True, exist_ok=True)
             shutil.copy(images / "colour.jpg", tmp_path / "pets" / name / f"{i}.jpg")
@@ -208,6 +208,13 @@ def test_a_folder_is_described_once_per_command_and_fits_a_terminal(images, tmp_
     wrapped = torchmcl(f"evaluate {first} {second}", capsys)[2]
     assert " ".join(wrapped.split()) == err.strip()
     assert max(len(part) for part in wrapped.splitlines() if str(tmp_path) not in part) <= 80
+    line = (
+        f"compare --data folder:{tmp_path}/pets --skip-unreadable --methods single,ie --seeds 1 --width 4 --members 2"
+    )
+    out = torchmcl(f"{line} --epochs 1 --out {tmp_path}/compare", capsys)[1]
+    data = out[: out.index("Split: ")].splitlines()
+    assert data[0].startswith("Data: folder:")
+    assert data[1].startswith("  ")
     lines = torchmcl("compare --methods ie,amcl", capsys)[2].splitlines()
     assert lines == ["torchmcl: Choose a folder for the runs with --out. Try:", f"  {compare.EXAMPLE}"]
 
