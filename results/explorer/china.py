@@ -63,7 +63,7 @@ def pages(run: Path, photo: Path) -> Image.Image:
                     seen.page.screenshot(path=path, full_page=True)
                     seen.inspect()
                 shot = Image.open(path).convert("RGB")
-                height = 1080 if width == "desktop" else 1160
+                height = 1020 if width == "desktop" else 1160
                 shots.append(shot.crop((0, 0, shot.width, height)).resize((shot.width * 600 // height, 600)))
     whole = Image.new("RGB", (sum(shot.width for shot in shots), 600))
     for i, shot in enumerate(shots):

@@ -12,7 +12,7 @@ from PIL import Image
 
 from command_line import torchmcl
 from torchmcl import cli, methods, networks
-from torchmcl.cli import entry
+from torchmcl.cli import compare, entry
 from torchmcl.cli import options as shared
 from torchmcl.inference.predictor import Specialists
 
@@ -59,6 +59,14 @@ def test_help_shows_the_whole_description(capsys):
     text = " ".join(torchmcl("train --help", capsys)[1].split())
     assert "which must not exchange features) (default: auto)" in text
     assert " ." not in text.replace(" .csv", "").replace(" .npz", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"), [("predict", "RUN FILES"), ("predict runs/first", "FILES"), ("evaluate", "RUNS")]
+)
+def test_missing_arguments_have_the_names_of_the_help(given, missing, capsys):
+    code, _, said = torchmcl(given, capsys)
+    assert (code, said) == (2, f"torchmcl: Missing: {missing}. Try: torchmcl {given.split()[0]} --help\n")
 
 
 @pytest.mark.parametrize(
@@ -170,9 +178,6 @@ def test_predict_a_folder(run, images, tmp_path, capsys):
     assert [row[0] for row in rows] == [f"{images}/colour.jpg", f"{images}/grey.png"]
     again = json.loads(torchmcl(f"predict {run} {images} --json", capsys)[1])
     assert [int(row[4]) for row in rows] == [row["member"] for row in again]
-    code, out, err = torchmcl(f"predict {run} {images} --csv --json", capsys)
-    assert (code, out) == (2, "")
-    assert "at most one of --json and --csv" in err
     shutil.copytree(images, folder := tmp_path / "mixed")
     (folder / "empty.png").touch()
     (folder / "text.jpg").write_text("text")
@@ -182,6 +187,36 @@ def test_predict_a_folder(run, images, tmp_path, capsys):
     code, out, err = torchmcl(f"predict {run} {folder} --skip-unreadable", capsys)
     assert (code, len(out.splitlines())) == (0, 2)
     assert "They are left out." in err
+    code, out, err = torchmcl(f"predict {run} {images} --csv --json", capsys)
+    assert (code, out, err) == (2, "", "torchmcl: Choose either --json or --csv.\n")
+
+
+def test_a_folder_is_described_once_per_command_and_fits_a_terminal(images, tmp_path, capsys, monkeypatch):
+    for name in ("a cat, not a small one", "dog"):
+        for i in range(5):
+            (tmp_path / "pets" / name).mkdir(parents=True, exist_ok=True)
+            shutil.copy(images / "colour.jpg", tmp_path / "pets" / name / f"{i}.jpg")
+    (tmp_path / "pets" / "dog" / "empty.jpg").touch()
+    first, second = (str(tmp_path / name) for name in "ab")
+    line = f"train --data folder:{tmp_path}/pets --skip-unreadable --method ie --width 4 --members 2 --epochs 1 --quiet"
+    for out in (first, second):
+        assert torchmcl(f"{line} --out {out}", capsys)[0] == 0
+    err = torchmcl(f"evaluate {first} {second}", capsys)[2]
+    assert err.count("dog/empty.jpg (empty). They are left out.") == err.count("\n") == 1
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the output for a terminal
+    monkeypatch.setenv("COLUMNS", "80")
+    wrapped = torchmcl(f"evaluate {first} {second}", capsys)[2]
+    assert " ".join(wrapped.split()) == err.strip()
+    assert max(len(part) for part in wrapped.splitlines() if str(tmp_path) not in part) <= 80
+    line = (
+        f"compare --data folder:{tmp_path}/pets --skip-unreadable --methods single,ie --seeds 1 --width 4 --members 2"
+    )
+    out = torchmcl(f"{line} --epochs 1 --out {tmp_path}/compare", capsys)[1]
+    data = out[: out.index("Split: ")].splitlines()
+    assert data[0].startswith("Data: folder:")
+    assert data[1].startswith("  ")
+    lines = torchmcl("compare --methods ie,amcl", capsys)[2].splitlines()
+    assert lines == ["torchmcl: Choose a folder for the runs with --out. Try:", f"  {compare.EXAMPLE}"]
 
 
 def test_a_config_repeats_a_run(run, tmp_path, capsys):

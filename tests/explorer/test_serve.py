@@ -13,6 +13,7 @@ from torchmcl import cli
 from torchmcl.data.image_files import read_image
 from torchmcl.explorer.serve import LOGGER, errors_shown
 from torchmcl.inference.predictor import Specialists
+from torchmcl.training import fit
 
 PHOTOGRAPH = "china.jpg"  # one that comes with scikit-learn: nothing in it is a digit
 
@@ -116,6 +117,21 @@ def test_a_picture_is_shown_at_full_size(server, browser, pictures):
         image.click()
         image.wait_for(state="detached")
         seen.inspect()
+
+
+def test_five_members_fit_side_by_side_with_aligned_rows(browser, tmp_path):
+    options = {"members": 5, "epochs": 2, "warmup": 1, "width": 8, "exchange": "none", "verbose": False}
+    fit("amcl", "simple_cnn", "digits", out=tmp_path / "run", **options)
+    with serving(tmp_path / "run", "--results", tmp_path) as address:
+        for width in ("desktop", "phone"):
+            with opened(browser, address, width=width) as seen:
+                said(seen)
+                names = seen.page.locator(".mcl-card .mcl-bar .name").all()
+                assert all(name.evaluate("name => name.scrollWidth <= name.clientWidth") for name in names)
+                last = [bar.bounding_box()["y"] for bar in seen.page.locator(".mcl-card .mcl-bar.auxiliary").all()]
+                assert len(last) == 5
+                assert (max(last) - min(last) <= 2) == (width == "desktop")
+                seen.inspect()
 
 
 def test_two_runs_side_by_side(run, results, browser, pictures, tmp_path):

@@ -120,6 +120,7 @@ def test_a_comparison_in_a_browser(compared, browser):
     ie, _, smcl = (run.metrics["top1_error"] for run in evaluations)
     assert smcl > ie + 5  # far behind, and warned about
     with opened(browser, path.as_uri()) as seen:
+        assert seen.page.locator("details.run[open] > summary").all_text_contents() == ["amcl"]  # not the baselines
         folded = seen.page.locator("details", has=seen.page.get_by_text("about baselines (")).locator("li")
         assert set(folded.locator(".of").all_text_contents()) <= {"ie", "smcl"}
         assert not folded.first.is_visible()
@@ -315,6 +316,8 @@ def test_the_command_trains_the_same(digits_run, tmp_path):
     assert TrainConfig.of(**parsed).identity() == TrainConfig.of(**config).identity()
     switches = {"method": "amcl", "network": "mlp", "data": "digits", "members": 2, "lean": True, "balance": True}
     assert train_command(switches, "x").endswith("--lean --balance true --out x")
+    flag = train_command({**switches, "data": "folder:x", "data_skip_unreadable": True}, "x")
+    assert build_parser().parse_args(shlex.split(flag)[1:])["train"]["data_skip_unreadable"] is True
     assert train_command({"method": "amcl", "data": "own", "members": 2}, "x") is None
 
 

@@ -120,6 +120,14 @@ def test_data_sets_are_as_they_are_read(name, request):
     assert (len(read.train.classes), len(read.train.groups or ())) == (said.classes, said.groups)
 
 
+def test_frozen_weights_are_not_sent():
+    table = cost.traffic_table([("efficientnet_lite0", "cifar10")], gpus=(1, 8))
+    heads = 5 * (256 * (1280 + 1) + 11 * (256 + 1))  # per member, a hidden layer and a layer with the auxiliary class
+    (row,) = table.rows
+    assert row[2:5] == (f"{heads:,}", "0.0", f"{cost.traffic(heads, 8) / 1e6:,.1f}")
+    assert "0.0 +" not in " ".join(row[-2:])
+
+
 def test_the_command(capsys):
     assert cli.main(["study", "cost", "ablation", "exchange", "--scale", "smoke", "--gpus", "2"]) == 0
     printed = capsys.readouterr().out
@@ -133,6 +141,7 @@ def test_the_command(capsys):
         ("ablatio", "Did you mean 'ablation'?"),
         ("--tflops 0", "Expected tflops > 0"),
         ("--gpus 0", "gpus >= 1"),
+        ("toy_regression --scale paper", "has no runs at the scale paper. See: torchmcl study ls"),
     ],
 )
 def test_bad_input_is_one_line(line, problem, capsys):

@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import wrap
@@ -55,16 +56,36 @@ def write(console: "Console", text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def say_error(text: str) -> None:
+    """Print a message on standard error, wrapped between words on a terminal and in one line elsewhere."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    print(wrapped(text, console.width) if console.is_terminal else text, file=sys.stderr)
+
+
 def wrapped(text: str, width: int) -> str:
     """Break each line that is longer than `width`, but not between a number and its percent sign.
+
+    A command keeps a line of its own, which is never broken, so that it can be pasted.
 
     >>> print(wrapped("epoch 1/2  loss 0.5  validation: top-1 error 4.97 %  shares 20 20", 52))
     epoch 1/2  loss 0.5  validation: top-1 error 4.97 %
       shares 20 20
+    >>> print(wrapped("Choose a folder with --out. Try: torchmcl train --data digits --out runs/first", 40))
+    Choose a folder with --out. Try:
+      torchmcl train --data digits --out runs/first
     """
-    kept = (line.replace(" %", "\N{NO-BREAK SPACE}%") for line in text.split("\n"))
-    parts = (wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) for line in kept)
-    return "\n".join("\n".join(lines) for lines in parts).replace("\N{NO-BREAK SPACE}%", " %")
+    return "\n".join(part for line in text.split("\n") for part in _parts(line, width))
+
+
+def _parts(line: str, width: int) -> list[str]:
+    if len(line) <= width or line.startswith("  torchmcl "):
+        return [line]
+    words, colon, command = line.partition(": torchmcl ")
+    kept = f"{words}{colon[:1]}".replace(" %", "\N{NO-BREAK SPACE}%")
+    lines = wrap(kept, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return [part.replace("\N{NO-BREAK SPACE}%", " %") for part in lines] + ([f"  torchmcl {command}"] if colon else [])
 
 
 @contextmanager

@@ -10,10 +10,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+
+from torchmcl._utils.console import say_error
 
 # Whether to show progress, for code that has no `verbose` argument, such as a download while data is loaded.
 VERBOSE: ContextVar[bool] = ContextVar("verbose", default=True)
+# What `report` has printed within `printed_once`.
+PRINTED: ContextVar[set[str] | None] = ContextVar("printed", default=None)
 
 
 def emit(logger: logging.Logger, level: int, text: str, show: Callable[[str], object] | None) -> None:
@@ -45,7 +48,10 @@ def emit(logger: logging.Logger, level: int, text: str, show: Callable[[str], ob
 
 def report(logger: logging.Logger, text: str, level: int = logging.INFO) -> None:
     """Log a message, and print it on standard error if VERBOSE is set."""
-    emit(logger, level, text, partial(print, file=sys.stderr) if VERBOSE.get() else None)
+    printed = PRINTED.get()
+    emit(logger, level, text, say_error if VERBOSE.get() and text not in (printed or ()) else None)
+    if printed is not None:
+        printed.add(text)
 
 
 def shown_by_logging(logger: logging.Logger, level: int) -> bool:
@@ -65,6 +71,16 @@ def _on_console(handler: logging.Handler) -> bool:
     stream = getattr(handler, "stream", None) or getattr(getattr(handler, "console", None), "file", None)
     console = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
     return stream is not None and any(stream is getattr(each, "rich_proxied_file", each) for each in console)
+
+
+@contextmanager
+def printed_once() -> Iterator[None]:
+    """Let `report` print equal messages only once within a context, such as a command that loads a folder again."""
+    before = PRINTED.set(set())
+    try:
+        yield
+    finally:
+        PRINTED.reset(before)
 
 
 @contextmanager

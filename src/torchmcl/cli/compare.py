@@ -52,7 +52,7 @@ def run(options: dict[str, Any]) -> int:
         data = comparing.load_data(specs)
     if not quiet:
         runs = f"{sum(map(len, specs.values()))} runs of {', '.join(map(title, names))}"
-        print(*data_lines(data), f"Runs: {runs}", sep="\n", flush=True)
+        say("\n".join([*data_lines(data), f"Runs: {runs}"]))
     try:
         chosen = runner.local_runner(parallel)
         found = comparing.compare_methods(specs, data, out, runner=chosen, verbose=not quiet)

@@ -12,6 +12,8 @@ from typing import Any
 from torchmcl import __version__
 from torchmcl._utils import imports, plain_yaml
 from torchmcl._utils.allocator import keep_freed_memory
+from torchmcl._utils.console import say_error
+from torchmcl._utils.logs import printed_once
 from torchmcl.cli import (
     cache,
     calibrate,
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = [normalize_option(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     imports.reset()
     try:
-        with keep_freed_memory():
+        with keep_freed_memory(), printed_once():
             code = run(run_imports([word for word in given if word != "--debug"]))
             sys.stdout.flush()
             return code
@@ -84,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as problem:
         if "--debug" in given:
             raise
-        print(f"torchmcl: {explained(problem)}", file=sys.stderr)
+        say_error(f"torchmcl: {explained(problem)}")
         return 2
 
 

@@ -28,8 +28,12 @@ def plain_message(problem: object) -> str:
     "Expected a whole number for --members, got 'x'."
     >>> plain_message("unrecognized arguments: --widht 4")
     'unrecognized arguments: --widht 4.'
+    >>> plain_message("the following arguments are required: predict.run, predict.files")
+    'Missing: RUN FILES.'
     """
     text = " ".join(str(problem).split()).rstrip(".")
+    if required := re.fullmatch(r"the following arguments are required: (.*)", text):
+        return f"Missing: {' '.join(name.rpartition('.')[2].upper() for name in required[1].split(', '))}."
     found = re.fullmatch(r'Parser key "(\w+)": (.*?)\.? (?:Got|Given) value: (.*)', text)
     kinds = [] if found is None else re.findall(r"<class '(\w+)'>|Literal\[(.*?)\]", found[2].split(" Errors: ")[0])
     names = [[VALUES.get(kind, "")] if kind else literals.replace("'", "").split(", ") for kind, literals in kinds]

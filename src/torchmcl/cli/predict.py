@@ -26,7 +26,7 @@ def run(options: dict[str, Any]) -> int:
     from torchmcl.inference.predictor import Specialists
 
     if options["json"] and options["csv"]:
-        raise UsageError("Expected at most one of --json and --csv, got both.")
+        raise UsageError("Choose either --json or --csv.")
     specialists = Specialists.load(options["run"])
     query = {name: options[name] for name in ("query", "budget")}
     given = {"masks": options["out"], "skip_unreadable": options["skip_unreadable"], "verbose": True}

@@ -12,7 +12,11 @@ from torchmcl.training.machine import Machine
 
 REQUIRED = ("method", "network", "data", "members")
 FIRST = (*REQUIRED, "epochs", "seed")  # options on which the defaults of other options depend
-SWITCHES = {"tensorboard", *(field.name for field in fields(Machine) if isinstance(field.default, bool))}
+SWITCHES = {
+    "tensorboard",
+    *(field.name for field in fields(Machine) if isinstance(field.default, bool)),
+    *(f"data_{field.name}" for field in fields(DataConfig) if isinstance(field.default, bool)),
+}
 
 
 def train_command(config: Mapping[str, Any], out: str) -> str | None:
@@ -31,7 +35,7 @@ def train_command(config: Mapping[str, Any], out: str) -> str | None:
         value = config[name]
         if name not in REQUIRED and value in (None, "default", defaults.get(name)):
             continue
-        words += [f"--{name}"] if name in SWITCHES else [f"--{name}", _format(value)]
+        words += _option(name, value)
     return shlex.join([*words, "--out", out])
 
 
@@ -40,13 +44,18 @@ def report_command(
 ) -> str:
     """Return the command that writes a report.
 
-    >>> report_command(["runs/a"], "a.html", source=DataConfig(limit=9), unseen="svhn", data=None)
-    'torchmcl report runs/a -o a.html --unseen svhn --data_limit 9'
+    >>> source = DataConfig(limit=9, skip_unreadable=True)
+    >>> report_command(["runs/a"], "a.html", source=source, unseen="svhn", data=None)
+    'torchmcl report runs/a -o a.html --unseen svhn --data_limit 9 --data_skip_unreadable'
     """
     values, defaults = asdict(source or DataConfig()), asdict(DataConfig())
     options |= {f"data_{name}": value for name, value in values.items() if value != defaults[name]}
-    words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+    words = [word for name, value in options.items() if value is not None for word in _option(name, value)]
     return shlex.join(["torchmcl", "report", *map(str, runs), "-o", str(out), *words])
+
+
+def _option(name: str, value: Any) -> list[str]:
+    return [f"--{name}"] if name in SWITCHES else [f"--{name}", _format(value)]
 
 
 def _format(value: Any) -> str:

@@ -69,6 +69,7 @@ def page(evaluations: Sequence[Evaluation], *, made_by: str) -> str:
         mistakes=[(run.name, strips) for run in runs if (strips := mistakes(run))],
         topics={title: drawn for title, drawn in topics.items() if drawn},
         members=[(run.name, [card(run, m) for m in range(run.members)]) for run in runs],
+        unfolded=runs.index(([run for run in runs if teaches_leaving(run)] or runs)[-1]),
         commands=[*((name, line) for name, line in commands if line), ("Write this report", made_by)],
         versions=[(name, format_versions(used)) for name, used in packages if used],
         settings=settings(runs),
@@ -83,11 +84,16 @@ def split_warnings(runs: Sequence[Evaluation]) -> tuple[list[tuple[Evaluation, s
     Baselines are runs whose method does not teach members to leave examples to others, such as `ie` and `smcl`, in a
     comparison with a run whose method does.
     """
-    teaching = [run.specialists.method.composition.teaches_leaving for run in runs]
+    teaching = [teaches_leaving(run) for run in runs]
     parts: tuple[list[tuple[Evaluation, str]], list[tuple[Evaluation, str]]] = ([], [])
     for run, teaches in zip(runs, teaching, strict=True):
         parts[any(teaching) and not teaches].extend((run, text) for text in diagnostics(run))
     return parts
+
+
+def teaches_leaving(run: Evaluation) -> bool:
+    """Return whether the method of a run teaches members to leave examples to others; if not, it is a baseline."""
+    return run.specialists.method.composition.teaches_leaving
 
 
 def describe_calibration(runs: Sequence[Evaluation]) -> str:

@@ -80,13 +80,15 @@ PAPER_NETWORKS = (
 class Work:
     """The number of parameters, and the operations per image: of a forward pass, of a training step, and once.
 
-    What is computed `once` per image are the features of a frozen trunk, which are cached.
+    The features of a frozen trunk are cached: its operations are needed `once` per image, and its parameters are
+    `frozen`.
     """
 
     parameters: int
     forward: int
     step: int
     once: int = 0
+    frozen: int = 0
 
 
 def operations(spec: Spec) -> float:
@@ -220,8 +222,9 @@ def one_member(
         x = torch.empty(1, *shape)
         features = split.stem(x).detach().requires_grad_()
     stem = count_module(split.stem, x)
-    if any(isinstance(part, Frozen) for part in split.stem.modules()):
-        stem = Work(stem.parameters, 0, 0, once=stem.forward)
+    if frozen := [part for part in split.stem.modules() if isinstance(part, Frozen)]:
+        fixed = sum(p.numel() for part in frozen for p in part.parameters())
+        stem = Work(stem.parameters, 0, 0, once=stem.forward, frozen=fixed)
     return split, stem, count_module(split.body, features), features.shape
 
 
@@ -322,9 +325,11 @@ def studies_table(
         hours = [operations(spec) / (tflops * 1e12) / 3600 for spec in specs]
         if total := len({spec.hash for spec in load(name).runs(scale_of(scale, name, seeds=seeds))}):
             rows.append((name, f"{total:,}", f"{len(specs):,}", *hour_cells(hours)))
+        elif names:
+            raise UsageError(f"The study {name!r} has no runs at the scale {scale}. See: torchmcl study ls")
         all_hours += hours
     rows.append(("all", MISSING, f"{len(all_hours):,}", *hour_cells(all_hours)))
-    waits = [f"{n} GPU{'s' * (n > 1)}: {hours_text(makespan(all_hours, n), 1)} h" for n in gpus]
+    waits = [f"{n} GPU{'s' * (n > 1)}: {decimals(makespan(all_hours, n), 1)} h" for n in gpus]
     columns = ("study", "runs", "not in a study above", "GPU-hours", "longest run, h")
     about = f"Estimated from counted operations at {tflops:g} TFLOP/s. Total time with one run per GPU:"
     return Table(f"Cost of studies, {scale}", columns, rows, f"{about} {'; '.join(waits)}.")
@@ -332,16 +337,16 @@ def studies_table(
 
 def hour_cells(hours: Sequence[float]) -> tuple[str, str]:
     """Return the cells for the total duration and for the duration of the longest run."""
-    return (hours_text(sum(hours)), hours_text(max(hours))) if hours else (MISSING, MISSING)
+    return (decimals(sum(hours)), decimals(max(hours))) if hours else (MISSING, MISSING)
 
 
-def hours_text(hours: float, digits: int = 2) -> str:
-    """Format hours with `digits` decimals, or with two significant digits if these would be zero.
+def decimals(value: float, digits: int = 2) -> str:
+    """Format hours or milliseconds with `digits` decimals, or with two significant digits if these would be zero.
 
-    >>> hours_text(1234.5), hours_text(0.000_123), hours_text(0)
+    >>> decimals(1234.5), decimals(0.000_123), decimals(0)
     ('1,234.50', '0.00012', '0.00')
     """
-    return f"{hours:.2g}" if 0 < hours < 10**-digits else f"{hours:,.{digits}f}"
+    return f"{value:.2g}" if 0 < value < 10**-digits else f"{value:,.{digits}f}"
 
 
 def networks_of(names: Iterable[str], scale: str, seeds: int | None = None) -> dict[tuple[str, str], None]:
@@ -363,21 +368,25 @@ def traffic_table(
     for network, data in networks:
         shape = DATA[data]
         work = count("amcl", network, members, shape.classes, shape)
-        sent = [f"{traffic(work.parameters, n) / 1e6:,.1f}" for n in gpus]
+        trained = work.parameters - work.frozen
+        sent = [f"{traffic(trained, n) / 1e6:,.1f}" for n in gpus]
         computing = [1e3 * ceil(BATCH / n) * work.step / (tflops * 1e12) for n in gpus]
-        sending = [1e3 * traffic(work.parameters, n) / (LINK * 1e9) for n in gpus]
-        times = [f"{compute:,.1f} + {send:,.1f}" for compute, send in zip(computing, sending, strict=True)]
-        rows.append((network, data, f"{work.parameters:,}", *sent, *times))
+        sending = [1e3 * traffic(trained, n) / (LINK * 1e9) for n in gpus]
+        times = [
+            f"{decimals(compute, 1)} + {decimals(send, 1)}" for compute, send in zip(computing, sending, strict=True)
+        ]
+        rows.append((network, data, f"{trained:,}", *sent, *times))
     counts = [f"{n} GPU{'s' * (n > 1)}" for n in gpus]
     columns = (
         "network",
         "data",
-        "parameters",
+        "trained parameters",
         *(f"MB, {name}" for name in counts),
         *(f"ms, {name}" for name in counts),
     )
     about = (
-        f"AMCL, M = {members}. MB: sent per step by each GPU, 2 (n - 1) / n x 4 bytes per parameter. ms: per step of "
-        f"{BATCH} images over all GPUs, computing at {tflops:g} TFLOP/s + sending at {LINK:g} GB/s, partly overlapping."
+        f"AMCL, M = {members}. MB: sent per step by each GPU, 2 (n - 1) / n x 4 bytes per trained parameter. ms: per "
+        f"step of {BATCH} images over all GPUs, computing at {tflops:g} TFLOP/s + sending at {LINK:g} GB/s, partly "
+        "overlapping."
     )
     return Table("Traffic of one run on several GPUs", columns, rows, about)

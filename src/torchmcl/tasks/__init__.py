@@ -77,7 +77,9 @@ def regression(
     negatives: int | None = None,
     **fitted: Any,
 ) -> Regression:
-    """Continuous targets; `fitted` are the options that `fit` and calibration set.
+    """One or more numbers per example.
+
+    `fitted` are the options that `fit` and calibration set.
 
     Args:
         loss: The loss of a hypothesis; gaussian and laplace also predict a scale.
