@@ -86,19 +86,23 @@ class Mahalanobis(UnseenScore):
     """
 
     def fit(self, features: Tensor | None, logits: MemberScores) -> "Mahalanobis":
-        """Compute the mean of each class that is predicted, and the covariance within classes."""
+        """Compute the mean of each class that is predicted, and a map after which the distances are Euclidean."""
         from sklearn.covariance import LedoitWolf
 
         x, label = _array(features), logits.combined.argmax(1).cpu().numpy()
-        self.means_ = np.stack([x[label == c].mean(0) for c in np.unique(label)])
-        own = self.means_[np.searchsorted(np.unique(label), label)]
-        self.covariance_ = LedoitWolf(assume_centered=True).fit(x - own)
+        means = np.stack([x[label == c].mean(0) for c in np.unique(label)])
+        own = means[np.searchsorted(np.unique(label), label)]
+        weight, axes = np.linalg.eigh(LedoitWolf(assume_centered=True).fit(x - own).get_precision())
+        self.whitening_ = axes * np.sqrt(weight.clip(min=0))  # (D, D)
+        self.means_ = means @ self.whitening_
         return self
 
     def score(self, features: Tensor | None, logits: MemberScores) -> Tensor:
         """Return the squared distances (B,)."""
-        x, covariance = _array(features), _fitted(self, "covariance_")
-        return torch.from_numpy(np.min([covariance.mahalanobis(x - mean) for mean in self.means_], axis=0))
+        from scipy.spatial.distance import cdist
+
+        x = _array(features) @ _fitted(self, "whitening_")
+        return torch.from_numpy(cdist(x, self.means_, "sqeuclidean").min(1))
 
 
 @final
