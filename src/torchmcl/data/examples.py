@@ -122,7 +122,7 @@ def _fingerprint(*parts: Tensor | None) -> str:
     digest = sha256()
     for part in parts:
         if part is not None:
-            digest.update(part.cpu().contiguous().view(-1).numpy())  # no copy of the images
+            digest.update(part.cpu().contiguous().view(-1).numpy().data)  # no copy of the images
     return digest.hexdigest()[:16]
 
 
