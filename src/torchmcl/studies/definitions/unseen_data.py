@@ -62,7 +62,8 @@ def table(results: Results) -> Table:
         "Percent. AUROC, AUPR and false positive rate at a true positive rate of 95 % with the unseen data as positive "
         "class; accepted: the share of the unseen examples that are accepted if 95 % of the test set is; *: the score "
         "with the highest mean AUROC of the method. Nearest neighbours, Mahalanobis and virtual logit use features: "
-        "those of the frozen network for CIFAR-10, the inputs of the members' last layers for digits. K = 1."
+        "those of the frozen network for CIFAR-10, the inputs of the members' last layers for digits, for which "
+        "unseen images are reduced to 8x8 gray values. K = 1."
     )
     columns = ("data", "unseen", "method", "score", *MEASURES.values(), "top-1")
     return Table("Detection of several kinds of unseen data", columns, cells, about)
