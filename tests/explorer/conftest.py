@@ -2,7 +2,7 @@ import shutil
 
 import pytest
 
-from torchmcl import cli
+from torchmcl import cli, fit
 
 
 @pytest.fixture(scope="session")
@@ -11,6 +11,14 @@ def run(digits_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("explorer") / "digits"
     shutil.copytree(digits_run, folder)
     assert cli.main(["calibrate", str(folder), "--coverage", "0.8"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def numbers_run(tmp_path_factory):
+    """A run that predicts one number from a table, barely trained."""
+    folder, options = tmp_path_factory.mktemp("numbers") / "diabetes", {"members": 3, "epochs": 1, "width": 8}
+    fit("annealed", "mlp", "diabetes", score="bce", out=folder, verbose=False, **options)
     return folder
 
 

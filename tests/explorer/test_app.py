@@ -193,7 +193,7 @@ def test_a_model_that_resizes_gives_the_labels_of_predict(digits_test, tmp_path)
 def test_rows_of_a_table_are_no_pictures(digits_test):
     rows = digits_test.images.flatten(1).float()
     specialists = fit("ie", "mlp", from_arrays(rows, digits_test.target), members=2, epochs=1, width=4, verbose=False)
-    with pytest.raises(UsageError, match="run that was trained on images"):
+    with pytest.raises(UsageError, match="needs images or numbers to predict"):
         Session("x", specialists)
 
 

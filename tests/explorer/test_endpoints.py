@@ -14,11 +14,12 @@ from serving import serving
 SECRET = "me:a secret with: colons"
 
 
-@pytest.fixture(scope="module")
-def server(run, tmp_path_factory):
+@pytest.fixture(scope="module", params=["run", "numbers_run"])
+def server(request, tmp_path_factory):
     people = tmp_path_factory.mktemp("people") / "people"
     people.write_text(f"{SECRET}\n\nyou:other\n")
-    with serving(run, "--auth", people, clean=False) as address:  # what no page would send is logged
+    folder = request.getfixturevalue(request.param)
+    with serving(folder, "--auth", people, clean=False) as address:  # what no page would send is logged
         yield address
 
 
@@ -117,11 +118,10 @@ def test_nothing_can_be_left_on_the_host(server):
 
 def test_nothing_is_told_of_what_goes_wrong_inside(server):
     every = functions(server)
+    event = {"pick": "-1", "values": [[{}]], "page": "x" * 50, "name": "a", "data": "?"}
     for data in ([], [None] * 9, ["\ud800"], [{"path": 3}], [[[]]], ["a" * 1000]):
         for function in every:
-            status, told = question(
-                server, data, function["id"], event_data={"pick": "-1", "page": "x" * 50, "name": "a", "data": "?"}
-            )
+            status, told = question(server, data, function["id"], event_data=event)
             assert status < 600
             for word in ("Traceback", 'File "', ".py", "site-packages"):
                 assert word not in told

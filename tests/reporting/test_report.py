@@ -16,12 +16,12 @@ from outcomes import one_clear_line
 from torchmcl import cli, metrics, reporting
 from torchmcl.analysis.evaluation import run_evaluation
 from torchmcl.analysis.figures import catalogue
+from torchmcl.analysis.inline import svg, thumbnail
 from torchmcl.cli.entry import build_parser, normalize_option
 from torchmcl.errors import UsageError
 from torchmcl.reporting.class_errors import class_tables
 from torchmcl.reporting.command import train_command
 from torchmcl.reporting.diagnostics import diagnostics
-from torchmcl.reporting.inline import svg, thumbnail
 from torchmcl.reporting.metric_descriptions import METRICS, NONE
 from torchmcl.reporting.mistakes import mistakes
 from torchmcl.reporting.page import TEMPLATES, distinct, figures, page

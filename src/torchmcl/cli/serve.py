@@ -1,4 +1,4 @@
-"""Explore a trained run in the browser: view predictions for images, inspect members and read study results."""
+"""Explore a trained run in the browser: view predictions for examples, inspect members and read study results."""
 
 from contextlib import suppress
 from typing import Any

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchmcl._utils.templates import shared
 from torchmcl.errors import TorchmclError, UsageError
-from torchmcl.explorer import example_page, members_page, studies_page
+from torchmcl.explorer import example_page, hypotheses_page, members_page, studies_page
 from torchmcl.explorer.elements import notice, render
 from torchmcl.explorer.session import MAX_BYTES, Session
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 SCRIPT = shared("sort.js") + files("torchmcl.explorer").joinpath("page.js").read_text(encoding="utf-8")
 # On a narrow screen, the answer is below the input, so the page scrolls to the answer.
 SCROLL = "watch('value', () => { if (innerWidth < 700) element.scrollIntoView({behavior: 'smooth'}); });"
+# The settings of each event; predictions are made one at a time.
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
+MODEL = PRIVATE | {"concurrency_id": "model"}
 MAX_QUEUE = 64  # maximum number of waiting requests; further requests are rejected
 LOGGER = logging.getLogger(__name__)
 
@@ -37,8 +40,9 @@ def build(sessions: Sequence[Session], results: Path) -> "gr.Blocks":
         with gr.Tabs(selected="predict") as tabs:
             with gr.Tab("Predict", id="predict"):
                 answer = add_example_tab(sessions)
-            with gr.Tab("Members", id="members") as tab:
-                add_members_tab(sessions, tab, tabs, answer)
+            if not sessions[0].targets:
+                with gr.Tab("Members", id="members") as tab:
+                    add_members_tab(sessions, tab, tabs, answer)
             if studies:
                 with gr.Tab("Studies", id="studies"):
                     add_studies_tab(studies, results)
@@ -49,40 +53,89 @@ def build(sessions: Sequence[Session], results: Path) -> "gr.Blocks":
 
 
 def add_example_tab(sessions: Sequence[Session]) -> "gr.HTML":
-    """Add the page for uploading or choosing an image; return the element that shows the answer."""
+    """Add the page for uploading or choosing an example; return the element that shows the answer."""
     import gradio as gr
 
-    def of_test(index: int) -> str:
-        return example_page.pages(sessions, lambda session: session.predict_test(index))
-
-    first = sessions[0]
-    shown = show_errors(of_test)(0) if all(session.test is not None for session in sessions) else example_page.EMPTY
+    known = all(session.test is not None for session in sessions)
+    shown = show_errors(of_test)(sessions, 0) if known else example_page.EMPTY
+    scroll = "" if sessions[0].targets else SCROLL  # the number of the example and its values must stay in view
+    answer = gr.HTML(shown, js_on_load=SCRIPT + scroll, elem_id="mcl-answer", render=False)
     with gr.Row():
         with gr.Column(scale=2, min_width=300):
-            sent = gr.HTML(render("upload", limit=MAX_BYTES), js_on_load=SCRIPT, elem_id="mcl-upload")
-            grid = gr.HTML(show_errors(example_page.thumbnails)(first), js_on_load=SCRIPT, elem_id="mcl-picks")
+            if sessions[0].images_shown:
+                add_upload(sessions, answer)
+            (add_inputs if sessions[0].targets else add_thumbnails)(sessions, answer)
         with gr.Column(scale=5, min_width=320):
-            answer = gr.HTML(shown, js_on_load=SCRIPT + SCROLL, elem_id="mcl-answer")
+            answer.render()  # type: ignore[no-untyped-call]
+    return answer
+
+
+def of_test(sessions: Sequence[Session], index: int) -> str:
+    """Render the answer of each run for an example of the test set."""
+    return example_page.pages(sessions, lambda session: session.predict_test(index))
+
+
+def picked(sessions: Sequence[Session]) -> Callable[..., str]:
+    """Return the handler of a click on an example of the test set."""
+    import gradio as gr
+
+    @show_errors
+    def pick(event: gr.EventData) -> str:
+        return of_test(sessions, to_int(event.pick))
+
+    return pick
+
+
+def add_upload(sessions: Sequence[Session], answer: "gr.HTML") -> None:
+    """Add the field for uploading an image."""
+    import gradio as gr
+
+    sent = gr.HTML(render("upload", limit=MAX_BYTES), js_on_load=SCRIPT, elem_id="mcl-upload")
 
     @show_errors
     def upload(event: gr.EventData) -> str:
         content, name = decode(event.data), Path(str(event.name)).name[:80]
         return example_page.pages(sessions, lambda session: session.predict_file(content, name))
 
-    @show_errors
-    def pick(event: gr.EventData) -> str:
-        return of_test(to_int(event.pick))
+    sent.upload(upload, None, answer, **MODEL)
+
+
+def add_thumbnails(sessions: Sequence[Session], answer: "gr.HTML") -> None:
+    """Add the images of the test set to choose from."""
+    import gradio as gr
+
+    grid = gr.HTML(show_errors(example_page.thumbnails)(sessions[0]), js_on_load=SCRIPT, elem_id="mcl-picks")
 
     @show_errors
     def turn(event: gr.EventData) -> str:
         label, _, page = str(event.page).partition(":")
-        return example_page.thumbnails(first, to_int(label) if label else None, to_int(page))
+        return example_page.thumbnails(sessions[0], to_int(label) if label else None, to_int(page))
 
-    private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
-    sent.upload(upload, None, answer, concurrency_id="model", **private)
-    grid.click(pick, None, answer, concurrency_id="model", **private)
-    grid.select(turn, None, grid, **private)
-    return answer
+    grid.click(picked(sessions), None, answer, **MODEL)
+    grid.select(turn, None, grid, **PRIVATE)
+
+
+def add_inputs(sessions: Sequence[Session], answer: "gr.HTML") -> None:
+    """Add the number of the test example, and its input values, for a run that predicts numbers."""
+    import gradio as gr
+
+    first = sessions[0]
+
+    @show_errors
+    def fields(event: gr.EventData) -> str:
+        return hypotheses_page.inputs(first, to_int(event.pick))
+
+    @show_errors
+    def edit(event: gr.EventData) -> str:
+        values = str(event.values).split(",")
+        return example_page.pages(sessions, lambda session: session.predict_values(values))
+
+    number = gr.HTML(hypotheses_page.number(first), js_on_load=SCRIPT, elem_id="mcl-number")
+    values = gr.HTML(hypotheses_page.inputs(first, 0), js_on_load=SCRIPT, elem_id="mcl-inputs")
+    number.click(picked(sessions), None, answer, **MODEL)
+    number.click(fields, None, values, **MODEL)
+    values.click(picked(sessions), None, answer, **MODEL)
+    values.input(edit, None, answer, **MODEL)
 
 
 def add_members_tab(sessions: Sequence[Session], tab: "gr.Tab", tabs: "gr.Tabs", answer: "gr.HTML") -> None:
@@ -110,15 +163,9 @@ def add_members_tab(sessions: Sequence[Session], tab: "gr.Tab", tabs: "gr.Tabs",
             raise UsageError("This member does not exist. Reload the page.")
         return members_page.examples(sessions[run], label, member)
 
-    @show_errors
-    def open_one(event: gr.EventData) -> str:
-        index = to_int(event.pick)
-        return example_page.pages(sessions, lambda session: session.predict_test(index))
-
-    private: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal", "concurrency_id": "model"}
-    tab.select(show, None, matrix, **private)
-    matrix.click(pick, None, examples, **private)
-    examples.click(open_one, None, answer, **private).then(
+    tab.select(show, None, matrix, **MODEL)
+    matrix.click(pick, None, examples, **MODEL)
+    examples.click(picked(sessions), None, answer, **MODEL).then(
         lambda: gr.Tabs(selected="predict"), None, tabs, api_visibility="private"
     )
 
@@ -138,7 +185,7 @@ def add_studies_tab(studies: Sequence[tuple[str, str]], results: Path) -> None:
             raise UsageError("This study does not exist. Reload the page.")
         return studies_page.page(*by_title[title], results)
 
-    chosen.input(show, chosen, table, api_visibility="private", show_progress="minimal")
+    chosen.input(show, chosen, table, **PRIVATE)
 
 
 def show_errors(answer: Callable[..., str]) -> Callable[..., str]:

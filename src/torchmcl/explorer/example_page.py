@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torchmcl.analysis.figures.overlays import overlay
 from torchmcl.analysis.images import to_rgb
 from torchmcl.errors import UsageError
+from torchmcl.explorer import hypotheses_page
 from torchmcl.explorer.elements import enlarge, image_url, notice, percent, render
 from torchmcl.explorer.session import ExampleAnswer, Session
 from torchmcl.metrics import pixel_errors
@@ -20,17 +21,19 @@ from torchmcl.structures.rejection import Rejection, claimed_examples
 MAX_CLASSES = 10  # up to this number, all classes are listed
 NOT_MINE = "not mine"
 IMAGES_PER_CLASS = {12: 6, 40: 4, 10**9: 2}  # in the overview, by the largest number of classes
-EMPTY = '<div class="mcl-empty"><p>Upload an image, or choose one from the test set.</p></div>'
+EMPTY = '<div class="mcl-empty"><p>The answer for the example that you choose is shown here.</p></div>'
 
 
 def pages(sessions: Sequence[Session], predict: Callable[[Session], ExampleAnswer]) -> str:
-    """Render the answer of each run for an image, side by side if there are several runs."""
+    """Render the answer of each run for an example, side by side if there are several runs."""
     answers = [page(session, predict(session)) for session in sessions]
     return answers[0] if len(answers) == 1 else render("pair", parts=zip(sessions, answers, strict=True))
 
 
 def page(session: Session, example: ExampleAnswer) -> str:
-    """Render the answer for an image."""
+    """Render the answer for an example."""
+    if session.targets:
+        return hypotheses_page.page(session, example)
     answer, label = example.answer, example.answer.label[0]
     classes = len(session.specialists.classes)
     marked = label.masked_fill(~answer.claimed[0], classes)  # pixels that no member claims

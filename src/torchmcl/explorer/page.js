@@ -3,6 +3,7 @@ element.addEventListener('click', event => {
   const button = event.target.closest('[data-pick], [data-page], [data-sort], [data-full]');
   if (!button || !element.contains(button)) return;
   const {pick, page, sort, full} = button.dataset;
+  for (const field of element.querySelectorAll('.mcl-inputs input')) field.value = field.defaultValue;
   if (pick !== undefined) trigger('click', {pick});
   if (page !== undefined) trigger('select', {page});
   if (sort !== undefined) sorted(button.closest('th'));
@@ -53,5 +54,23 @@ for (const kind of ['dragover', 'dragleave', 'drop']) {
     event.preventDefault();
     zone.classList.toggle('over', kind === 'dragover');
     if (kind === 'drop' && event.dataTransfer.files.length) send(zone, event.dataTransfer.files[0]);
+  });
+}
+
+// Sends all input values of a table when one of them was edited.
+element.addEventListener('change', event => {
+  const fields = event.target.closest('.mcl-inputs')?.querySelectorAll('input');
+  if (fields) trigger('input', {values: [...fields].map(field => field.value).join()});
+});
+
+// Keeps the number and the slider of the test example equal, and sends the number when it was chosen.
+for (const kind of ['input', 'change']) {
+  element.addEventListener(kind, event => {
+    const fields = event.target.closest('.mcl-number')?.querySelectorAll('input'), done = kind === 'change';
+    let {value, max} = event.target;
+    if (!fields) return;
+    if (done) value = Math.min(Math.max(Math.round(value), 1), max);
+    for (const field of fields) if (done || field !== event.target) field.value = value;
+    if (done) trigger('click', {pick: value - 1});
   });
 }

@@ -28,7 +28,8 @@ def serve(
     """Serve a run in the browser until the process is stopped.
 
     Args:
-        run: the folder of a run that was trained on images, or the folders of two runs to show side by side
+        run: the folder of a run that was trained on images or that predicts numbers, or the folders of two runs to
+            show side by side
         host: the address to listen on; the default is reachable from this machine only
         port: the port; 0 chooses a free port
         auth: USER:PASSWORD, or a file with one such line per user

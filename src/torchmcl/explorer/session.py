@@ -4,7 +4,7 @@ from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,11 +14,11 @@ from torch import Tensor
 from torchmcl.data.examples import Examples
 from torchmcl.data.image_files import ORIENTATION, ImageFiles, image_array, open_image
 from torchmcl.errors import TorchmclError, UsageError
-from torchmcl.inference.answers import Answer
 from torchmcl.inference.predictor import Specialists
 from torchmcl.serialization.data_config import load_run_data
 from torchmcl.serialization.model_files import CONFIG, read_config
 from torchmcl.structures.output import per_example
+from torchmcl.structures.values import valid_rows
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,13 +31,13 @@ CLAIM_EXAMPLES = 1000  # number of test examples for the matrix of claims
 
 @dataclass(frozen=True, eq=False)
 class ExampleAnswer:
-    """An image with the answer of the ensemble."""
+    """An example with the answer of the ensemble."""
 
-    image: Tensor  # uint8 (C, H, W)
-    answer: Answer  # for a batch of one image
+    image: Tensor  # uint8 (C, H, W); for a run that predicts numbers, also a row of a table or another input
+    answer: Any  # an Answer or a RegressionAnswer for a batch of one example
     maps: Tensor | None = None  # Grad-CAM of each member, (M, H, W)
     map_error: str = ""  # the reason why there are no maps
-    target: Tensor | None = None  # a label or a mask (H, W), if known
+    target: Tensor | None = None  # a label, a mask (H, W), or numbers (D,) or (T, D), if known
     name: str = ""  # of the file, or the place in the test set
     original: NDArray[np.uint8] | None = None  # before resizing to the model's input, (H, W, 3)
 
@@ -73,15 +73,14 @@ class Session:
         data: str = "",
         path: str = "RUN",
     ) -> None:
-        if specialists.model_config.targets:
+        config = specialists.model_config
+        self.targets = config.targets  # number of target values, or 0 for classes
+        self.images_shown = len(config.shape) == 3 and config.dtype == "uint8"
+        self.editable = len(config.shape) == 1 and config.dtype == "float32"  # whether the input is a row of a table
+        if not self.targets and not self.images_shown:
             raise UsageError(
-                "The explorer shows classes and masks of images, but this run predicts numbers. Write a report with: "
-                "torchmcl report RUN"
-            )
-        if len(specialists.model_config.shape) != 3 or specialists.model_config.dtype != "uint8":
-            raise UsageError(
-                "The explorer needs a run that was trained on images; this run has examples of shape "
-                f"{specialists.model_config.shape}. Use torchmcl evaluate instead."
+                "The explorer needs images or numbers to predict; this run predicts classes of examples of shape "
+                f"{config.shape}. Use torchmcl evaluate instead."
             )
         self.name, self.specialists, self.test, self.test_error = name, specialists, test, test_error
         self.path = path  # as in the command, for suggested commands
@@ -135,11 +134,22 @@ class Session:
         image, original = self.read(content, name)
         return replace(self.predict(image), name=name, original=original)
 
+    def predict_values(self, values: Sequence[str]) -> ExampleAnswer:
+        """Compute the answer for a row of a table, whose values are given as text."""
+        try:
+            row = torch.tensor([float(value) for value in values])
+        except ValueError:
+            row = torch.tensor([torch.nan])
+        size = self.specialists.model_config.shape
+        if not self.editable or row.shape != size or not row.isfinite().all():
+            raise UsageError(f"Expected a finite number for each input value, {size[0]} in total.")
+        return replace(self.predict(row), name="edited input values")
+
     def predict(self, image: Tensor, target: Tensor | None = None) -> ExampleAnswer:
-        """Compute the answer for one image (C, H, W)."""
+        """Compute the answer for one image (C, H, W), or another input of the model."""
         with self.lock:
             answer = self.specialists.predict(image[None])
-            if self.dense or self.has_maps is False:
+            if self.targets or self.dense or self.has_maps is False:
                 return ExampleAnswer(image, answer, target=target)
             from torchmcl.analysis.grad_cam import grad_cam
 
@@ -161,20 +171,29 @@ class Session:
         return shows_regions(self.specialists)
 
     def predict_test(self, index: int) -> ExampleAnswer:
-        """Compute the answer for an image of the test set."""
-        test = self.test_set
-        if not 0 <= index < len(test):
-            raise UsageError(f"Expected an index from 0 to {len(test) - 1}, got {index}.")
-        answer = self.predict(self.images([index])[0], test.target[index])
+        """Compute the answer for an example of the test set."""
+        [pixels], test = self.images([index]), self.test_set
+        answer = self.predict(pixels, test.target[index])
         original = None
         if isinstance(test.images, ImageFiles):
             with open_image(test.images.paths[index], Path(test.images.paths[index]).name) as image:
                 original = shown(image)
-        return replace(answer, name=f"test image {index + 1}", original=original)
+        return replace(answer, name=f"test {'example' if self.targets else 'image'} {index + 1}", original=original)
 
     def images(self, indices: Sequence[int]) -> Tensor:
-        """Return images of the test set, (B, C, H, W)."""
+        """Return images of the test set, (B, C, H, W), or other inputs."""
+        count = len(self.test_set)
+        if wrong := [index for index in indices if not 0 <= index < count]:
+            raise UsageError(f"Expected an example from 1 to {count}, got {wrong[0] + 1}. Reload the page.")
         return self.test_set.images[torch.tensor(list(indices), dtype=torch.int64)]
+
+    @cached_property
+    def target_limits(self) -> Tensor:
+        """The lowest and the highest value of each target of the test set, (2, D), or (0, D) without a test set."""
+        if self.test is None:
+            return torch.empty(0, self.targets)
+        rows = self.test.target[valid_rows(self.test.target)]
+        return torch.stack([rows.amin(0), rows.amax(0)])
 
     @cached_property
     def claims(self) -> MemberClaims:
@@ -219,11 +238,18 @@ def _upright(image: "Image") -> tuple[int, int]:
 
 
 def check_comparable(sessions: Sequence[Session]) -> None:
-    """Raise UsageError if runs cannot be shown side by side, because their classes or their test sets differ."""
+    """Raise UsageError if runs cannot be shown side by side, because their kinds, classes or test sets differ."""
     first, *others = sessions
     for other in others:
+        pair = f"{first.name} and {other.name}"
+        if bool(first.targets) != bool(other.targets):
+            raise UsageError(f"{pair} differ: one predicts numbers, the other classes. Serve runs of the same kind.")
+        shapes = {one.specialists.model_config.shape for one in (first, other)}
+        if first.targets and len(shapes) == 2 and not (first.images_shown and other.images_shown):
+            raise UsageError(f"{pair} have inputs of different shapes. Serve runs on the same data.")
         if (other.specialists.classes, other.dense) != (first.specialists.classes, first.dense):
-            raise UsageError(f"{first.name} and {other.name} have different classes. Serve runs with the same classes.")
+            raise UsageError(f"{pair} have different classes. Serve runs with the same classes.")
         sets = [session.test for session in (first, other) if session.test is not None]
-        if len(sets) == 2 and not torch.equal(sets[0].labels, sets[1].labels):
-            raise UsageError(f"{first.name} and {other.name} have different test sets. Serve runs on the same data.")
+        targets = [one.target.nan_to_num() if first.targets else one.labels for one in sets]  # NaN is padding
+        if len(targets) == 2 and not torch.equal(*targets):
+            raise UsageError(f"{pair} have different test sets. Serve runs on the same data.")

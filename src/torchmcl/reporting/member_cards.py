@@ -10,9 +10,9 @@ from torchmcl.analysis import style
 from torchmcl.analysis.figures.catalogue import Evaluation
 from torchmcl.analysis.figures.overlays import overlay
 from torchmcl.analysis.images import to_rgb
+from torchmcl.analysis.inline import thumbnail
 from torchmcl.analysis.regression_evaluation import RegressionEvaluation
 from torchmcl.analysis.run_evaluation import RunEvaluation
-from torchmcl.reporting.inline import thumbnail
 from torchmcl.reporting.metric_descriptions import NONE
 
 MAX_EXAMPLES = 4  # per row of images

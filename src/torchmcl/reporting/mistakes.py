@@ -8,8 +8,8 @@ from torch import Tensor
 from torchmcl.analysis.figures.catalogue import Evaluation
 from torchmcl.analysis.figures.overlays import overlay
 from torchmcl.analysis.images import to_rgb
+from torchmcl.analysis.inline import thumbnail
 from torchmcl.analysis.run_evaluation import RunEvaluation
-from torchmcl.reporting.inline import thumbnail
 
 MAX_EXAMPLES = 8  # per row of images
 

@@ -8,11 +8,11 @@ from markupsafe import Markup
 
 from torchmcl._utils.templates import environment, shared
 from torchmcl._utils.versions import versions
+from torchmcl.analysis import inline
 from torchmcl.analysis.figures import catalogue
 from torchmcl.analysis.figures.catalogue import Entry, Evaluation
 from torchmcl.analysis.regression_evaluation import RegressionEvaluation
 from torchmcl.errors import UsageError
-from torchmcl.reporting import inline
 from torchmcl.reporting.class_errors import class_tables
 from torchmcl.reporting.command import train_command
 from torchmcl.reporting.diagnostics import checks_of, diagnostics

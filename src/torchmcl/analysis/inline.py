@@ -1,4 +1,4 @@
-"""Figures and images that are embedded in the page."""
+"""Figures and images that are embedded in a page."""
 
 import base64
 import io
