@@ -118,16 +118,6 @@ def test_export(folder, tmp_path, capsys):
     assert "(RMSE)" in out
 
 
-def test_serve_says_what_to_use_instead(folder, capsys):
-    pytest.importorskip("gradio", reason="needs gradio: pip install 'torchmcl[web]'")
-    code, _, err = torchmcl(f"serve {folder}/one --port 0", capsys)
-    assert (code, err) == (
-        2,
-        "torchmcl: The explorer shows classes and masks of images, but this run predicts numbers. Write a report with: "
-        "torchmcl report RUN\n",
-    )
-
-
 def test_report_and_figures(folder, tmp_path, capsys):
     code, _, _ = torchmcl(f"report {folder}/one -o {tmp_path}/one.html", capsys)
     page = (tmp_path / "one.html").read_text()

@@ -23,7 +23,8 @@ SCRIPT = shared("sort.js") + files("torchmcl.explorer").joinpath("page.js").read
 SCROLL = "watch('value', () => { if (innerWidth < 700) element.scrollIntoView({behavior: 'smooth'}); });"
 # The settings of each event; predictions are made one at a time.
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
-MODEL = PRIVATE | {"concurrency_id": "model"}
+# Every choice is answered, in order; by default, those made while an earlier one is being answered are ignored.
+MODEL = PRIVATE | {"concurrency_id": "model", "trigger_mode": "multiple"}
 MAX_QUEUE = 64  # maximum number of waiting requests; further requests are rejected
 LOGGER = logging.getLogger(__name__)
 
@@ -119,7 +120,10 @@ def add_inputs(sessions: Sequence[Session], answer: "gr.HTML") -> None:
     """Add the number of the test example, and its input values, for a run that predicts numbers."""
     import gradio as gr
 
-    first = sessions[0]
+    first, show = sessions[0], picked(sessions)
+
+    def choose(event: gr.EventData) -> tuple[str, str]:
+        return show(event), fields(event)
 
     @show_errors
     def fields(event: gr.EventData) -> str:
@@ -132,9 +136,8 @@ def add_inputs(sessions: Sequence[Session], answer: "gr.HTML") -> None:
 
     number = gr.HTML(hypotheses_page.number(first), js_on_load=SCRIPT, elem_id="mcl-number")
     values = gr.HTML(hypotheses_page.inputs(first, 0), js_on_load=SCRIPT, elem_id="mcl-inputs")
-    number.click(picked(sessions), None, answer, **MODEL)
-    number.click(fields, None, values, **MODEL)
-    values.click(picked(sessions), None, answer, **MODEL)
+    number.click(choose, None, [answer, values], **MODEL)
+    values.click(show, None, answer, **MODEL)
     values.input(edit, None, answer, **MODEL)
 
 

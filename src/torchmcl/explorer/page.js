@@ -63,7 +63,8 @@ element.addEventListener('change', event => {
   if (fields) trigger('input', {values: [...fields].map(field => field.value).join()});
 });
 
-// Keeps the number and the slider of the test example equal, and sends the number when it was chosen.
+// Keeps the number and the slider of the test example equal, and sends the number that was chosen last, once keys rest.
+let chosen;
 for (const kind of ['input', 'change']) {
   element.addEventListener(kind, event => {
     const fields = event.target.closest('.mcl-number')?.querySelectorAll('input'), done = kind === 'change';
@@ -71,6 +72,7 @@ for (const kind of ['input', 'change']) {
     if (!fields) return;
     if (done) value = Math.min(Math.max(Math.round(value), 1), max);
     for (const field of fields) if (done || field !== event.target) field.value = value;
-    if (done) trigger('click', {pick: value - 1});
+    clearTimeout(chosen);
+    if (done) chosen = setTimeout(() => trigger('click', {pick: value - 1}), 150);
   });
 }

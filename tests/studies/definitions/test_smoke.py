@@ -121,7 +121,7 @@ def test_ls_names_every_study(capsys):
         ("run ablation --workers -1", "Expected workers >= 0"),
         ("show ablation --select hope", "Available: validation, test"),
         ("draw ablation", "invalid choice: 'draw'"),
-        ("run", "names"),
+        ("run", "NAMES"),
     ],
 )
 def test_bad_input_is_one_line(line, problem, tmp_path, capsys, monkeypatch):
