@@ -48,12 +48,16 @@ UNTRAINED = difference(-1.0, -1.2, -0.9, -1.1, -1.3, -0.8, fitted=False)
         ([LOWER, UNCLEAR], "not clear"),
         ([FEW], "not judged"),
         ([LOWER, FEW], "not judged"),
-        ([HIGHER, UNTRAINED], "not judged"),
+        ([LOWER, UNTRAINED], "not judged"),
+        ([HIGHER, UNTRAINED], "does not hold"),
+        ([EQUAL, FEW], "does not hold"),
     ],
 )
 def test_verdicts(differences, verdict):
+    """A counterexample is enough, and only a statement that it does not refute waits for missing differences."""
     assert verdict_on(differences, expected=len(differences)) == verdict
-    assert verdict_on(differences, expected=len(differences) + 1) == "not judged"
+    waiting = verdict if verdict == "does not hold" else "not judged"
+    assert verdict_on(differences, expected=len(differences) + 1) == waiting
 
 
 def test_the_least_favourable_difference_is_shown():
@@ -65,6 +69,17 @@ def test_the_least_favourable_difference_is_shown():
         "2.14 and 5.1",
         "amcl minus ie: -1.05",
         6,
+    )
+
+
+def test_a_refuted_statement_shows_the_difference_that_refutes_it():
+    pairs = {f"amcl {n} minus ie": ({}, {}) for n in range(2)}
+    found = [difference(0.1, -0.1, 0.05, -0.05, 0.0, 0.02, name="amcl 0"), difference(9.0, 9.0, name="amcl 1")]
+    judged = Lower("…", "table 1", "ablation", "oracle", pairs).judge(RESULTS, found)
+    assert (judged.verdict, judged.here, judged.p_t) == (
+        "does not hold",
+        f"amcl 0 minus ie: {found[0].difference.value:+.2f}",
+        found[0].difference.p_t,
     )
 
 

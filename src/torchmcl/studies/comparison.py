@@ -47,6 +47,11 @@ class Comparison:
         return f"{self.one} minus {self.two}"
 
     @property
+    def judged(self) -> bool:
+        """Whether the members fit their training examples and there are enough seeds."""
+        return self.fitted and self.difference.seeds >= SEEDS
+
+    @property
     def verdict(self) -> str:
         """Whether the difference is clear (see `Difference.clear`) and whether it is within the margin of 0.5 points.
 
@@ -113,7 +118,7 @@ def caption(comparisons: Sequence[Comparison]) -> str:
         f"and the interval excludes 0. within {MARGIN}: the interval lies inside ±{MARGIN}. Holm: p of the paired t "
         "test, corrected for all rows. over test examples: bootstrap interval for these seeds."
     )
-    judged = [one for one in comparisons if not one.verdict.startswith("not judged")]
+    judged = [one for one in comparisons if one.judged]
     if judged:
         expected = sum(expected_false(1, one.difference.seeds) for one in judged)
         text += f" If nothing differed, {expected:.1f} of {len(judged)} differences would be clear by chance."

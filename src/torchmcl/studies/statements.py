@@ -2,9 +2,10 @@
 
 Most statements say that one configuration has a lower error than others. Such a statement *holds* if all of these
 differences are clear and negative. It *does not hold* if one of them is clear and positive, or lies within the margin
-of equivalence without being clear. Others say that a quantity lies in a range; such a statement holds if the t interval
-over the seeds lies inside this range, and does not hold if it lies outside. A statement is *not judged* if results are
-missing, if members do not fit their training examples, or with fewer than six seeds. It is *not clear* otherwise.
+of equivalence without being clear; one such difference is enough, whatever the others are. Other statements say that a
+quantity lies in a range; such a statement holds if the t interval over the seeds lies inside this range, and does not
+hold if it lies outside. Otherwise, a statement is *not judged* if results are missing, if members do not fit their
+training examples, or with fewer than six seeds, and *not clear* if all of its differences are judged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -62,16 +63,17 @@ class Lower:
     scale: str = "standard"
 
     def judge(self, results: Results, comparisons: Sequence[Comparison]) -> Judged:
-        """Judge the statement; the numbers are those of the largest difference, which is the least favourable one."""
+        """Judge the statement; the numbers are those of the largest difference on which the verdict rests."""
         pairs = {_with_network(name, results.scale.name): rows for name, rows in self.pairs.items()}
         found = [one for one in comparisons if one.error == self.error and one.name in pairs]
         verdict = verdict_on(found, expected=len(pairs))
         if not found:
             return Judged(verdict)
-        worst = max(found, key=lambda one: one.difference.value)
+        judged = [one for one in found if one.judged]
+        worst = max(found if verdict == "not judged" else judged, key=lambda one: one.difference.value)
         published = " and ".join(self._published(row) for row in pairs[worst.name])
         numbers, interval = f"{worst.name}: {worst.difference.value:+.2f}", comparison.bounds(worst.difference)
-        p_t = None if verdict == "not judged" else max(one.difference.p_t for one in found)
+        p_t = None if verdict == "not judged" else max(one.difference.p_t for one in judged)
         return Judged(verdict, published, numbers, interval, worst.difference.seeds, p_t)
 
     def _published(self, row: PublishedRow) -> str:
@@ -137,12 +139,12 @@ def verdict_on(differences: Sequence[Comparison], *, expected: int) -> Verdict:
     >>> verdict_on([lower], expected=1), verdict_on([lower], expected=2)
     ('holds', 'not judged')
     """
-    if len(differences) < expected or any(one.verdict.startswith("not judged") for one in differences):
-        return "not judged"
-    parts = [one.difference for one in differences]
-    if any(part.value > 0 if part.clear else part.equivalent() for part in parts):
+    judged = [one.difference for one in differences if one.judged]
+    if any(part.value > 0 if part.clear else part.equivalent() for part in judged):
         return "does not hold"
-    return "holds" if all(part.clear for part in parts) else "not clear"
+    if len(judged) < expected:
+        return "not judged"
+    return "holds" if all(part.clear for part in judged) else "not clear"
 
 
 def table(statements: Sequence[Statement], folder: str | Path = "results", scale: str | None = None) -> Table:
@@ -173,7 +175,8 @@ def caption(tested: Sequence[Judged]) -> str:
     text = (
         "Errors in percent, differences in percentage points. here: if a statement rests on several differences, the "
         "largest of them, which is the least favourable one; published: the two errors of the same pair. p (Holm): "
-        "the largest p of their paired t tests, corrected for all judged statements about differences."
+        "the largest p of their paired t tests, corrected for all judged statements about differences. One difference "
+        "that is clear and positive, or near zero, is enough for a statement that does not hold."
     )
     if not tested:
         return text

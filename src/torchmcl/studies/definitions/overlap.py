@@ -54,7 +54,7 @@ def runs(scale: Scale) -> list[Spec]:
 def table(results: Results) -> Table:
     """Show the errors of each method and K, and mark the chosen K.
 
-    AMCL is compared with IE for every K, and with the other methods for the chosen values of K.
+    AMCL is compared with IE and with K = 1 for every K, and with the other methods for the chosen values of K.
     """
     cells, compared, scale = [], [], results.scale
     for data in scale.data_sets(DATA):
@@ -68,7 +68,9 @@ def table(results: Results) -> Table:
             cells.append(
                 (name, method, "" if k is None else str(k), *error_cells(scale, of_row), harmonic, mark, *published)
             )
-        pairs: list[tuple[Any, Any]] = [(("amcl", k), ("ie", None)) for k in scale.up_to_members(OVERLAPS)]
+        overlaps = scale.up_to_members(OVERLAPS)
+        pairs: list[tuple[Any, Any]] = [(("amcl", k), ("ie", None)) for k in overlaps]
+        pairs += [(("amcl", k), ("amcl", 1)) for k in overlaps if k > 1]
         pairs += [(chosen["amcl"], chosen[method]) for method in METHODS[1:-1]]
         for one, two in pairs:
             if one is not None and two is not None:
