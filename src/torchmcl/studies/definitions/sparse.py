@@ -81,7 +81,9 @@ LINES = {"M = 5": CURVE, "M > 5": LARGER, "K = 2": OVERLAPPING, "IE": (RIVALS[0]
 
 def spec(scale: Scale, data: str, row: Configuration, *, seed: int) -> Spec:
     """Return the specification of the run of one row."""
-    method, record = "ie" if row.k is None else "amcl", (f"unseen:{UNSEEN[scale.name]}", "calibrated")
+    method, record = "ie" if row.k is None else "amcl", [f"unseen:{UNSEEN[scale.name]}", "calibrated"]
+    if row.k is None:
+        record += top_m(scale, data)
     full = scale.spec(method, network="resnet10", data=data, members=row.members, seed=seed, record=record)
     options: dict[str, Any] = {"exchange": full.options.get("exchange", "none"), "k": row.k}
     if scale.transfer:
@@ -97,6 +99,11 @@ def spec(scale: Scale, data: str, row: Configuration, *, seed: int) -> Spec:
         wide = {"hidden": 2 * full.options["hidden"]} if scale.transfer else {"width": round(1.4 * width(full))}
         options |= wide
     return Spec({**full.options, **options}, full.record)
+
+
+def top_m(scale: Scale, data: str) -> list[str]:
+    """Return the records of the rivals' most probable classes, one for each number of members of AMCL."""
+    return [f"top_m:{members}" for members in sorted({row.members for row in rows(scale, data) if row.k})]
 
 
 def epochs(spec: Spec) -> int:
@@ -158,6 +165,9 @@ def table(results: Results) -> Table:
         for row, of_row in own.items():
             errors = dict(zip(error_columns(scale), error_cells(scale, of_row), strict=True))
             errors["cost"] = f"{cost(scale, data, row):.2f}"
+            if row.k is None and scale.protocol and of_row:
+                likely = [[result["records"][name] for result in of_row] for name in top_m(scale, data)]
+                errors["top-M"] = " / ".join(map(spread, likely))
             cells.append((name, row.name, *errors.values(), *more_cells(scale, of_row)))
         for one, two in pairs(scale, data):
             compared += compare(one.name, own[one], two.name, own[two], f"{name}: ")
@@ -168,7 +178,8 @@ def table(results: Results) -> Table:
         f"with a temperature from the validation split. AUROC: of the {SCORE} for {UNSEEN[scale.name]} against the "
         "test set. weight: the others' loss is weighted by 1 / r; longer: more epochs, at about the cost of dense "
         "training; shuffled: each class has the owners of another, random class; branch: members start as copies of a "
-        f"network that is trained on all classes for {BRANCH} of the epochs, and own random or confused classes."
+        f"network that is trained on all classes for {BRANCH} of the epochs, and own random or confused classes. The "
+        "rivals have a top-M for each M of amcl."
     )
     heads = ("data", "training", *columns, "NLL", "calibrated NLL", "AUROC")
     return Table("Sparse training", heads, cells, about, comparisons=compared)
