@@ -38,3 +38,26 @@ def test_the_table_shows_them():
     top_m = {tuple(row[:2]): row[table.columns.index("top-M")] for row in table.rows}
     assert top_m["cifar10", "ie, M = 2"] == "3.00 ± 0.00 / 2.00 ± 0.00"
     assert top_m["cifar100", "wider network"] == "3.00 ± 0.00 / 2.00 ± 0.00 / 1.00 ± 0.00"
+
+
+def test_longer_training_costs_about_as_much_as_dense_training():
+    size = scale("standard", "sparse")
+    longer = [row for row in sparse.rows(size, "cifar10") if row.longer]
+    assert {row.rate for row in longer} == {row.rate for row in sparse.CURVE if row.rate < 1}
+    dense = sparse.cost(size, "cifar10", sparse.DENSE)
+    assert all(0.95 * dense < sparse.cost(size, "cifar10", row) <= dense for row in longer)
+
+
+def test_the_figure_has_a_curve_at_equal_cost(monkeypatch):
+    size, drawn = scale("standard", "sparse"), []
+    stored = next(iter(STORE.read("unseen_data", "standard").values()))
+    amcl = [spec for spec in load("sparse").runs(size) if spec.options["method"] == "amcl"]
+    results = {spec.hash: stored | {"seed": spec.options["seed"]} for spec in amcl}
+    draw = sparse.draw
+    monkeypatch.setattr(sparse, "draw", lambda *given: (drawn.append(given), draw(*given)))
+    figure = sparse.figure(Results(size, results))
+    lines = {label: [rate for rate, own in line if own] for _, _, _, label, line in drawn[:2]}
+    assert lines == {"M = 5": [0.05, 0.1, 0.25, 0.5, 1.0], "equal cost": [0.05, 0.1, 0.25, 0.5, 1.0]}
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["M = 5", "equal cost", "M > 5", "K = 2"]
