@@ -2,10 +2,11 @@
 
 Once the memory is fixed, a member sees its own images and a part r of the others. The study trains AMCL with several
 r, M and K, independent ensembles, and one wider network on CIFAR-10 and CIFAR-100. Runs of AMCL with the same seed, M,
-K and number of epochs have the same warm-up, and therefore the same owners of the classes. At scales with a grid, all
-of AMCL's rows have the learning rate and weight decay of the study `sensitivity`, and each rival has its own. On
-CIFAR-10, five members are also trained longer, at about the cost of dense training. Rows that are compared with nothing
-have three seeds. At `scratch`, the study has only the rows that are compared.
+K and number of epochs have the same warm-up, and therefore the same owners of the classes. At scales with a grid,
+rivals and the rows of AMCL that are compared with rivals only have their own learning rate and weight decay, and AMCL's
+other rows have those of the study `sensitivity`. On CIFAR-10, five members are also trained longer, at about the cost
+of dense training. Rows that are compared with nothing have three seeds. At `scratch`, the study has only the rows that
+are compared.
 """
 
 from collections.abc import Sequence
@@ -92,7 +93,7 @@ def spec(scale: Scale, data: str, row: Configuration, *, seed: int) -> Spec:
         options["exchange"] = None
     if row.k is not None:
         options |= {"balance": "memory", "sample_others": row.rate, "sample_correction": row.correction}
-        options |= {"memory": row.memory, **(SETTING if scale.grid else {})}
+        options |= {"memory": row.memory, **(SETTING if scale.grid and row not in LARGER else {})}
     if row.branch is not None:
         options |= {"branch": BRANCH, "branch_groups": row.branch}
     if row.longer:
