@@ -1,10 +1,12 @@
 """Sparse training of AMCL, and its rivals at the same price (not in the paper).
 
 Once the memory is fixed, a member sees its own images and a part r of the others. The study trains AMCL with several
-r, M and K, independent ensembles, and one wider network on CIFAR-10 and CIFAR-100. Runs of AMCL with the same seed, M
-and K have the same warm-up, and therefore the same owners of the classes. At scales with a grid, all of AMCL's rows
-have the learning rate and weight decay of the study `sensitivity`, and each rival has its own. Rows that are compared
-with nothing have three seeds. At `scratch`, the study has only the rows that are compared.
+r, M and K, independent ensembles, and one wider network on CIFAR-10 and CIFAR-100. Runs of AMCL with the same seed, M,
+K and number of epochs have the same warm-up, and therefore the same owners of the classes. At scales with a grid,
+rivals and the rows of AMCL that are compared with rivals only have their own learning rate and weight decay, and AMCL's
+other rows have those of the study `sensitivity`. On CIFAR-10, five members are also trained longer, at about the cost
+of dense training. Rows that are compared with nothing have three seeds. At `scratch`, the study has only the rows that
+are compared.
 """
 
 from collections.abc import Sequence
@@ -29,7 +31,7 @@ DATA = ("cifar10", "cifar100")
 FEW = 3  # seeds of rows that are compared with nothing
 SCORE = "entropy"  # the score of unseen data; all methods have it
 BRANCH = "45%"  # of the epochs train the seed network
-LONGER = 9 / 4  # times as many epochs of five members with r = 1 / 4 cost about as much as dense training
+LONGER = {0.05: 3.5, 0.1: 3.0, 0.25: 2.25, 0.5: 1.6}  # by r: times the epochs, at about the cost of r = 1
 
 
 class Configuration(NamedTuple):
@@ -64,9 +66,10 @@ CURVE = (
     DENSE,
 )
 SHUFFLED = Configuration(5, 1, 0.25, memory="shuffled")
+EQUAL_COST = (*(Configuration(5, 1, rate, compared=False, longer=True) for rate in LONGER), DENSE)
 VARIANTS = (
+    *EQUAL_COST[:-1],
     Configuration(5, 1, 0.25, compared=False, correction="weight"),
-    Configuration(5, 1, 0.25, compared=False, longer=True),
     SHUFFLED,
     Configuration(5, 1, 0.25, compared=False, branch="random"),
     Configuration(5, 1, 0.25, compared=False, branch="confusion"),
@@ -81,22 +84,29 @@ LINES = {"M = 5": CURVE, "M > 5": LARGER, "K = 2": OVERLAPPING, "IE": (RIVALS[0]
 
 def spec(scale: Scale, data: str, row: Configuration, *, seed: int) -> Spec:
     """Return the specification of the run of one row."""
-    method, record = "ie" if row.k is None else "amcl", (f"unseen:{UNSEEN[scale.name]}", "calibrated")
+    method, record = "ie" if row.k is None else "amcl", [f"unseen:{UNSEEN[scale.name]}", "calibrated"]
+    if row.k is None:
+        record += top_m(scale, data)
     full = scale.spec(method, network="resnet10", data=data, members=row.members, seed=seed, record=record)
     options: dict[str, Any] = {"exchange": full.options.get("exchange", "none"), "k": row.k}
     if scale.transfer:
         options["exchange"] = None
     if row.k is not None:
         options |= {"balance": "memory", "sample_others": row.rate, "sample_correction": row.correction}
-        options |= {"memory": row.memory, **(SETTING if scale.grid else {})}
+        options |= {"memory": row.memory, **(SETTING if scale.grid and row not in LARGER else {})}
     if row.branch is not None:
         options |= {"branch": BRANCH, "branch_groups": row.branch}
     if row.longer:
-        options["epochs"] = round(LONGER * epochs(full))
+        options["epochs"] = round(LONGER[row.rate] * epochs(full))
     if row.wider:  # about twice the operations
         wide = {"hidden": 2 * full.options["hidden"]} if scale.transfer else {"width": round(1.4 * width(full))}
         options |= wide
     return Spec({**full.options, **options}, full.record)
+
+
+def top_m(scale: Scale, data: str) -> list[str]:
+    """Return the records of the rivals' most probable classes, one for each number of members of AMCL."""
+    return [f"top_m:{members}" for members in sorted({row.members for row in rows(scale, data) if row.k})]
 
 
 def epochs(spec: Spec) -> int:
@@ -126,7 +136,7 @@ def rows(scale: Scale, data: str) -> list[Configuration]:
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """Return 16 configurations on CIFAR-10 and 15 on CIFAR-100; 9 and 7 of them have at most three seeds."""
+    """Return 19 configurations on CIFAR-10 and 15 on CIFAR-100; 12 and 7 of them have at most three seeds."""
     return [
         spec(scale, data, row, seed=seed)
         for seed in scale.seeds
@@ -158,6 +168,9 @@ def table(results: Results) -> Table:
         for row, of_row in own.items():
             errors = dict(zip(error_columns(scale), error_cells(scale, of_row), strict=True))
             errors["cost"] = f"{cost(scale, data, row):.2f}"
+            if row.k is None and scale.protocol and of_row:
+                likely = [[result["records"][name] for result in of_row] for name in top_m(scale, data)]
+                errors["top-M"] = " / ".join(map(spread, likely))
             cells.append((name, row.name, *errors.values(), *more_cells(scale, of_row)))
         for one, two in pairs(scale, data):
             compared += compare(one.name, own[one], two.name, own[two], f"{name}: ")
@@ -168,7 +181,8 @@ def table(results: Results) -> Table:
         f"with a temperature from the validation split. AUROC: of the {SCORE} for {UNSEEN[scale.name]} against the "
         "test set. weight: the others' loss is weighted by 1 / r; longer: more epochs, at about the cost of dense "
         "training; shuffled: each class has the owners of another, random class; branch: members start as copies of a "
-        f"network that is trained on all classes for {BRANCH} of the epochs, and own random or confused classes."
+        f"network that is trained on all classes for {BRANCH} of the epochs, and own random or confused classes. The "
+        "rivals have a top-M for each M of amcl."
     )
     heads = ("data", "training", *columns, "NLL", "calibrated NLL", "AUROC")
     return Table("Sparse training", heads, cells, about, comparisons=compared)
@@ -195,6 +209,8 @@ def figure(results: Results) -> "Figure | None":
         for number, (metric, name) in enumerate(PANELS.items()):
             over_r, over_cost = axes[number], axes[number + len(PANELS)]
             draw(over_r, metric, 0, "M = 5", [(row.rate, own.get(row, [])) for row in CURVE])
+            if EQUAL_COST[0] in own:
+                draw(over_r, metric, len(LINES), "equal cost", [(row.rate, own.get(row, [])) for row in EQUAL_COST])
             over_r.set(xlabel="r", xscale="log")
             over_r.set_xticks([row.rate for row in CURVE], [f"{row.rate:g}" for row in CURVE])
             over_r.set_xticks([], minor=True)
@@ -204,8 +220,9 @@ def figure(results: Results) -> "Figure | None":
             for axis in (over_r, over_cost):
                 axis.set(title=f"{title}: {name}", ylabel="percent")
                 style.tidy(axis, grid="y")
-    handles, labels = grid[0, -1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8)
+    handles = [dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in grid[0]]
+    legend = {label: handle for own in handles for label, handle in own.items()}
+    figure.legend(legend.values(), legend.keys(), loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 
