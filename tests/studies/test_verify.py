@@ -24,7 +24,8 @@ from torchmcl.studies.study import errors
 
 def spec(method, *, seed):
     options = {"network": "mlp", "data": "digits", "width": 8, "members": 2, "epochs": 1}
-    return Spec({"method": method, "seed": seed, **options}, ("cost", "top_m", "training", "unseen:digits/7,8"))
+    records = ("cost", "top_m", "training", "unseen:digits/7,8", "unseen_outputs:digits/7,8")
+    return Spec({"method": method, "seed": seed, **options}, records)
 
 def runs(scale):
     return [spec(method, seed=seed) for seed in scale.seeds for method in ("ie", "amcl")]
@@ -95,6 +96,7 @@ RECORDED = [
     ("records", "training", "own_errors", 0),
     ("records", "unseen:digits/7,8", "entropy", "auroc"),
     ("records", "unseen:digits/7,8", "mahalanobis", "accepted95"),
+    ("records", "unseen_outputs:digits/7,8", "energy", "fpr95"),
 ]
 
 
@@ -108,6 +110,14 @@ def test_a_changed_digit_in_a_recorded_value_is_noticed(names, by, options, chec
     lines = [line for line in capsys.readouterr().out.splitlines() if f"{name} is " in line]
     assert len(lines) == 2
     assert all("in the result, and" in line for line in lines)
+
+
+def test_scores_of_outputs_are_those_among_all_scores(check):
+    for path in results():
+        stored = json.loads(path.read_text())["records"]
+        everything, outputs = stored["unseen:digits/7,8"], stored["unseen_outputs:digits/7,8"]
+        assert outputs == {name: everything[name] for name in outputs}
+        assert set(everything) - set(outputs) == {"nearest_neighbours", "mahalanobis", "virtual_logit"}
 
 
 def test_scores_that_were_added_later_are_not_missed(check):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -94,20 +94,19 @@ def auxiliary(trained: Trained, argument: str) -> dict[str, Any]:
     return record
 
 
-def unseen(trained: Trained, argument: str) -> dict[str, Any]:
+def unseen(trained: Trained, argument: str, *, features: bool = True) -> dict[str, Any]:
     """Compute how well each score separates unseen data from the test set; `argument` is that of `unseen_examples`."""
-    seen, other = scored(trained), scored(trained, argument)
+    seen, other = scored(trained, features=features), scored(trained, argument, features=features)
     return {name: separation(seen.get(name), other.get(name)) for name in seen.scores}
 
 
-def scored(trained: Trained, unseen: str = "") -> recorder.Recorder:
-    """Return all scores of the test set, or of unseen data, whose images are converted to those of the run."""
-    fitted = _fitted(trained)
+def scored(trained: Trained, unseen: str = "", *, features: bool = True) -> recorder.Recorder:
+    """Return the scores of the test set, or of unseen data, with those that learn from features or without them."""
     if not unseen:
-        return _seen(trained)
+        return _seen(trained, features)
     examples, shape = unseen_examples(unseen), trained.specialists.model_config.shape
     examples = replace(examples, images=convert_images(examples.images, shape))
-    return recorder.record(trained.specialists, examples, fitted=fitted)
+    return recorder.record(trained.specialists, examples, fitted=_fitted(trained) if features else None)
 
 
 @lru_cache(maxsize=1)  # several records of a run need them
@@ -116,8 +115,9 @@ def _fitted(trained: Trained) -> dict[str, UnseenScore]:
 
 
 @lru_cache(maxsize=1)
-def _seen(trained: Trained) -> recorder.Recorder:
-    return recorder.record(trained.specialists, trained.examples, trained.examples.target, _fitted(trained))
+def _seen(trained: Trained, features: bool) -> recorder.Recorder:
+    fitted = _fitted(trained) if features else None
+    return recorder.record(trained.specialists, trained.examples, trained.examples.target, fitted)
 
 
 def selective(trained: Trained, argument: str) -> dict[str, Any]:
@@ -311,6 +311,7 @@ RECORDS: dict[str, Callable[[Trained, str], Any]] = {
     "confidence": confidence,
     "auxiliary": auxiliary,
     "unseen": unseen,
+    "unseen_outputs": partial(unseen, features=False),
     "selective": selective,
     "flow": flow,
     "grad_cam": grad_cam,

@@ -128,7 +128,7 @@ class Reevaluation:
                 skipped.append(str(problem))
                 continue
             again = self.records[path, name]
-            again = common(record, again) if kind == "unseen" else again  # scores are added from time to time
+            again = common(record, again) if kind.startswith("unseen") else again  # scores are added from time to time
             if again != record:
                 yield from differences(name, record, again, tolerance.RECORDS[kind](trained, argument))
 
@@ -154,7 +154,7 @@ def needs(result: Result) -> Iterator[str]:
     yield str(configuration.get("data_sample") or configuration["data"])
     if networks.is_pretrained(network := str(configuration["network"])):
         yield network.partition(":")[0] if ":" in network else "torchmcl[pretrained]"
-    yield from (name.partition(":")[2].partition("/")[0] for name in result["records"] if name.startswith("unseen:"))
+    yield from (name.partition(":")[2].partition("/")[0] for name in result["records"] if name.startswith("unseen"))
 
 
 def compare(trained: Trained, result: Result) -> tuple[int, int]:

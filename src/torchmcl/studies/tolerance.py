@@ -6,6 +6,7 @@ an error decides every such case in favour of the ensemble, the upper bound deci
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -135,12 +136,12 @@ def _member_bounds(taken: Tensor, open_: Tensor, wrong: Tensor, maybe: Tensor) -
     return percent(low), percent(((taken | open_) & maybe).sum() / (taken | (open_ & maybe)).sum())
 
 
-def unseen_bounds(trained: Trained, argument: str) -> dict[str, Any]:
+def unseen_bounds(trained: Trained, argument: str, *, features: bool = True) -> dict[str, Any]:
     """Return the bounds of the record `unseen`: all scores of the test set are raised, or lowered, by the margin.
 
     For scores with a larger range than probabilities, the margin is relative to their standard deviation.
     """
-    seen, other = scored(trained), scored(trained, argument)
+    seen, other = scored(trained, features=features), scored(trained, argument, features=features)
     bounds = {}
     for name in seen.scores:
         margin = MARGIN * max(1.0, float(seen.get(name).double().std()))
@@ -159,5 +160,6 @@ RECORDS: dict[str, Callable[[Trained, str], Any]] = {
     "top_m": top_m_bounds,
     "training": training_bounds,
     "unseen": unseen_bounds,
+    "unseen_outputs": partial(unseen_bounds, features=False),
     "cost": cost_bounds,
 }

@@ -24,7 +24,10 @@ def test_the_table_shows_them():
     size, study = scale("standard", "sparse"), load("sparse")
     stored = next(iter(STORE.read("unseen_data", "standard").values()))
     records = {"training": {"top1_error": 0.0, "own_error": 0.0, "own_errors": [0.0]}, "cost": 2.0, "top_m": 7.0}
-    records |= {f"unseen:{UNSEEN['standard']}": {sparse.SCORE: {"auroc": 90.0}}, "calibrated": {"nll": 0.4}}
+    records |= {
+        f"unseen_outputs:{UNSEEN['standard']}": {score: {"auroc": 90.0} for score in sparse.SCORES.values()},
+        "calibrated": {"nll": 0.4},
+    }
     records |= {"top_m:5": 3.0, "top_m:10": 2.0, "top_m:20": 1.0}
     results = {
         spec.hash: stored | {"seed": spec.options["seed"], "records": records}

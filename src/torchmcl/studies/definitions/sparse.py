@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DATA = ("cifar10", "cifar100")
 FEW = 3  # seeds of rows that are compared with nothing
-SCORE = "entropy"  # the score of unseen data; all methods have it
+SCORES = {"amcl": "claim_energy", "ie": "energy"}  # for unseen data: the best scores of outputs in `unseen_data`
 BRANCH = "45%"  # of the epochs train the seed network
 LONGER = {0.05: 3.5, 0.1: 3.0, 0.25: 2.25, 0.5: 1.6}  # by r: times the epochs, at about the cost of r = 1
 
@@ -84,7 +84,7 @@ LINES = {"M = 5": CURVE, "M > 5": LARGER, "K = 2": OVERLAPPING, "IE": (RIVALS[0]
 
 def spec(scale: Scale, data: str, row: Configuration, *, seed: int) -> Spec:
     """Return the specification of the run of one row."""
-    method, record = "ie" if row.k is None else "amcl", [f"unseen:{UNSEEN[scale.name]}", "calibrated"]
+    method, record = "ie" if row.k is None else "amcl", [f"unseen_outputs:{UNSEEN[scale.name]}", "calibrated"]
     if row.k is None:
         record += top_m(scale, data)
     full = scale.spec(method, network="resnet10", data=data, members=row.members, seed=seed, record=record)
@@ -178,11 +178,11 @@ def table(results: Results) -> Table:
     about = (
         "Percent of the test set, except NLL and cost. r: part of the others' images that a member sees; amcl has "
         "balanced memory. cost: operations of the training in units of one network, with the warm-up. calibrated NLL: "
-        f"with a temperature from the validation split. AUROC: of the {SCORE} for {UNSEEN[scale.name]} against the "
-        "test set. weight: the others' loss is weighted by 1 / r; longer: more epochs, at about the cost of dense "
-        "training; shuffled: each class has the owners of another, random class; branch: members start as copies of a "
-        f"network that is trained on all classes for {BRANCH} of the epochs, and own random or confused classes. The "
-        "rivals have a top-M for each M of amcl."
+        f"with a temperature from the validation split. AUROC: {UNSEEN[scale.name]} against the test set, by the claim "
+        "energy for amcl and by the energy for the others. weight: the others' loss is weighted by 1 / r; longer: more "
+        "epochs, at about the cost of dense training; shuffled: each class has the owners of another, random class; "
+        f"branch: members start as copies of a network that is trained on all classes for {BRANCH} of the epochs, and "
+        "own random or confused classes. The rivals have a top-M for each M of amcl."
     )
     heads = ("data", "training", *columns, "NLL", "calibrated NLL", "AUROC")
     return Table("Sparse training", heads, cells, about, comparisons=compared)
@@ -190,9 +190,9 @@ def table(results: Results) -> Table:
 
 def more_cells(scale: Scale, own: Sequence[Result]) -> list[str]:
     """Return the cells for the NLL before and after calibration, and for the detection of unseen data."""
-    records = [result["records"] for result in own]
-    unseen = [one[f"unseen:{UNSEEN[scale.name]}"][SCORE]["auroc"] for one in records]
-    calibrated = [one["calibrated"]["nll"] for one in records]
+    found = [(result["records"], SCORES[result["configuration"]["method"]]) for result in own]
+    unseen = [records[f"unseen_outputs:{UNSEEN[scale.name]}"][score]["auroc"] for records, score in found]
+    calibrated = [records["calibrated"]["nll"] for records, _ in found]
     return [spread(values(own, "nll"), 3), spread(calibrated, 3), spread(unseen, 1)]
 
 
