@@ -236,6 +236,9 @@ def test_ignored_pixels_set_no_claim_threshold():
     half = calibrate(p, target, claim=claim, claim_coverage=0.5, ignore_index=255)
     assert half.claim_threshold == pytest.approx(0.75)
     assert half.coverage == 0.5  # two of three pixels of the first image are claimed, none of the second
+    for asked in ({}, {"max_error": 0.9}):  # one of four pixels of the images, of two each
+        with pytest.raises(UsageError, match=r"Less than half of the pixels .* Raise claim_coverage"):
+            calibrate(p, target, claim=claim, claim_coverage=0.1, ignore_index=255, **asked)
 
 
 def test_unclaimed_validation_examples_are_reported(caplog):

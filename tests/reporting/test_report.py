@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 import sys
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -219,6 +220,18 @@ def test_mistakes_are_the_most_confident_ones(compared):
         if rest:
             assert rest[0][0].startswith("Claimed by no member (")
             assert len(rest[0][1]) == min(unclaimed, 8)
+
+
+def test_a_mistake_that_no_member_claims_names_no_member(compared):
+    amcl = compared[1][1]
+    for claimed in (True, False):
+        test = copy(amcl.test)
+        test.records = [{**one, "claimed": torch.full_like(one["claimed"], claimed)} for one in amcl.test.records]
+        (_, shown), _ = mistakes(replace(amcl, test=test))
+        assert shown
+        for one in shown:
+            assert (", member " in one["text"]) == claimed
+            assert one["text"].endswith(" %, no member claims it") != claimed
 
 
 def test_the_table_of_classes_names_owners(compared):

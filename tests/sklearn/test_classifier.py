@@ -107,6 +107,15 @@ def test_members_and_ensemble_agree():
     assert small("ie").fit(X, NAMED).members_proba(X).shape == (3, 60, 3)
 
 
+def test_one_member_that_claims_an_example_is_enough():
+    for k in (1, 2):
+        specialists = small(k=k).fit(X, NAMED)
+        claimed = specialists.predict_claims(X)
+        assert claimed.dtype == bool
+        assert claimed.tolist() == (specialists.members_proba(X)[:, :, -1] < 0.5).any(0).tolist()
+    assert small("ie").fit(X, NAMED).predict_claims(X).all()  # no auxiliary class
+
+
 @pytest.mark.parametrize("method", methods.names())
 def test_every_method(method):
     specialists = small(method, epochs=12).fit(X, NAMED)

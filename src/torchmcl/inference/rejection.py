@@ -95,7 +95,7 @@ def calibrate(
 
     Raises:
         UsageError: if both `coverage` and `max_error` are given, if nothing is asked for, if `claim_coverage` is below
-            `coverage` or there are no claims, or if `max_error` cannot be reached.
+            `coverage`, there are no claims or no image is claimed, or if `max_error` cannot be reached.
 
     >>> probabilities = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])
     >>> calibrate(probabilities, torch.tensor([0, 0, 1]), max_error=0).coverage
@@ -121,6 +121,8 @@ def calibrate(
         rule = replace(rule, claim_threshold=claim_threshold(known, _claim_coverage(claim_coverage, coverage)))
     claimed = torch.ones_like(confidence, dtype=torch.bool) if claim is None else claimed_examples(rule.claims(claim))
     claimed = claimed | (rule.claim_threshold is None)
+    if rule.claim_threshold is not None and not claimed.any():
+        raise UsageError("Less than half of the pixels of each image would be claimed. Raise claim_coverage.")
     if coverage is not None:
         # An unclaimed example is never accepted, so that it counts as one with the lowest confidence.
         share = min(1.0, coverage * len(claimed) / max(1, int(claimed.sum())))

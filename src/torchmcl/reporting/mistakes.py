@@ -73,7 +73,8 @@ def _predicted(evaluation: RunEvaluation, index: int) -> str:
 def _mistake(evaluation: RunEvaluation, index: int) -> str:
     confidence = 100 * float(evaluation.test.get("confidence")[index])
     member = f", member {int(evaluation.test.get('member')[index]) + 1}" if evaluation.specialised else ""
-    return f"predicted {_predicted(evaluation, index)}, {confidence:.0f} %{member}"
+    claim = member if evaluation.test.get("claimed")[index] else ", no member claims it"
+    return f"predicted {_predicted(evaluation, index)}, {confidence:.0f} %{claim}"
 
 
 def _unclaimed(evaluation: RunEvaluation, index: int) -> str:
