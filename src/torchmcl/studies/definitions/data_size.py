@@ -75,5 +75,7 @@ def figure(results: Results) -> "Figure | None":
         axis.set_xlabel(label)
         style.tidy(axis, grid="y")
     axes[0].set_xscale("log")
+    axes[0].set_xticks([count for count, *_ in points], [f"{count:,}" for count, *_ in points])
+    axes[0].set_xticks([], minor=True)
     axes[0].set_ylabel("top-1 error: AMCL minus IE\n(points, 95 % interval)")
     return figure
