@@ -227,6 +227,27 @@ def test_qcnet(seed):
     agree(loss_of("smcl", task, outputs, target), slow, outputs)
 
 
+@pytest.mark.parametrize("loss", ["gaussian", "laplace"])
+@pytest.mark.parametrize("targets", [(), (T,)])
+@given(seeds)
+def test_mixture_density_network(loss, targets, seed):
+    """The gradient is that of -log sum_k softmax(s)_k p_k(y), divided by D, also for several targets per example."""
+    generator = torch.Generator().manual_seed(seed)
+    outputs = torch.randn(K, B, 2 * D + 1, generator=generator, dtype=torch.float64).requires_grad_()
+    target = torch.randn(B, *targets, D, generator=generator, dtype=torch.float64)
+    if targets:
+        target[0, 1:] = torch.nan  # padding
+    slow, kind = 0, {"gaussian": torch.distributions.Normal, "laplace": torch.distributions.Laplace}[loss]
+    for b in range(B):
+        rows = [row for row in target[b].reshape(-1, D) if not row.isnan().any()]
+        for y in rows:
+            p = kind(outputs[:, b, :D], outputs[:, b, D : 2 * D].exp()).log_prob(y).sum(1).exp()
+            slow = slow - torch.log((outputs[:, b, 2 * D].softmax(0) * p).sum()) / (B * D * len(rows))
+    task = Regression(D, loss=loss, score="mdn")
+    found = loss_of("annealed", task, outputs, target, start=1 / D, decay=1.0)
+    torch.testing.assert_close(*(torch.autograd.grad(one, outputs, retain_graph=True)[0] for one in (found, slow)))
+
+
 def test_trap_the_temperature_of_lora_mcl():
     """Its README says T_0 rho^t, which `decay` is; its code is T_fin + (T_0 - T_fin) rho^t and never gets hard."""
     rule, final = Annealed(1, start=0.5, decay=0.95, hard_below=5e-4), 5e-4

@@ -160,6 +160,10 @@ def test_a_task_is_a_value():
     assert hash(task) == hash(replace(task))
     assert repr(Regression(2, loss="gaussian", score="ce")) == "Regression(targets=2, loss=gaussian, score=ce)"
     assert tasks.build("regression", 3) == Regression(3)
+    mixture = Regression(2, loss="gaussian", score="mdn")
+    assert tasks.build("regression", 2, **mixture.options) == mixture == replace(mixture)
+    assert replace(mixture, score="ce") == Regression(2, loss="gaussian", score="ce")
+    assert mixture.density == "gaussian"
     assert [Regression(2, loss=loss, score=score).outputs for loss, score in (("huber", None), ("laplace", "bce"))] == [
         2,
         5,
@@ -394,6 +398,7 @@ def test_a_loss_of_the_wrong_shape_for_several_targets():
         ({"loss": "square"}, "Unknown loss 'square'. Did you mean 'squared'?"),
         ({"score": "bc"}, "Unknown kind of score 'bc'. Did you mean 'bce'?"),
         ({"score": "mixture"}, "The score 'mixture' needs a likelihood"),
+        ({"score": "mdn"}, "The score 'mdn' needs a likelihood"),
         ({"score_weight": -1.0}, "Expected score_weight >= 0"),
         ({"score": "bce", "negatives": 0}, "Expected negatives >= 1 or None, got 0"),
         ({"mean": (0.0,)}, "Expected one mean for each of the 2 targets, got 1"),

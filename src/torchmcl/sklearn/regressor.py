@@ -43,8 +43,8 @@ class SpecialistRegressor(RegressorMixin, SpecialistEstimator):
         network: a name in `networks.names()`, a callable that takes the number of outputs and returns a module, or a
             list with one of these per member; by default, an MLP with two hidden layers of 64 units
         loss: squared, absolute, huber, gaussian or laplace, or a function, see `Regression`
-        score_loss: how scores are trained: bce, ce or mixture, see `Regression`; None if all hypotheses have the score
-            1/M. (`score` is a method of scikit-learn's regressors.)
+        score_loss: how scores are trained: bce, ce, mixture or mdn, see `Regression`; None if all hypotheses have the
+            score 1/M. (`score` is a method of scikit-learn's regressors.)
         score_weight: factor of the loss of the scores
         k: number of members that take each example; by default, the method's default
         shape: shape of one example, such as (1, 8, 8), if the rows of X are flattened images

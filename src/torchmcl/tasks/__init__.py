@@ -72,7 +72,7 @@ def regression(
     targets: int,
     *,
     loss: Literal["squared", "absolute", "huber", "gaussian", "laplace"] = "squared",
-    score: Literal["bce", "ce", "mixture"] | None = None,
+    score: Literal["bce", "ce", "mixture", "mdn"] | None = None,
     score_weight: float = 0.5,
     negatives: int | None = None,
     **fitted: Any,
@@ -83,7 +83,8 @@ def regression(
 
     Args:
         loss: The loss of a hypothesis; gaussian and laplace also predict a scale.
-        score: The loss of the score of a hypothesis: binary or plain cross-entropy, or that of a mixture.
+        score: The loss of the score of a hypothesis: binary or plain cross-entropy, or that of a mixture;
+            with mdn, the scores are the weights of a mixture in the loss of the hypotheses.
         score_weight: The factor applied to the loss of the scores.
         negatives: The number of members without a target that enter the loss "bce"; by default, all.
     """

@@ -126,6 +126,24 @@ class Claimed:
         return loss + (claim if loss.ndim == 2 else claim.unsqueeze(2))
 
 
+@dataclass(frozen=True)
+class Weighted:
+    """A likelihood with the weight of the member in a mixture, l_m - log softmax(s)_m / D.
+
+    With the assignment softmax(-D l_m + log softmax(s)_m), which is `Annealed` at T = 1/D, the gradient of the loss is
+    that of a mixture density network, -log sum_m softmax(s)_m exp(-D l_m), divided by D (Bishop 1994).
+    """
+
+    cost: Cost
+
+    def __call__(self, outputs: Tensor, target: Tensor, state: State) -> Tensor:
+        """Return the cost of each component, (M, B) or (M, B, T)."""
+        D = target.shape[-1]
+        log_weight = to_float32(outputs)[:, :, 2 * D].log_softmax(0) / D
+        loss = self.cost(outputs, target, state)
+        return loss - (log_weight if loss.ndim == 2 else log_weight.unsqueeze(2))
+
+
 @final
 @dataclass(frozen=True, repr=False)
 class Regression(Task):
@@ -141,8 +159,8 @@ class Regression(Task):
         targets: The number of target values D.
         loss: A name in `LOSSES`: squared, absolute, huber, gaussian or laplace. Or a function (outputs (M, B, C),
             target (B, D) or (B, T, D), state) -> (M, B) or (M, B, T); see `location`. Both are in standardised units.
-        score: How scores are trained, see `score_loss`: bce, ce or mixture; None for no scores. "mixture" requires a
-            likelihood.
+        score: How scores are trained, see `score_loss`: bce, ce or mixture; None for no scores. With "mdn", the scores
+            are the weights of a mixture in the loss itself, see `Weighted`. "mixture" and "mdn" require a likelihood.
         score_weight: The factor applied to the loss of the scores; 0.5 in rMCL and TimeMCL, 1 in MTP and QCNet.
         negatives: The number of members without a target that enter the loss "bce"; by default, all.
         mean: The mean of each target in the training set, set by `standardised`; by default 0.
@@ -188,9 +206,11 @@ class Regression(Task):
             known_name("loss", self.loss, LOSSES)
             object.__setattr__(self, "loss", LOSSES[self.loss])
         if self.score is not None:
-            known_name("kind of score", self.score, KINDS)
-        if self.score == "mixture" and self.density is None:
-            raise UsageError("The score 'mixture' needs a likelihood. Use loss='gaussian' or loss='laplace'.")
+            known_name("kind of score", self.score, (*KINDS, "mdn"))
+        if self.score in ("mixture", "mdn") and self.density is None:
+            raise UsageError(f"The score {self.score!r} needs a likelihood. Use loss='gaussian' or loss='laplace'.")
+        plain = self.loss.cost if isinstance(self.loss, Weighted) else self.loss
+        object.__setattr__(self, "loss", Weighted(cast(Cost, plain)) if self.score == "mdn" else plain)
         if self.score_weight < 0:
             raise UsageError(f"Expected score_weight >= 0, got {self.score_weight}.")
         check_negatives(self.negatives)
@@ -251,8 +271,8 @@ class Regression(Task):
 
     @property
     def joint(self) -> tuple[Joint, ...]:
-        """The loss of the scores, if there are scores."""
-        return () if self.score is None else (self._score_cost,)
+        """The loss of the scores, if there are scores with a loss of their own."""
+        return () if self.score in (None, "mdn") else (self._score_cost,)
 
     def _score_cost(self, output: EnsembleOutput, target: Tensor, weights: Tensor, state: State) -> Tensor:
         losses = state.shared.get("take")

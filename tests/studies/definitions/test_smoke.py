@@ -148,7 +148,7 @@ def test_squared_errors_give_the_stored_rmse(smoke):
 def test_the_temperature_of_a_mixture_fits_the_mean_over_the_targets():
     runs = studies.load("tables_regression").runs(scale("standard", "tables_regression"))
     assert len(runs) == 4 * 5 * 20
-    starts = {spec.options["data"]: spec.options["start"] for spec in runs if spec.options.get("score") == "mixture"}
+    starts = {spec.options["data"]: spec.options["start"] for spec in runs if spec.options.get("score") == "mdn"}
     assert starts == {"diabetes": 1.0, "linnerud": 1 / 3, "boston-housing": 1.0, "auto-mpg": 1.0}
 
 

@@ -15,17 +15,11 @@ MEMBERS = 5
 HYPOTHESES = {"score": "bce"}
 RIVAL = "independent ensemble"
 # With a constant temperature of 1 (in units of the sum over D, 1 / D of the mean), annealed weights are the
-# responsibilities of a mixture with equal weights; the scores then learn the weights of the mixture.
+# responsibilities of a mixture whose weights are the scores; see `tasks.regression.Weighted`.
 METHODS: dict[str, dict[str, Any]] = {
     "one network": {"method": "ie", "members": 1, "loss": "gaussian"},
     RIVAL: {"method": "ie", "loss": "gaussian", "exchange": "none"},
-    "mixture density network": {
-        "method": "annealed",
-        "decay": 1.0,
-        "loss": "gaussian",
-        "score": "mixture",
-        "score_weight": 1.0,
-    },
+    "mixture density network": {"method": "annealed", "decay": 1.0, "loss": "gaussian", "score": "mdn"},
     "smcl": {"method": "smcl", **HYPOTHESES},
     "annealed": {"method": "annealed", **HYPOTHESES},
 }
@@ -68,10 +62,8 @@ def table(results: Results) -> Table:
     about = (
         f"Units of the targets; M = {MEMBERS}, except for one network. distortion: squared distance of the closest "
         "hypothesis. NLL: with a predicted scale for one network, the independent ensemble and the mixture density "
-        "network, otherwise kernels on the Voronoi cells, with the bandwidth chosen on the validation split. The "
-        "mixture density network is annealed MCL at a constant temperature: its components learn with the "
-        "responsibilities of a mixture with equal weights, so it is not an exact mixture density network. minus IE: "
-        "mean over paired splits with a 95 % t interval, * if clear (see the comparisons in docs/studies.md)."
+        "network, otherwise kernels on the Voronoi cells, with the bandwidth chosen on the validation split. minus "
+        "IE: mean over paired splits with a 95 % t interval, * if clear (see the comparisons in docs/studies.md)."
     )
     return Table("Tables with numbers to predict", columns, rows, about)
 
