@@ -149,6 +149,18 @@ def test_unseen_pictures_and_arrays(runs, unseen, capsys):
     assert arrays["scores"][arrays["best"]]["auroc"] > 75
 
 
+def test_unseen_images_in_a_messy_folder(runs, unseen, tmp_path, capsys):
+    folder = shutil.copytree(unseen / "images", tmp_path / "images")
+    (folder / "@eaDir").mkdir()
+    for name in ("@eaDir/0.png", "._0.png", "text.jpg", "deep/empty.png"):
+        (folder / name).write_text("text" * (name != "deep/empty.png"))
+    line = f"evaluate {runs}/amcl --unseen folder:{folder}"
+    code, _, err = torchmcl(line, capsys)
+    assert code == 2
+    assert "2 unreadable files: text.jpg (not an image), deep/empty.png (empty)." in err
+    assert figures(f"{line} --skip-unreadable", capsys)["unseen"]["examples"] == 40
+
+
 def test_logits_are_computed_once(runs, monkeypatch):
     asked = []
     forward = Recorder.forward

@@ -70,7 +70,13 @@ def test_missing_arguments_have_the_names_of_the_help(given, missing, capsys):
 
 
 @pytest.mark.parametrize(
-    ("given", "guess"), [("train --epochz 3", "--epochs"), ("evaluate r --jsn", "--json"), ("train --zzz 1", None)]
+    ("given", "guess"),
+    [
+        ("train --epochz 3", "--epochs"),
+        ("evaluate r --jsn", "--json"),
+        ("train --zzz 1", None),
+        ("compare --seed 3", "--seeds"),
+    ],
 )
 def test_a_misspelt_option_names_the_similar_one(given, guess, capsys):
     code, _, said = torchmcl(given, capsys)

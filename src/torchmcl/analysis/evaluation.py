@@ -17,7 +17,8 @@ from torchmcl.analysis.regression_evaluation import RegressionEvaluation, evalua
 from torchmcl.analysis.routing_evaluation import evaluate_routing
 from torchmcl.analysis.run_evaluation import RunEvaluation
 from torchmcl.data.examples import Examples
-from torchmcl.data.image_files import EXTENSIONS, ImageFiles, convert_images
+from torchmcl.data.folder_check import readable_images
+from torchmcl.data.image_files import ImageFiles, convert_images
 from torchmcl.errors import UsageError
 from torchmcl.inference.feature_scores import UnseenScore, fit_feature_scores
 from torchmcl.inference.features import feature_loader
@@ -33,6 +34,7 @@ from torchmcl.training.evaluate import evaluate
 from torchmcl.training.run_folder import read_assignment_history, read_log
 
 LOGGER = logging.getLogger(__name__)
+FOLDER = "folder:"
 
 
 def evaluate_run(
@@ -54,9 +56,9 @@ def evaluate_run(
         run: the folder of the run or model
         data: the data set to evaluate on, which must have the run's classes; the run's data set if None
         source: the folder and options for loading the data set
-        unseen: a data set with other classes, or folder:PATH for all images in a folder. Images are resized to the
-            size of the run's images. Each unseen-data score is evaluated by how well it separates this data from the
-            test set.
+        unseen: a data set with other classes, or folder:PATH for all images in a folder, except hidden and system
+            folders. Images are resized to the size of the run's images. Each unseen-data score is evaluated by how
+            well it separates this data from the test set.
         unseen_classes: the classes of the unseen data set to use, separated by commas; all if None
         query: also evaluate the answers of this number of most likely owners, under the key `routing`; see
             `evaluate_routing`
@@ -90,6 +92,10 @@ def run_evaluation(
     run = Path(run)
     specialists = Specialists.load(run)
     specialists.routed(query, budget)  # raises UsageError before the data is read
+    source = source or DataConfig()
+    skip = source.skip_unreadable
+    if skip and (unseen or "").startswith(FOLDER) and not str(data or _config(run).get("data")).startswith(FOLDER):
+        source = replace(source, skip_unreadable=False)  # it applies to the unseen images only
     examples, name, source = _test_examples(run, specialists, data, source)
     examples = _spread(examples, limit)
     if specialists.model_config.targets:
@@ -117,7 +123,9 @@ def run_evaluation(
         values["routing"] = evaluate_routing(specialists, examples, query, budget)
     unseen_recorder = None
     if unseen is not None:
-        unseen_examples = _spread(_unseen_examples(unseen, unseen_classes, specialists, source), limit)
+        skip = skip or source.skip_unreadable
+        unseen_examples = _unseen_examples(unseen, unseen_classes, specialists, source, skip_unreadable=skip)
+        unseen_examples = _spread(unseen_examples, limit)
         unseen_recorder = record(specialists, unseen_examples, fitted=fitted)
         scores = {name: separation(recorder.get(name), unseen_recorder.get(name)) for name in recorder.scores}
         values["unseen"] = {
@@ -282,12 +290,15 @@ def _spread(examples: Examples, limit: int | None) -> Examples:
     return examples.subset(torch.linspace(0, len(examples) - 1, limit).round().long())
 
 
-def _unseen_examples(name: str, classes: str | None, specialists: Specialists, source: DataConfig) -> Examples:
+def _unseen_examples(
+    name: str, classes: str | None, specialists: Specialists, source: DataConfig, *, skip_unreadable: bool
+) -> Examples:
     """Return the unseen examples. Their labels are not used."""
     kind, _, path = name.partition(":")
     if kind == "folder" and path and len(specialists.model_config.shape) == 3:
         channels, height, width = specialists.model_config.shape
-        paths = sorted(str(file) for file in Path(path).rglob("*") if file.suffix.lower() in EXTENSIONS)
+        is_folder = Path(path).expanduser().is_dir()
+        paths = sorted(readable_images(path, skip_unreadable=skip_unreadable)) if is_folder else []
         if not paths:
             raise UsageError(f"There are no images in {path!r}. Choose another folder with --unseen folder:PATH.")
         files = ImageFiles(tuple(paths), (height, width), channels)

@@ -26,6 +26,7 @@ GREY = "#8a8f98"
 OWNER = PALETTE[1]  # the colour of the frames around groups that a member owns
 DARK, BRIGHT = "#101010", "#fefefe"  # the colours of text on a coloured background, in both themes
 HEAT = "#1565b0"  # the colour of 100 % in a matrix
+THEMES = {"#ffffff": "#000000", "#1a1e26": "#e7eaf0"}  # the colours of a page and of its text: light and dark
 FORMATS = ("pdf", "png", "svg")
 
 
@@ -63,6 +64,29 @@ def heat_map() -> "Colormap":
 def text_on_heat(percent: float) -> str:
     """Return the colour of text on a cell of a `heat_map` from 0 to 100."""
     return BRIGHT if percent > 75 else "black"
+
+
+def text_on(colour: Sequence[float]) -> str:
+    """Return the colour of text that is legible in both themes on a colour with an opacity (red, green, blue, alpha).
+
+    >>> text_on((0, 0, 0.5, 1)), text_on((1, 1, 0.5, 1)), text_on((0, 0, 0.5, 0.3))
+    ('#fefefe', '#101010', 'black')
+    """
+    from matplotlib.colors import to_rgb
+
+    def contrast(text: str) -> float:
+        found = []
+        for page, ink in THEMES.items():
+            cell = [colour[3] * one + (1 - colour[3]) * other for one, other in zip(colour, to_rgb(page), strict=False)]
+            dark, bright = sorted(map(_luminance, (cell, to_rgb(ink if text == "black" else text))))
+            found.append((bright + 0.05) / (dark + 0.05))
+        return min(found)
+
+    return BRIGHT if contrast(BRIGHT) >= 3 else max("black", DARK, key=contrast)
+
+
+def _luminance(colour: Sequence[float]) -> float:
+    return sum(part * one**2.2 for part, one in zip((0.2126, 0.7152, 0.0722), colour, strict=True))
 
 
 def tidy(axes: "Axes", *, grid: str = "") -> None:

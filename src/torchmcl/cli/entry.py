@@ -180,9 +180,10 @@ def build_parser(commands: Container[str] = COMMANDS) -> Any:
         return get_loader("yaml")(text)  # parses 1e-3 as a number
 
     set_loader("plain-yaml", load, (YAMLError,))
+    strict: dict[str, Any] = {"exit_on_error": False, "allow_abbrev": False}  # `compare --seed 3` does not mean --seeds
     parser = ArgumentParser(
         prog="torchmcl",
-        exit_on_error=False,
+        **strict,
         parser_mode="plain-yaml",
         formatter_class=HelpFormatter,  # also used for the subcommands
         usage="torchmcl COMMAND [options]",
@@ -195,7 +196,7 @@ def build_parser(commands: Container[str] = COMMANDS) -> Any:
         text, examples = wrap(f"{command.__doc__} {dashes}"), getattr(command, "EXAMPLES", {})
         shown = [f"  {about}:\n    {in_lines(example)}" for example, about in examples.items()]
         own = ArgumentParser(
-            exit_on_error=False,
+            **strict,
             usage=f"torchmcl {name} [options]" if examples else None,
             description="\n".join(["Examples:", *shown, "", *text] if shown else text),
         )

@@ -1,5 +1,6 @@
 """The check of a folder of images before training: what can be used, and what is wrong with the rest."""
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchmcl._utils.console import shortened
+from torchmcl._utils.logs import report
 from torchmcl.data.image_files import EXTENSIONS, inspect_image, pillow_warnings
 from torchmcl.errors import UsageError
 
+LOGGER = logging.getLogger(__name__)
 SHOWN = 8  # the number of files that a message names
 # Folders of network storage, file managers and systems, which contain thumbnails and deleted files.
 SYSTEM = (".", "@", "#", "$", "__MACOSX", "lost+found", "System Volume Information", "RECYCLER")
@@ -122,6 +125,22 @@ def list_images(folder: Path) -> Listing:
             else:
                 listing.others.append(os.path.splitext(file)[1].lower())
     return listing
+
+
+def readable_images(folder: str | Path, *, skip_unreadable: bool = False) -> list[str]:
+    """Return the paths of the images in a folder and its subfolders, without those of hidden and system folders.
+
+    Raises:
+        UsageError: if something cannot be read; with `skip_unreadable`, it is left out with a warning.
+    """
+    root = Path(folder).expanduser()
+    found = check(root, [list_images(root)])
+    if found.damaged or found.closed:
+        problems = found.problems(str(folder))
+        if not skip_unreadable:
+            raise UsageError(f"{problems} Repair or remove them, or leave them out with --skip-unreadable.")
+        report(LOGGER, f"{problems} They are left out.", logging.WARNING)
+    return list(found.sizes)
 
 
 def is_image(name: str) -> bool:

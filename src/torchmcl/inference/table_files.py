@@ -4,7 +4,6 @@ A table is a CSV file with numbers, with or without a header, or an .npz file wi
 """
 
 import csv
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmcl._utils.logs import report
-from torchmcl.data import folder_check
 from torchmcl.data.datasets import npz
 from torchmcl.data.find import check_file
+from torchmcl.data.folder_check import readable_images
 from torchmcl.errors import UsageError
 
-LOGGER = logging.getLogger(__name__)
 EXTENSIONS = (".csv", ".npz")
 
 
@@ -48,18 +45,11 @@ def examples(files: Sequence[str | Path], *, skip_unreadable: bool = False) -> t
 
 def _images(file: str | Path, skip_unreadable: bool) -> list[str | Path]:
     """Return the images in a folder, or a file itself."""
-    if not (folder := Path(file).expanduser()).is_dir():
+    if not Path(file).expanduser().is_dir():
         return [file]
-    found = folder_check.check(folder, [folder_check.list_images(folder)])
-    if (damaged := found.damaged or found.closed) and not skip_unreadable:
-        raise UsageError(
-            f"{found.problems(str(file))} Repair or remove them, or leave them out with --skip-unreadable."
-        )
-    if damaged:
-        report(LOGGER, f"{found.problems(str(file))} They are left out.", logging.WARNING)
-    if not found.sizes:
+    if not (images := readable_images(file, skip_unreadable=skip_unreadable)):
         raise UsageError(f"There are no readable images in the folder {file}. Pass images, or another folder.")
-    return list(found.sizes)
+    return list(images)
 
 
 def read_table(path: Path) -> NDArray[Any]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from matplotlib import colors
 from sklearn.metrics import roc_curve
 
 from torchmcl import metrics
@@ -24,7 +25,7 @@ from torchmcl.analysis.figures.reliability import reliability
 from torchmcl.analysis.figures.risk_coverage import risk_coverage
 from torchmcl.analysis.figures.share_over_time import share_over_time
 from torchmcl.analysis.figures.unseen_roc import roc, unseen_roc
-from torchmcl.analysis.figures.who_knows_what import who_knows_what
+from torchmcl.analysis.figures.who_knows_what import panel, who_knows_what
 from torchmcl.analysis.grad_cam import shows_regions
 from torchmcl.analysis.images import to_rgb
 from torchmcl.errors import UsageError
@@ -275,6 +276,27 @@ def test_who_knows_what_is_the_mean_probability(digits_look):
     ]
     assert texts(axes) == expected
     assert len(axes.images) == 1 + 10  # the cells, and an image of each class
+
+
+def test_numbers_are_legible_in_both_themes():
+    """The contrast of each number with its cell is at least 3, for all probabilities of the class and of "not mine"."""
+
+    def luminance(colour):
+        return np.where(colour <= 0.04, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+    correct, not_mine = np.meshgrid(np.linspace(0, 1, 21), np.linspace(0, 1, 21))
+    axes = style.new().subplots()
+    panel(axes, correct, np.minimum(not_mine, 1 - correct))
+    cells = np.asarray(axes.images[0].get_array())  # (members, classes, 4)
+    for page, ink in style.THEMES.items():
+        for text in axes.texts:
+            column, row = (int(place) for place in text.get_position())
+            *colour, opacity = cells[row, column]
+            cell = opacity * np.array(colour) + (1 - opacity) * np.array(colors.to_rgb(page))
+            chosen = colors.to_rgb(ink if text.get_color() == "black" else text.get_color())
+            shown = text.get_alpha() * np.array(chosen) + (1 - text.get_alpha()) * cell
+            dark, bright = sorted([luminance(cell), luminance(shown)])
+            assert (bright + 0.05) / (dark + 0.05) > 3, (page, colour, opacity, text.get_text())
 
 
 def test_maps_of_one_value_show_nothing(digits_look):

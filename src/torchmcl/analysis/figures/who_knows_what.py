@@ -74,9 +74,9 @@ def panel(
     for c, image in enumerate(images):
         axes.imshow(image, extent=(c + 0.1, c + 0.9, -0.1, -1.1), aspect="auto")
     for (c, m), value in np.ndenumerate(correct) if numbered else ():
-        own, covered = value > 0.5, known[c, m] > 0.5
-        colour = "#fefefe" if own else style.DARK if covered else ink
-        style_of: dict[str, Any] = {"weight": "bold" if own else "normal", "alpha": 1 if own else 0.6}
+        own, colour = value > 0.5, style.text_on(colours[c, m].tolist())
+        colour = ink if colour == "black" else colour
+        style_of: dict[str, Any] = {"weight": "bold" if own else "normal", "alpha": 1 if own else 0.8}
         text = f"{100 * value:.0f}" if value == value else ""
         axes.text(c + 0.5, m + 0.5, text, color=colour, size=8, ha="center", va="center", **style_of)
     axes.set(xlim=(0, classes), ylim=(members, -1.15 if len(images) else 0), xticks=[])
