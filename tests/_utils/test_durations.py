@@ -43,6 +43,12 @@ def test_anything_else_is_refused_in_one_line(bad):
         check_duration(bad, "warmup")
 
 
+@pytest.mark.parametrize("bad", ["stabel", 1.5])
+def test_the_message_names_stable_where_it_is_valid(bad):
+    with pytest.raises(UsageError, match=r"got '?(stabel|1\.5)'?\. It can also be 'stable'\.$"):
+        check_duration(bad, "warmup", stable=True)
+
+
 @given(st.integers(1, 300), st.integers(2, 300))
 def test_a_whole_number_leaves_room_or_is_refused(epochs, total):
     if epochs < total:

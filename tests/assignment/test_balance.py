@@ -264,6 +264,12 @@ def test_two_processes_choose_as_one_does():
     assert not torch.equal(by_half["weights"], joined.balanced(0, regrets, None, world=1)["weights"][..., ::2])
 
 
+@pytest.mark.parametrize(("name", "options"), [("smcl", {}), ("amcl", {"balance": "memory"}), ("vmcl", {})])
+def test_slack_without_a_balanced_assignment_is_rejected(name, options):
+    with pytest.raises(UsageError, match="The option slack has no effect without balance='assignment'"):
+        methods.build(name, members=2, classes=3, slack=0.5, **options).new_objective()
+
+
 def test_the_memory_counts_a_balanced_assignment():
     memory = Memory(2, 2)
     rule = Record(Balanced(1), memory)

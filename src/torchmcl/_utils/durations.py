@@ -25,22 +25,26 @@ def check_duration(duration: Any, name: str, *, least: int = 1, stable: bool = F
     """
     if isinstance(duration, str):
         if not (stable and duration == STABLE):
-            parse_share(duration, name)
+            parse_share(duration, name, stable=stable)
     elif not isinstance(duration, Integral) or isinstance(duration, bool):
-        raise UsageError(
-            f"Expected {name} to be a whole number of epochs or a share such as '5%', got {shown(duration)}."
-        )
+        raise _not_a_duration(duration, name, stable)
     elif not least <= int(duration) < 2**63:
         raise UsageError(f"Expected {name} >= {least}, got {shown(duration)}.")
 
 
-def parse_share(text: str, name: str) -> Fraction:
-    """Convert a share such as "5%" to an exact fraction."""
+def parse_share(text: str, name: str, *, stable: bool = False) -> Fraction:
+    """Convert a share such as "5%" to an exact fraction; `stable` is that of `check_duration`, for the message."""
     number = text.removesuffix("%").strip()
     plain = text.endswith("%") and len(number) <= 20 and number.replace(".", "", 1).isascii()
     if not plain or not number.replace(".", "", 1).isdigit() or not 0 < Fraction(number) < 100:
-        raise UsageError(f"Expected {name} to be a whole number of epochs or a share such as '5%', got {shown(text)}.")
+        raise _not_a_duration(text, name, stable)
     return Fraction(number) / 100
+
+
+def _not_a_duration(duration: Any, name: str, stable: bool) -> UsageError:
+    also = f" It can also be '{STABLE}'." if stable else ""
+    expected = "a whole number of epochs or a share such as '5%'"
+    return UsageError(f"Expected {name} to be {expected}, got {shown(duration)}.{also}")
 
 
 def as_share(epochs: int, total: int) -> str:

@@ -89,8 +89,15 @@ def least_regret(k: int, balance: str | bool | None = None, slack: float = 0.0) 
 
     >>> least_regret(2), least_regret(2, "assignment", 0.5)
     (TopK(k=2), Balanced(k=2, slack=0.5))
+
+    Raises:
+        UsageError: if there is a slack without balanced assignment.
     """
-    return Balanced(k, slack) if balance in ("assignment", "both") else TopK(k)
+    if balance in ("assignment", "both"):
+        return Balanced(k, slack)
+    if slack:
+        raise UsageError("The option slack has no effect without balance='assignment'. Use both, or neither.")
+    return TopK(k)
 
 
 def limits(before: Tensor, weight: Tensor, k: int, slack: float) -> tuple[Tensor, Tensor]:
