@@ -1,5 +1,7 @@
 from torchmcl.studies.caption import caption
+from torchmcl.studies.scales import scale
 from torchmcl.studies.spec import Spec
+from torchmcl.studies.study import protocol_caption
 
 PLAIN = {"data": "icoseg", "members": 2, "epochs": 30, "batch_size": 32, "seed": 0}
 FCN = {**PLAIN, "network": "fcn", "width": 16, "preset": "light", "drop_every": 8}
@@ -50,3 +52,8 @@ def test_runs_with_different_numbers_of_images():
     }
     assert "images: 8 or 40 or 50 train, 2 or 10 validation, 5 test;" in caption(specs, results)
     assert "images: 8 train, 2 validation, 5 test;" in caption(specs[:1], results)
+
+
+def test_settings_are_said_to_be_chosen_only_where_there_is_a_grid():
+    assert protocol_caption(scale("standard")).endswith("rate and decay: chosen on the validation split.")
+    assert protocol_caption(scale("scratch")).endswith("rate and decay: not tuned.")

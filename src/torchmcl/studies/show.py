@@ -13,7 +13,7 @@ from torchmcl.studies.caption import caption
 from torchmcl.studies.scales import scale as scale_of
 from torchmcl.studies.spec import Spec
 from torchmcl.studies.store import Result, Store
-from torchmcl.studies.study import PROTOCOL, PROTOCOL_CAPTION, Results, Select, Study, tuning_notes
+from torchmcl.studies.study import PROTOCOL, Results, Select, Study, protocol_caption, tuning_notes
 from torchmcl.studies.tables import Table
 
 
@@ -46,7 +46,7 @@ def show(
         where += (f" --seeds {seeds}" if seeds else "") + imports.options(study.path)
         command = f"torchmcl study run {shlex.quote(study.path or name)} --scale {scale}{where}"
         notes.append(f"{finished} of {len(needed)} runs are available. Train the others: {command}")
-    explained = PROTOCOL_CAPTION if PROTOCOL[0] in table.columns else ""
+    explained = protocol_caption(size) if PROTOCOL[0] in table.columns else ""
     text = " ".join(filter(None, (table.caption, explained, caption(available or needed, stored))))
     # Paths are left out, because a written table must not depend on the machine.
     command = f"torchmcl study run {study.name} --scale {scale}"

@@ -95,11 +95,16 @@ PROTOCOL_CAPTION = (
     "strict oracle: the oracle error if the auxiliary class counts as wrong; top-M: test images whose class is not "
     "among the M most probable ones; own training: error of the members on the training images assigned to them; worst "
     "member: its maximum over members and seeds; training: error of the ensemble on the training images; cost: "
-    "operations per training step in units of one network; rate and decay: chosen on the validation split."
+    "operations per training step in units of one network; rate and decay: "
 )
 
 RATES = ("seed", "learning_rate", "weight_decay")
 WORDS = {"learning_rate": "rate", "weight_decay": "decay", "members": "M =", "k": "K ="}  # words of tables for options
+
+
+def protocol_caption(scale: Scale) -> str:
+    """Explain the columns `PROTOCOL`."""
+    return PROTOCOL_CAPTION + ("chosen on the validation split." if scale.grid else "not tuned.")
 
 
 def error_columns(scale: Scale) -> tuple[str, ...]:
