@@ -56,7 +56,10 @@ def table(results: Results) -> Table:
             amcl = results.of(spec, scale, data, "amcl", same)
             compared += compare("amcl", amcl, method, own, f"{name}, K = {same}: ")
     columns = ("data", "method", "K", *error_columns(scale), "paper oracle", "paper top-1")
-    return Table("Ten members", columns, cells, "Percent of the test set.", comparisons=compared)
+    about = "Percent of the test set."
+    if scale.transfer:
+        about += f" The table has M = {MEMBERS}; the figure also shows M = {' and '.join(map(str, SMALLER))}."
+    return Table("Ten members", columns, cells, about, comparisons=compared)
 
 
 def figure(results: Results) -> "Figure | None":
