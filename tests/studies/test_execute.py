@@ -245,7 +245,8 @@ def test_a_run_of_another_configuration_is_not_harvested(executed, change):
 def test_what_cannot_be_recorded_is_said(executed, tmp_path):
     _, folder, _ = executed
     with pytest.raises(
-        UsageError, match=r"Unknown record 'weather'. Available: confidence, auxiliary, unseen, selective"
+        UsageError,
+        match=r"Unknown record 'weather'. Available: confidence, auxiliary, unseen, unseen_outputs, selective",
     ):
         execute(Spec(SMALL, ("weather",)), folder)
     with pytest.raises(UsageError, match=r"There is no config.yaml in .* Choose the folder of a run"):

@@ -1,8 +1,10 @@
 """Collective operations over the processes in distributed training, which have no effect with a single process."""
 
+import atexit
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 
 import torch
 from torch import Tensor, distributed
@@ -26,6 +28,15 @@ def single_process() -> Iterator[None]:
         yield
     finally:
         _SINGLE.reset(before)
+
+
+@cache
+def leave_group_at_exit() -> None:
+    """End the process group, if there is one, when the program ends; otherwise, threads of gloo can abort the exit.
+
+    To be called after a training without errors: with a lost process, ending the group can block.
+    """
+    atexit.register(lambda: distributed.destroy_process_group() if is_distributed() else None)
 
 
 def all_sum(x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torchmetrics import Metric
 
 from torchmcl import methods, metrics, networks
 from torchmcl._utils import atomic, imports
-from torchmcl._utils.distributed import report_lost_process
+from torchmcl._utils.distributed import leave_group_at_exit, report_lost_process
 from torchmcl._utils.logs import muted, verbosity
 from torchmcl._utils.randomness import isolated
 from torchmcl._utils.validation import OWN, validate_types
@@ -544,6 +544,7 @@ def _train(job: Job, folder: RunFolder, loggers: Loggers, callbacks: Callbacks, 
             atomic.write(path / "metrics.json", as_json(checksum.add_checksum(values)) + "\n")
         progress.line(f"test: {job.method.task.summary(values)}")
         fabric.barrier()
+        leave_group_at_exit()
         return result
 
 
