@@ -2,10 +2,10 @@
 
 python benchmarks/routing.py --out benchmarks/routing.json --figure benchmarks/routing.png
 
-Trains ResNet-10 of width 16 with AMCL (M = 5 and 10, the others sampled) and an independent ensemble (IE), or reads
-them from the folder --runs, trains a router for each of AMCL's models, and measures `predict_batch` with `query` 1, 2
-and 3, with and without a larger budget. All ways of querying alternate in one process, in the reverse order in every
-other round, in batches of 128, and the median of the rounds' ratios is reported.
+Trains ResNet-10 of width 16 with AMCL (M = 5 and 10, the others sampled) and an independent ensemble (IE), as the study
+`sparse` does from scratch, or reads them from the folder --runs, trains a router for each of AMCL's models, and measures
+`predict_batch` with `query` 1, 2 and 3, with and without a larger budget. All ways of querying alternate in one process,
+in the reverse order in every other round, in batches of 128, and the median of the rounds' ratios is reported.
 
 `speed` is the ratio to querying all members, and `expected` the ratio of the multiply-adds. `cost` is the time over
 that of one network, the stem and the body of the first member. `lost` is the difference of the top-1 error on the whole
@@ -33,7 +33,8 @@ from torchmcl.inference.predictor import Specialists
 from torchmcl.inference.router_training import train_router
 from torchmcl.training import fit
 
-BATCH, QUERIES = 128, (1, 2, 3)
+BATCH, QUERIES, VALIDATION = 128, (1, 2, 3), 0.1
+SAMPLE = {5: 0.25, 10: 0.1}  # part of the others' images, as in the study `sparse`
 LEAST_SPEED, MOST_LOST = 2.0, 0.3
 ALL, ONE = "all", "one network"
 Way = Callable[[torch.Tensor], Any]
@@ -45,9 +46,10 @@ def trained(given: argparse.Namespace, method: str, members: int, exchange: str,
     if not (folder / "metrics.json").is_file():
         options: dict[str, Any] = {"exchange": exchange, "epochs": given.epochs, "width": given.width, "out": folder}
         options |= {"drop_every": max(given.epochs // 3, 1), "resume": (folder / "config.yaml").is_file()}
+        options |= {"data_limit": given.limit, "data_validation": VALIDATION}
         if method == "amcl":
-            options |= {"balance": "memory", "warmup": 1, "sample_others": 1 / (members - 1)}
-        fit(method, "resnet10", dataset, members=members, verbose=False, **options)
+            options |= {"balance": "memory", "sample_others": SAMPLE.get(members, 1 / members)}
+        fit(method, "resnet10", given.data, members=members, verbose=False, **options)
     specialists = Specialists.load(folder)
     if method == "amcl" and specialists.router is None:
         validation = dataset.validation if dataset.validation is not None else dataset.train
@@ -169,7 +171,7 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="figure to write, .png, .pdf or .svg")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    dataset, rows = data.load(given.data, limit=given.limit, validation=0.1), []
+    dataset, rows = data.load(given.data, limit=given.limit, validation=VALIDATION), []
     for exchange in given.exchanges:
         for members in given.members:
             specialists = trained(given, "amcl", members, exchange, dataset)

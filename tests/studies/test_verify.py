@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from collections import defaultdict
 from hashlib import sha256
 from pathlib import Path
 
@@ -273,6 +274,16 @@ def test_all_committed_tables_follow_from_the_stored_results():
     found = list(verify(studies.NAMES, scales.NAMES, ROOT / "results", evaluated=False))
     assert {one.study for one in found} >= {"ablation", "confidence", "pretrained", "statements"}
     assert [(one.study, one.problems) for one in found if one.problems] == []
+
+
+def test_committed_results_of_one_run_agree_in_all_studies():
+    by_run = defaultdict(list)
+    for path in (ROOT / "results").glob("*/*/*.json"):
+        result = json.loads(path.read_bytes())
+        by_run[path.stem].append({name: result[name] for name in ("test", "wrong", "share", "assigned")})
+    shared = {run: own for run, own in by_run.items() if len(own) > 1}
+    assert len(shared) > 100
+    assert [run for run, own in shared.items() if any(one != own[0] for one in own)] == []
 
 
 def test_a_changed_digit_in_the_statements_is_noticed(tmp_path):

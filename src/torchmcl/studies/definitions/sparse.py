@@ -6,7 +6,7 @@ K and number of epochs have the same warm-up, and therefore the same owners of t
 rivals and the rows of AMCL that are compared with rivals only have their own learning rate and weight decay, and AMCL's
 other rows have those of the study `sensitivity`. On CIFAR-10, five members are also trained longer, at about the cost
 of dense training. Rows that are compared with nothing have three seeds. At `scratch`, the study has only the rows that
-are compared.
+are compared, and independent ensembles of the same number of members.
 """
 
 from collections.abc import Sequence
@@ -132,7 +132,9 @@ def rows(scale: Scale, data: str) -> list[Configuration]:
     chosen = [row for row in ROWS if row.members <= most and (few_classes or not (row.longer or row.branch))]
     if scale.name == "smoke":
         chosen = [row for row in chosen if row.rate in (0.25, 1.0)]
-    return [row for row in chosen if row.compared] if scale.name == "scratch" else chosen
+    if scale.name == "scratch":
+        chosen = [row for row in chosen if row.compared or row == LARGE_RIVAL]
+    return chosen
 
 
 def runs(scale: Scale) -> list[Spec]:
