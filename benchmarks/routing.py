@@ -3,9 +3,9 @@
 python benchmarks/routing.py --out benchmarks/routing.json --figure benchmarks/routing.png
 
 Trains ResNet-10 of width 16 with AMCL (M = 5 and 10, the others sampled) and an independent ensemble (IE), as the study
-`sparse` does from scratch, or reads them from the folder --runs, trains a router for each of AMCL's models, and measures
-`predict_batch` with `query` 1, 2 and 3, with and without a larger budget. All ways of querying alternate in one process,
-in the reverse order in every other round, in batches of 128, and the median of the rounds' ratios is reported.
+`sparse` does from scratch, or reads them from the folder --runs. Trains a router for each of AMCL's models and measures
+`predict_batch` with `query` 1, 2 and 3, with and without a larger budget. All ways of querying alternate in one
+process, in the reverse order in every other round, in batches of 128. Ratios are medians of the rounds' ratios.
 
 `speed` is the ratio to querying all members, and `expected` the ratio of the multiply-adds. `cost` is the time over
 that of one network, the stem and the body of the first member. `lost` is the difference of the top-1 error on the whole
