@@ -69,6 +69,6 @@ def table(results: Results) -> Table:
             compared += compare_all(name, by_name, f"{network}, M = {members}: ")
     shares = ("smallest share", "largest share", "without examples")
     columns = ("network", "M", "method", "oracle", "top-1", "mean IoU", *shares)
-    about = "Percent of the pixels of the test images; shares in percent of the training images. K = 1 and gamma = 0.5, "
-    about += "except with K = 2, where gamma = 0.1."
+    about = "Percent of the pixels of the test images; shares in percent of the training images. K = 1 and "
+    about += "gamma = 0.5, except with K = 2, where gamma = 0.1."
     return Table("Balanced assignment of images with masks", columns, cells, about, comparisons=compared)
