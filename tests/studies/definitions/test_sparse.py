@@ -48,7 +48,7 @@ def test_rows_that_are_compared_with_rivals_only_are_tuned_as_these_are():
     for data in sparse.DATA:
         for row in sparse.rows(size, data):
             own = sparse.spec(size, data, row, seed=0)
-            assert tuning.tuned(own, size) == (row in sparse.LARGER or row.k is None)
+            assert tuning.tuned(own, size) == (row in (*sparse.LARGER, *sparse.OVERLAPPING) or row.k is None)
             assert tuning.tuned(own, size) or own.options["learning_rate"] == sparse.SETTING["learning_rate"]
 
 

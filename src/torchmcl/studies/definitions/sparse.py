@@ -6,7 +6,7 @@ K and number of epochs have the same warm-up, and therefore the same owners of t
 rivals and the rows of AMCL that are compared with rivals only have their own learning rate and weight decay, and AMCL's
 other rows have those of the study `sensitivity`. On CIFAR-10, five members are also trained longer, at about the cost
 of dense training. Rows that are compared with nothing have three seeds. At `scratch`, the study has only the rows that
-are compared, and independent ensembles of the same number of members.
+are compared with one owner per class, and an independent ensemble of five members.
 """
 
 from collections.abc import Sequence
@@ -66,20 +66,23 @@ CURVE = (
     DENSE,
 )
 SHUFFLED = Configuration(5, 1, 0.25, memory="shuffled")
+WEIGHT = Configuration(5, 1, 0.25, correction="weight")
 EQUAL_COST = (*(Configuration(5, 1, rate, compared=False, longer=True) for rate in LONGER), DENSE)
 VARIANTS = (
     *EQUAL_COST[:-1],
-    Configuration(5, 1, 0.25, compared=False, correction="weight"),
+    WEIGHT,
+    Configuration(10, 1, 0.1, compared=False, correction="weight"),
     SHUFFLED,
     Configuration(5, 1, 0.25, compared=False, branch="random"),
     Configuration(5, 1, 0.25, compared=False, branch="confusion"),
 )
 LARGER = (Configuration(10, 1, 0.1), Configuration(20, 1, 0.05))
-OVERLAPPING = tuple(Configuration(m, 2, rate, compared=False) for m, rate in ((5, 0.25), (10, 0.1), (20, 0.05)))
+OVERLAPPING = tuple(Configuration(row.members, 2, row.rate) for row in (SPARSE, *LARGER))
 RIVALS = (Configuration(2, None), Configuration(1, None, wider=True))
-LARGE_RIVAL = Configuration(5, None, compared=False)
-ROWS = (*CURVE, *VARIANTS, *LARGER, *OVERLAPPING, *RIVALS, LARGE_RIVAL)
-LINES = {"M = 5": CURVE, "M > 5": LARGER, "K = 2": OVERLAPPING, "IE": (RIVALS[0], LARGE_RIVAL), "wider": RIVALS[1:]}
+THREE, FIVE = Configuration(3, None), Configuration(5, None, compared=False)  # at the cost of K = 2, and of r = 1
+ROWS = (*CURVE, *VARIANTS, *LARGER, *OVERLAPPING, *RIVALS, THREE, FIVE)
+FROM_SCRATCH = (*CURVE[1:3], DENSE, SHUFFLED, LARGER[0], *RIVALS, FIVE)
+LINES = {"M = 5": CURVE, "M > 5": LARGER, "K = 2": OVERLAPPING, "IE": (RIVALS[0], THREE, FIVE), "wider": RIVALS[1:]}
 
 
 def spec(scale: Scale, data: str, row: Configuration, *, seed: int) -> Spec:
@@ -93,7 +96,7 @@ def spec(scale: Scale, data: str, row: Configuration, *, seed: int) -> Spec:
         options["exchange"] = None
     if row.k is not None:
         options |= {"balance": "memory", "sample_others": row.rate, "sample_correction": row.correction}
-        options |= {"memory": row.memory, **(SETTING if scale.grid and row not in LARGER else {})}
+        options |= {"memory": row.memory, **(SETTING if scale.grid and row not in (*LARGER, *OVERLAPPING) else {})}
     if row.branch is not None:
         options |= {"branch": BRANCH, "branch_groups": row.branch}
     if row.longer:
@@ -132,13 +135,11 @@ def rows(scale: Scale, data: str) -> list[Configuration]:
     chosen = [row for row in ROWS if row.members <= most and (few_classes or not (row.longer or row.branch))]
     if scale.name == "smoke":
         chosen = [row for row in chosen if row.rate in (0.25, 1.0)]
-    if scale.name == "scratch":
-        chosen = [row for row in chosen if row.compared or row == LARGE_RIVAL]
-    return chosen
+    return [row for row in chosen if row in FROM_SCRATCH] if scale.name == "scratch" else chosen
 
 
 def runs(scale: Scale) -> list[Spec]:
-    """Return 19 configurations on CIFAR-10 and 15 on CIFAR-100; 12 and 7 of them have at most three seeds."""
+    """Return 21 configurations on CIFAR-10 and 17 on CIFAR-100; 10 and 4 of them have at most three seeds."""
     return [
         spec(scale, data, row, seed=seed)
         for seed in scale.seeds
@@ -154,11 +155,12 @@ def found(results: Results, data: str) -> dict[Configuration, list[Result]]:
 
 
 def pairs(scale: Scale, data: str) -> list[tuple[Configuration, Configuration]]:
-    """Return the rows that are compared: with dense training, with the control, and with the rivals."""
+    """Return the rows that are compared: with dense training, with the control, and with rivals at about their cost."""
     listed = rows(scale, data)
-    of_curve = [(row, DENSE) for row in CURVE if row.compared and row in listed and row != DENSE]
-    sparse = [row for row in (SPARSE, *LARGER) if row in listed]
-    return [*of_curve, (SPARSE, SHUFFLED), *((row, rival) for row in sparse for rival in RIVALS)]
+    of_curve = [(row, DENSE) for row in CURVE if row.compared and row != DENSE]
+    priced = [(row, rival) for row in (SPARSE, *LARGER) for rival in RIVALS] + [(row, THREE) for row in OVERLAPPING]
+    found = [*of_curve, (WEIGHT, DENSE), (SPARSE, SHUFFLED), *priced]
+    return [pair for pair in found if set(pair) <= set(listed)]
 
 
 def table(results: Results) -> Table:
