@@ -81,7 +81,7 @@ OVERLAPPING = tuple(Configuration(row.members, 2, row.rate) for row in (SPARSE, 
 RIVALS = (Configuration(2, None), Configuration(1, None, wider=True))
 THREE, FIVE = Configuration(3, None), Configuration(5, None, compared=False)  # at the cost of K = 2, and of r = 1
 ROWS = (*CURVE, *VARIANTS, *LARGER, *OVERLAPPING, *RIVALS, THREE, FIVE)
-FROM_SCRATCH = (*CURVE[1:3], DENSE, SHUFFLED, LARGER[0], *RIVALS, FIVE)
+FROM_SCRATCH = (*CURVE[1:3], DENSE, WEIGHT, SHUFFLED, LARGER[0], *RIVALS, FIVE)
 LINES = {"M = 5": CURVE, "M > 5": LARGER, "K = 2": OVERLAPPING, "IE": (RIVALS[0], THREE, FIVE), "wider": RIVALS[1:]}
 
 
