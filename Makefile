@@ -61,7 +61,7 @@ bench: setup $(PEER)/.ready
 	$(BIN)/python benchmarks/throughput.py --peer $(PEER)/bin/python --out benchmarks/results.json
 	$(BIN)/python benchmarks/hypotheses.py --out benchmarks/hypotheses.json
 	$(BIN)/python benchmarks/sparse.py --out benchmarks/sparse.json
-	$(BIN)/python benchmarks/routing.py --out benchmarks/routing.json --figure benchmarks/routing.png
+	$(BIN)/python benchmarks/routing.py --out benchmarks/routing.json --figure docs/routing.png
 
 bench-small: setup
 	mkdir -p runs

@@ -1,6 +1,6 @@
 """Routed inference: images per second and top-1 error if only the likely owners of an image are queried.
 
-python benchmarks/routing.py --out benchmarks/routing.json --figure benchmarks/routing.png
+python benchmarks/routing.py --out benchmarks/routing.json --figure docs/routing.png
 
 Trains ResNet-10 of width 16 with AMCL (M = 5 and 10, the others sampled) and an independent ensemble (IE), as the study
 `sparse` does from scratch, or reads them from the folder --runs. Trains a router for each of AMCL's models and measures
