@@ -80,6 +80,7 @@ def test_the_sparse_recipe():
     for network, exchange in (("simple_cnn", "none"), ("efficientnet_lite0", "default")):
         config = TrainConfig.of("amcl", network, "cifar10", recipe="sparse")
         assert (config.network.exchange, config.recipe.sample_others) == (exchange, 0.25)
+        assert config.recipe.sample_correction == "weight"
     assert (
         TrainConfig.of("amcl", "simple_cnn", "cifar10", recipe="sparse", sample_others=0.1).recipe.sample_others == 0.1
     )

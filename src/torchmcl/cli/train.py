@@ -58,7 +58,7 @@ def add_training(parser: Any, *, compared: bool = False) -> None:
     )
     published = f"published for the options of the method's official code (of {', '.join(OPTIONS)})"
     fusion = "bam or cbam for feature fusion with the module of its official code, or both, such as published+bam"
-    fusion += ", sparse for no exchange and --sample-others 0.25"
+    fusion += ", sparse for no exchange and a sample of the others' examples"
     add_option(recipe, "recipe", f"{published}, {fusion}; other options replace those of the recipe")
     shared.add_fields(recipe, Recipe, later=True)
     shared.add_fields(parser.add_argument_group("machine"), Machine)

@@ -24,7 +24,8 @@ and `recipe="cbam"`, select feature fusion with the module of the official code,
 recipe of a method: `recipe="published+bam"`.
 
 `recipe="sparse"` is the fast way to train AMCL from scratch: members exchange nothing and, once the memory is fixed,
-see a quarter of the others' examples. Five members then cost two networks in this phase; see docs/performance.md.
+see a quarter of the others' examples, with a fourfold weight. Five members then cost two networks in this phase;
+docs/performance.md states the price in errors.
 """
 
 from collections.abc import Mapping
@@ -66,7 +67,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 NAMED: dict[str, dict[str, Any]] = {
     **{name: {"exchange": "feature_fusion", "preset": name} for name in ("bam", "cbam")},
-    "sparse": {"exchange": "none", "sample_others": 0.25},
+    "sparse": {"exchange": "none", "sample_others": 0.25, "sample_correction": "weight"},
 }
 
 
