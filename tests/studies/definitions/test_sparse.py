@@ -72,4 +72,4 @@ def test_the_figure_has_a_curve_at_equal_cost(monkeypatch):
     assert lines == {"M = 5": [0.05, 0.1, 0.25, 0.5, 1.0], "equal cost": [0.05, 0.1, 0.25, 0.5, 1.0]}
     (legend,) = figure.legends
     names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["M = 5", "equal cost", "K = 2"]
+    assert names == ["M = 5", "equal cost"]  # the others are tuned
