@@ -65,8 +65,9 @@ def table(results: Results) -> Table:
         cells.append((network, str(members), name, *errors(own), spread(values(own, "mean_iou")), *share_cells(own)))
     for network, members in settings(scale):
         by_name = {name: results.of(spec, scale, network, members, name) for name in methods(network, members)}
-        for name in [name for name in BALANCED if name in by_name]:
-            compared += compare_all(name, by_name, f"{network}, M = {members}: ")
+        for name in BALANCED:
+            if name in by_name:
+                compared += compare_all(name, by_name, f"{network}, M = {members}: ")
     shares = ("smallest share", "largest share", "without examples")
     columns = ("network", "M", "method", "oracle", "top-1", "mean IoU", *shares)
     about = "Percent of the pixels of the test images; shares in percent of the training images. K = 1 and "

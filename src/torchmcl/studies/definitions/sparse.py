@@ -5,8 +5,8 @@ r, M and K, independent ensembles, and one wider network on CIFAR-10 and CIFAR-1
 K and number of epochs have the same warm-up, and therefore the same owners of the classes. At scales with a grid,
 rivals and the rows of AMCL that are compared with rivals only have their own learning rate and weight decay, and AMCL's
 other rows have those of the study `sensitivity`. On CIFAR-10, five members are also trained longer, at about the cost
-of dense training. Rows that are compared with nothing have three seeds. At `scratch`, the study has only the rows that
-are compared with one owner per class, and an independent ensemble of five members.
+of dense training. Rows that are compared with nothing have three seeds. At `scratch`, the study has the compared rows
+with K = 1, and independent ensembles of two and five members.
 """
 
 from collections.abc import Sequence
@@ -185,9 +185,8 @@ def table(results: Results) -> Table:
         f"calibrated NLL: with a temperature from the validation split. AUROC: {UNSEEN[scale.name]} against the test "
         "set, by the claim energy for amcl and by the energy for the others. weight: the others' loss is weighted by "
         "1 / r; longer: more epochs, at about the cost of dense training; shuffled: each class has the owners of "
-        "another, random class; "
-        f"branch: members start as copies of a network that is trained on all classes for {BRANCH} of the epochs, and "
-        "own random or confused classes. The rivals have a top-M for each M of amcl."
+        "another, random class; branch: members start as copies of a network that is trained on all classes for "
+        f"{BRANCH} of the epochs, and own random or confused classes. The rivals have a top-M for each M of amcl."
     )
     heads = ("data", "training", *columns, "NLL", "calibrated NLL", "AUROC")
     return Table("Sparse training", heads, cells, about, comparisons=compared)
